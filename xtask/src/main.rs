@@ -1,1 +1,68 @@
-fn main() {}
+//! Everything a contributor of Postrider runs: `cargo xtask test | services | ci | bench`.
+//!
+//! Each command starts the servers it needs, private to it, on a free port of the loopback
+//! interface, and stops them by process id before it ends. What the caller already runs is never
+//! touched.
+
+mod account;
+mod commands;
+mod options;
+mod postgres;
+mod process;
+mod runner;
+mod signals;
+mod suites;
+mod terminal;
+mod version;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::commands::{bench, ci, services, test};
+use crate::signals::{Interrupted, Signals};
+
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask", about = "Everything a contributor of Postrider runs", version)]
+struct Xtask {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start private servers, run the tests against them, stop them
+    Test(test::Args),
+    /// Start the test servers, print their addresses, wait for Ctrl-C
+    Services(services::Args),
+    /// Formatting, lints, documentation, then the tests
+    Ci(ci::Args),
+    /// Start a durable PostgreSQL and run one benchmark against it
+    Bench(bench::Args),
+}
+
+impl Command {
+    fn run(self, signals: &Signals) -> Result<u8> {
+        let outcome = match self {
+            Self::Test(args) => test::run(&args, signals),
+            Self::Services(args) => services::run(&args, signals),
+            Self::Ci(args) => ci::run(args, signals),
+            Self::Bench(args) => bench::run(&args, signals),
+        };
+        // A helper that Ctrl-C ended too fails first; the signal is the reason to report.
+        outcome.map_err(|error| signals.take().map_or(error, |signal| Interrupted(signal).into()))
+    }
+}
+
+fn main() -> ExitCode {
+    let xtask = Xtask::parse();
+    match Signals::install().and_then(|signals| xtask.command.run(&signals)) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            terminal::say(&format!("error: {error:#}"));
+            ExitCode::from(error.downcast_ref().map_or(1, Interrupted::exit_code))
+        }
+    }
+}

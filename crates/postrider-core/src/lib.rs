@@ -1,1 +1,48 @@
-//! Placeholder.
+//! What a Postrider message is and the rules it lives by.
+//!
+//! This crate has no I/O, no runtime and no clock of its own: where a rule needs the time, it is passed in.
+//! It holds the [`Message`] and the names around it, the ways a delivery can end ([`Settlement`]), the retry
+//! strategies, the pure life cycle ([`state::next`]), the hybrid logical clock, and the seams ([`store`]) that
+//! stores implement and the engine holds.
+//!
+//! Users add the crate `postrider`, which re-exports all of this.
+
+pub mod cloudevents;
+pub mod codec;
+pub mod event;
+pub mod headers;
+pub mod hlc;
+pub mod id;
+pub mod inspect;
+pub mod invalid;
+pub mod lease;
+pub mod limits;
+pub mod message;
+pub mod name;
+pub mod outbox;
+pub mod policy;
+pub mod retry;
+pub mod schema;
+pub mod settlement;
+pub mod staged;
+pub mod state;
+pub mod store;
+pub mod wake;
+
+pub use codec::{Codec, CodecError, Json, Raw};
+pub use event::{Event, IntoMessage};
+pub use headers::Headers;
+pub use hlc::Hlc;
+pub use id::{LeaseToken, MessageId};
+pub use invalid::{Invalid, Problem};
+pub use lease::{Claimed, Lease, Settle};
+pub use limits::Limits;
+pub use message::{Due, Message, MessageBuilder, OnConflict, Timer};
+pub use name::{ConsumerName, EventType, OrderingKey, QueueName, SubjectId, TenantId, TimerName};
+pub use outbox::{Outbox, OutboxExt};
+pub use policy::{OnFailure, Ordering, QueuePolicy};
+pub use retry::RetryStrategy;
+pub use settlement::{Reason, Settlement};
+pub use staged::{Fate, Staged};
+pub use state::State;
+pub use store::{ClaimRequest, Error, PruneRequest, Pruned, Store};

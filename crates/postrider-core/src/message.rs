@@ -1,0 +1,430 @@
+//! A message and its builder.
+
+use crate::{
+    Codec, CodecError, EventType, Headers, Hlc, Invalid, Json, MessageId, OrderingKey, QueueName, SubjectId,
+    TenantId, TimerName, codec,
+    limits::{self, Charset},
+};
+use bytes::Bytes;
+use serde::Serialize;
+use std::time::{Duration, SystemTime};
+
+/// The content type of a message that names none.
+pub const DEFAULT_CONTENT_TYPE: &str = "application/json";
+
+/// What is staged, carried and delivered: opaque bytes and what is known about them.
+///
+/// A message is valid once it is built: names, headers and times were checked by [`MessageBuilder::build`].
+///
+/// ```
+/// # use postrider_core::Message;
+/// # use std::time::Duration;
+/// let message = Message::builder("orders")
+///     .event_type("order.placed")
+///     .key("order-17")
+///     .json(&serde_json::json!({ "order": 17 }))
+///     .due_after(Duration::from_secs(60))
+///     .build()?;
+/// assert_eq!(message.queue().as_str(), "orders");
+/// # Ok::<(), postrider_core::Invalid>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    pub(crate) id: Option<MessageId>,
+    pub(crate) queue: QueueName,
+    pub(crate) payload: Bytes,
+    pub(crate) content_type: Option<String>,
+    pub(crate) event_type: Option<EventType>,
+    pub(crate) key: Option<OrderingKey>,
+    pub(crate) tenant: Option<TenantId>,
+    pub(crate) subject: Option<SubjectId>,
+    pub(crate) trail: Trail,
+    pub(crate) headers: Headers,
+    pub(crate) due: Due,
+    pub(crate) timer: Option<Timer>,
+}
+
+/// Where a message comes from: what ties it to the request, the message and the trace that caused it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trail {
+    /// Shared by everything that one request set in motion.
+    pub correlation_id: Option<String>,
+    /// The id of the message whose handling staged this one.
+    pub causation_id: Option<String>,
+    /// The W3C trace context of the code that staged it.
+    pub traceparent: Option<String>,
+    /// The hybrid logical clock's reading when it was staged.
+    pub hlc: Option<Hlc>,
+}
+
+/// When a message may be delivered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Due {
+    /// At once.
+    #[default]
+    Now,
+    /// So long after it is staged, by the store's clock.
+    After(Duration),
+    /// Not before this moment, by the store's clock.
+    At(SystemTime),
+}
+
+/// A named timer: at most one lives in a queue under its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timer {
+    /// Its name.
+    pub name: TimerName,
+    /// What happens when a timer of that name already lives.
+    pub on_conflict: OnConflict,
+}
+
+/// What happens when a timer is staged while one of the same name lives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// The living timer stays as it is.
+    #[default]
+    Ignore,
+    /// The living timer takes the new payload and the later of both times, unless it is being delivered.
+    Extend,
+}
+
+impl Message {
+    /// Begins a message for `queue`. The name is checked by [`MessageBuilder::build`], with everything else.
+    pub fn builder(queue: impl Into<String>) -> MessageBuilder {
+        MessageBuilder { queue: queue.into(), ..MessageBuilder::default() }
+    }
+
+    /// Its identity; `None` until it is staged, unless the producer gave one.
+    pub fn id(&self) -> Option<MessageId> {
+        self.id
+    }
+
+    /// The queue it waits in.
+    pub fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    /// What it carries.
+    pub fn payload(&self) -> &Bytes {
+        &self.payload
+    }
+
+    /// How the payload is to be read.
+    pub fn content_type(&self) -> &str {
+        self.content_type.as_deref().unwrap_or(DEFAULT_CONTENT_TYPE)
+    }
+
+    /// What happened.
+    pub fn event_type(&self) -> Option<&EventType> {
+        self.event_type.as_ref()
+    }
+
+    /// What it is ordered and routed by.
+    pub fn key(&self) -> Option<&OrderingKey> {
+        self.key.as_ref()
+    }
+
+    /// Whose it is.
+    pub fn tenant(&self) -> Option<&TenantId> {
+        self.tenant.as_ref()
+    }
+
+    /// Whom or what it is about.
+    pub fn subject(&self) -> Option<&SubjectId> {
+        self.subject.as_ref()
+    }
+
+    /// Where it comes from.
+    pub fn trail(&self) -> &Trail {
+        &self.trail
+    }
+
+    /// What travels beside the payload.
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// When it may be delivered.
+    pub fn due(&self) -> Due {
+        self.due
+    }
+
+    /// The timer it is, if it is one.
+    pub fn timer(&self) -> Option<&Timer> {
+        self.timer.as_ref()
+    }
+
+    /// The same message under an identity of its own, as a store hands it out.
+    #[must_use]
+    pub fn identified(mut self, id: MessageId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// A message as a store kept it. Nothing is checked again: a message that is stored must be readable.
+    pub fn stored(parts: StoredParts) -> Self {
+        Self {
+            id: Some(parts.id),
+            queue: parts.queue,
+            payload: parts.payload,
+            content_type: parts.content_type,
+            event_type: parts.event_type,
+            key: parts.key,
+            tenant: parts.tenant,
+            subject: parts.subject,
+            trail: parts.trail,
+            headers: parts.headers,
+            due: Due::Now,
+            timer: parts.timer.map(|name| Timer { name, on_conflict: OnConflict::Ignore }),
+        }
+    }
+}
+
+/// What a store keeps of a message, to make it again with [`Message::stored`].
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are those of the message")]
+pub struct StoredParts {
+    pub id: MessageId,
+    pub queue: QueueName,
+    pub payload: Bytes,
+    pub content_type: Option<String>,
+    pub event_type: Option<EventType>,
+    pub key: Option<OrderingKey>,
+    pub tenant: Option<TenantId>,
+    pub subject: Option<SubjectId>,
+    pub trail: Trail,
+    pub headers: Headers,
+    pub timer: Option<TimerName>,
+}
+
+/// Collects what a message is made of; [`build`](Self::build) checks it all at once.
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct MessageBuilder {
+    id: Option<MessageId>,
+    queue: String,
+    payload: Bytes,
+    unencodable: Option<String>,
+    content_type: Option<String>,
+    event_type: Option<String>,
+    key: Option<String>,
+    tenant: Option<String>,
+    subject: Option<String>,
+    trail: Trail,
+    headers: Vec<(String, String)>,
+    due_after: Option<Duration>,
+    due_at: Option<SystemTime>,
+    timer: Option<(String, OnConflict)>,
+}
+
+impl MessageBuilder {
+    /// Gives the message an identity. Staging the same identity in the same queue again changes nothing.
+    pub fn id(mut self, id: MessageId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Carries `payload` as it is. Name its [`content_type`](Self::content_type) unless it is JSON.
+    pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.payload = payload.into();
+        self
+    }
+
+    /// Carries `value` as JSON.
+    pub fn json(self, value: &(impl Serialize + ?Sized)) -> Self {
+        self.carry(codec::to_json(value), <Json as Codec<()>>::CONTENT_TYPE)
+    }
+
+    /// Carries `value` as the codec `C` writes it.
+    pub fn encoded<T, C: Codec<T>>(self, value: &T) -> Self {
+        self.carry(C::encode(value), C::CONTENT_TYPE)
+    }
+
+    fn carry(mut self, encoded: Result<Bytes, CodecError>, content_type: &str) -> Self {
+        match encoded {
+            Ok(payload) => {
+                self.payload = payload;
+                self.content_type = Some(content_type.to_owned());
+            }
+            Err(CodecError::Encode(reason) | CodecError::Decode(reason)) => {
+                self.unencodable = Some(reason.to_string());
+            }
+        }
+        self
+    }
+
+    /// Says how the payload is to be read. Without it: JSON.
+    pub fn content_type(mut self, content_type: impl Into<String>) -> Self {
+        self.content_type = Some(content_type.into());
+        self
+    }
+
+    /// Says what happened, such as `order.placed`.
+    pub fn event_type(mut self, event_type: impl Into<String>) -> Self {
+        self.event_type = Some(event_type.into());
+        self
+    }
+
+    /// Orders the message among those of the same key, on queues ordered by key; routes it on brokers that partition.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Says whose message it is.
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.tenant = Some(tenant.into());
+        self
+    }
+
+    /// Says whom or what it is about.
+    pub fn subject(mut self, subject: impl Into<String>) -> Self {
+        self.subject = Some(subject.into());
+        self
+    }
+
+    /// Ties it to everything else that the same request set in motion.
+    pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
+        self.trail.correlation_id = Some(id.into());
+        self
+    }
+
+    /// Names the message whose handling staged this one.
+    pub fn causation_id(mut self, id: impl Into<String>) -> Self {
+        self.trail.causation_id = Some(id.into());
+        self
+    }
+
+    /// Carries the trace on: a W3C `traceparent`.
+    pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
+        self.trail.traceparent = Some(traceparent.into());
+        self
+    }
+
+    /// Stamps it with a reading of the hybrid logical clock.
+    pub fn hlc(mut self, hlc: Hlc) -> Self {
+        self.trail.hlc = Some(hlc);
+        self
+    }
+
+    /// Sets a header.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Delivers it no sooner than `after` it was staged, by the store's clock.
+    pub fn due_after(mut self, after: Duration) -> Self {
+        self.due_after = Some(after);
+        self
+    }
+
+    /// Delivers it no sooner than `at`, by the store's clock. Takes the times of `std`, `time`, `jiff` and `chrono`.
+    pub fn due_at(mut self, at: impl Into<SystemTime>) -> Self {
+        self.due_at = Some(at.into());
+        self
+    }
+
+    /// Makes it a named timer: staged again while it lives, the first one stays as it is.
+    pub fn timer(mut self, name: impl Into<String>) -> Self {
+        self.timer = Some((name.into(), OnConflict::Ignore));
+        self
+    }
+
+    /// Makes it a named timer: staged again while it waits, it takes the new payload and the later time.
+    pub fn extending_timer(mut self, name: impl Into<String>) -> Self {
+        self.timer = Some((name.into(), OnConflict::Extend));
+        self
+    }
+
+    /// Checks everything and makes the message.
+    ///
+    /// # Errors
+    /// Names the first field that breaks a rule, and the rule.
+    pub fn build(self) -> Result<Message, Invalid> {
+        if let Some(reason) = self.unencodable {
+            return Err(Invalid::rule("payload", format!("cannot be encoded: {reason}")));
+        }
+        let queue = QueueName::new(self.queue)?;
+        let due = match (self.due_after, self.due_at) {
+            (Some(_), Some(_)) => {
+                return Err(Invalid::rule(
+                    "due_at",
+                    "cannot be combined with due_after: give one of the two",
+                ));
+            }
+            (Some(after), None) => limits::due_after(after).map(|()| match after {
+                Duration::ZERO => Due::Now,
+                after => Due::After(after),
+            })?,
+            (None, Some(at)) => limits::due_at(at).map(|()| Due::At(at))?,
+            (None, None) => Due::Now,
+        };
+        let timer = self
+            .timer
+            .map(|(name, on_conflict)| TimerName::new(name).map(|name| Timer { name, on_conflict }))
+            .transpose()?;
+        let event_type = self.event_type.map(EventType::new).transpose()?;
+        let key = self.key.map(OrderingKey::new).transpose()?;
+        let tenant = self.tenant.map(TenantId::new).transpose()?;
+        let subject = self.subject.map(SubjectId::new).transpose()?;
+        let content_type = self.content_type.filter(|given| given != DEFAULT_CONTENT_TYPE);
+        if let Some(content_type) = &content_type {
+            limits::text("content_type", limits::NAME_BYTES, Charset::Line, content_type)?;
+        }
+        self.trail.check()?;
+        let mut headers = Headers::new();
+        for (name, value) in self.headers {
+            headers.insert(name, value)?;
+        }
+        Ok(Message {
+            id: self.id,
+            queue,
+            payload: self.payload,
+            content_type,
+            event_type,
+            key,
+            tenant,
+            subject,
+            trail: self.trail,
+            headers,
+            due,
+            timer,
+        })
+    }
+}
+
+impl Trail {
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn check(&self) -> Result<(), Invalid> {
+        for (field, value) in [("correlation_id", &self.correlation_id), ("causation_id", &self.causation_id)]
+        {
+            if let Some(value) = value {
+                limits::name(field, Charset::Line, value)?;
+            }
+        }
+        if let Some(traceparent) = &self.traceparent
+            && !is_traceparent(traceparent)
+        {
+            return Err(Invalid::rule(
+                "traceparent",
+                "is not a W3C trace context such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            ));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn is_traceparent(text: &str) -> bool {
+    let hex = |part: &str, len| {
+        part.len() == len && part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    };
+    let parts: Vec<_> = text.split('-').collect();
+    matches!(parts[..], [version, trace, parent, flags]
+        if hex(version, 2) && version != "ff" && hex(trace, 32) && hex(parent, 16) && hex(flags, 2)
+            && trace.bytes().any(|b| b != b'0') && parent.bytes().any(|b| b != b'0'))
+}

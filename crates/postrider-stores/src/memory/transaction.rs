@@ -1,0 +1,102 @@
+//! The caller's transaction.
+
+use super::{MemoryStore, draft::Draft, queue::Queue};
+use postrider_core::{Invalid, Message, QueueName, Staged, TimerName};
+use std::{collections::BTreeMap, fmt, mem};
+
+/// A transaction: what is staged and cancelled in it happens when it commits, all at once, or never. Dropping it rolls it
+/// back. Transactions may overlap and commit in any order.
+#[must_use = "a transaction that is dropped is rolled back"]
+pub struct Transaction {
+    store: MemoryStore,
+    drafts: BTreeMap<QueueName, Draft>,
+    savepoint: BTreeMap<QueueName, Draft>,
+}
+
+impl Transaction {
+    pub(super) fn new(store: MemoryStore) -> Self {
+        Self { store, drafts: BTreeMap::new(), savepoint: BTreeMap::new() }
+    }
+
+    /// Makes everything in it happen.
+    pub fn commit(mut self) {
+        let drafts = mem::take(&mut self.drafts);
+        let (mut rooms, now) = self.store.enter();
+        for queue in rooms.commit(drafts, now) {
+            self.store.shared.signals.send(queue);
+        }
+    }
+
+    /// Makes nothing of it happen.
+    pub fn rollback(self) {
+        drop(self);
+    }
+
+    /// Sets a savepoint; a later one replaces it.
+    pub fn savepoint(&mut self) {
+        self.savepoint = self.drafts.clone();
+    }
+
+    /// Undoes what happened in it since its savepoint, or since it began when there is none. The savepoint stays.
+    pub fn rollback_to_savepoint(&mut self) {
+        let undone = mem::replace(&mut self.drafts, self.savepoint.clone());
+        self.unlock(&undone);
+    }
+
+    pub(super) fn check_store(&self, store: &MemoryStore) -> Result<(), Invalid> {
+        if self.store.is_same(store) {
+            return Ok(());
+        }
+        Err(Invalid::rule("transaction", "belongs to another store: begin it on the one that stages"))
+    }
+
+    pub(super) fn stage_all(&mut self, messages: &[Message]) -> Staged {
+        let (mut rooms, now) = self.store.enter();
+        let rooms = &mut *rooms;
+        let mut fates = Vec::with_capacity(messages.len());
+        for message in messages {
+            // A queue that nobody used yet begins to exist with the commit.
+            let mut unused = Queue::default();
+            let queue = rooms.queues.get_mut(message.queue()).unwrap_or(&mut unused);
+            let draft = self.drafts.entry(message.queue().clone()).or_default();
+            fates.push(draft.stage(queue, message, &mut rooms.line, now));
+        }
+        Staged::new(fates)
+    }
+
+    pub(super) fn cancel_timer(&mut self, queue: &QueueName, timer: &TimerName) -> bool {
+        let (mut rooms, now) = self.store.enter();
+        let mut unused = Queue::default();
+        let committed = rooms.queues.get_mut(queue).unwrap_or(&mut unused);
+        self.drafts.entry(queue.clone()).or_default().cancel(committed, timer, now)
+    }
+
+    /// Gives back what `drafts` locked and what remains does not.
+    fn unlock(&self, drafts: &BTreeMap<QueueName, Draft>) {
+        if drafts.values().all(|draft| draft.locks().next().is_none()) {
+            return;
+        }
+        let mut rooms = self.store.lock();
+        for (name, draft) in drafts {
+            let Some(queue) = rooms.queues.get_mut(name) else { continue };
+            for id in draft.locks() {
+                queue.locked.remove(&id);
+            }
+            queue.locked.extend(self.drafts.get(name).into_iter().flat_map(Draft::locks));
+        }
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        let undone = mem::take(&mut self.drafts);
+        self.unlock(&undone);
+    }
+}
+
+impl fmt::Debug for Transaction {
+    /// Shows no messages: they may carry personal data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,323 @@
+//! Claiming from unordered queues. `horizon.rs` explains where a claim starts and why.
+
+use super::{
+    Names,
+    error::store_error,
+    horizon::{Horizon, Seen, Snapshot, Sweep},
+    names::Sql,
+    queues::Queue,
+    row,
+};
+use postrider_core::{Claimed, Error, Lease, LeaseToken};
+use sqlx::{PgPool, Row, postgres::PgRow};
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use time::OffsetDateTime;
+
+/// The statements, made once per store.
+#[derive(Debug)]
+pub(super) struct ClaimSql {
+    hot: Sql,
+    look: Sql,
+    oldest: Sql,
+}
+
+/// Leases rows by the `ctid`s that the same statement has locked: the only plan there is, whatever the statistics say.
+const TAKE: &str = "update {ready} m set token = $1, deliveries = m.deliveries + 1, \
+        lease_until = clock_timestamp() + $2::float8 * interval '1 s' \
+    where m.ctid = any(array( \
+      select s.ctid from unnest($3::smallint[], $4::bigint[]) q(queue, start), lateral ( \
+        select r.ctid from {ready} r \
+        where r.queue = q.queue and r.id > START and r.lease_until <= clock_timestamp() \
+        order by r.queue, r.id limit LIMIT for update skip locked) s \
+      limit LIMIT)) \
+    returning RETURNED";
+
+/// What every claim returns of a message.
+const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, COLUMNS";
+/// Where the columns of the message begin.
+const FIRST: usize = 6;
+/// Where the header of a look has its snapshot; the last place follows.
+const SNAPSHOT: usize = FIRST + row::COLUMN_COUNT;
+
+/// A look: what has come due is moved and leased in one go, the rest of the limit goes to what is ready. The first row is a
+/// header: the lowest bound of the transactions that ended, the snapshot, and the last place drawn.
+const LOOK: &str = "with look as materialized ( \
+      select coalesce((select min(b.low) from unnest($6::text[], $7::bigint[]) b(x, low) \
+             where pg_visible_in_snapshot(b.x::xid8, pg_current_snapshot())), 9223372036854775807) as low), \
+    come as ( \
+      delete from {later} l where l.ctid = any(array( \
+        select s.ctid from unnest($3::smallint[]) q(queue), lateral ( \
+          select w.ctid from {later} w where w.queue = q.queue and w.due_at <= (select clock_timestamp()) \
+          order by w.queue, w.due_at, w.id limit $5 for update skip locked) s limit $5)) \
+      returning l.*), \
+    promoted as ( \
+      insert into {ready} as m (staged_at, due_at, lease_until, message_id, token, attempts, deliveries, queue, ordered, \
+        payload, event_type, content_type, key, tenant, subject, timer, headers, last_error) \
+      select c.staged_at, c.due_at, clock_timestamp() + $2::float8 * interval '1 s', c.message_id, $1, c.attempts, \
+        c.deliveries + 1, c.queue, c.ordered, c.payload, c.event_type, c.content_type, c.key, c.tenant, c.subject, \
+        c.timer, c.headers, c.last_error \
+      from come c on conflict do nothing returning RETURNED), \
+    taken as (TAKE) \
+    select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::uuid, \
+      null::bytea, null::text, null::text, null::text, null::text, null::text, null::text, null::text, \
+      pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{place}'), 0) from look l \
+    union all select p.*, null, null from promoted p \
+    union all select t.*, null, null from taken t";
+
+const OLDEST: &str = "select (select r.id from {ready} r where r.queue = q.queue and r.id > q.floor \
+    order by r.queue, r.id limit 1) from unnest($1::smallint[], $2::bigint[]) q(queue, floor)";
+
+impl ClaimSql {
+    pub(super) fn new(names: &Names) -> Self {
+        let fill = |template: &str| {
+            names.sql(&template.replace("RETURNED", RETURNED).replace("COLUMNS", row::COLUMNS))
+        };
+        let hot = TAKE.replace("START", "q.start").replace("LIMIT", "$5");
+        let take = TAKE
+            .replace("START", "least(q.start, (select l.low from look l))")
+            .replace("LIMIT", "greatest(0, $5 - (select count(*) from come))");
+        Self { hot: fill(&hot), look: fill(&LOOK.replace("TAKE", &take)), oldest: fill(OLDEST) }
+    }
+
+    /// The statements, for tests that read their plans.
+    pub(super) fn texts(&self) -> [(&'static str, &str); 2] {
+        [("claim", self.hot.as_str()), ("look", self.look.as_str())]
+    }
+}
+
+/// What one claim asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Want {
+    pub(super) limit: usize,
+    pub(super) lease_for: Duration,
+    pub(super) token: LeaseToken,
+}
+
+/// A claimer of a set of unordered queues.
+#[derive(Debug)]
+pub(super) struct Claimer {
+    sql: Arc<ClaimSql>,
+    horizon: Mutex<Horizon>,
+    /// One look at a time; the others go on with what is new.
+    looking: tokio::sync::Mutex<()>,
+    turn: AtomicUsize,
+    sweeps: Sweeps,
+}
+
+/// Which sweeps a claimer makes. Anything but all of them loses messages: it is there for the tests to show that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sweeps {
+    All,
+    MarkOnly,
+}
+
+impl Claimer {
+    pub(super) fn new(sql: Arc<ClaimSql>, queues: usize, sweeps: Sweeps) -> Self {
+        Self {
+            sql,
+            horizon: Mutex::new(Horizon::new(queues, Instant::now())),
+            looking: tokio::sync::Mutex::default(),
+            turn: AtomicUsize::new(0),
+            sweeps,
+        }
+    }
+
+    /// Claims from `queues`, which are those that this claimer was made for, in the same order.
+    pub(super) async fn claim(
+        &self,
+        pool: &PgPool,
+        queues: &[Arc<Queue>],
+        want: Want,
+    ) -> Result<Vec<(i64, Claimed)>, Error> {
+        let claimed = self.claim_from(pool, queues, want).await;
+        if claimed.is_err() {
+            // What we remember may belong to a server that is gone.
+            *self.horizon() = Horizon::new(queues.len(), Instant::now());
+        }
+        claimed
+    }
+
+    async fn claim_from(
+        &self,
+        pool: &PgPool,
+        queues: &[Arc<Queue>],
+        want: Want,
+    ) -> Result<Vec<(i64, Claimed)>, Error> {
+        let mut claimed = Vec::new();
+        let mut looked = false;
+        if self.horizon().is_due(Instant::now()) {
+            looked = self.look(pool, queues, want, false, &mut claimed).await?;
+        }
+        let room = Want { limit: want.limit - claimed.len(), ..want };
+        if room.limit > 0 {
+            self.take_new(pool, queues, room, &mut claimed).await?;
+        }
+        let room = Want { limit: want.limit - claimed.len(), ..want };
+        if room.limit > 0 && (!looked || claimed.is_empty()) {
+            let empty_handed = claimed.is_empty();
+            self.look(pool, queues, room, empty_handed, &mut claimed).await?;
+        }
+        claimed.sort_unstable_by_key(|(place, _)| *place);
+        Ok(claimed)
+    }
+
+    /// Claims what lies above the marks.
+    async fn take_new(
+        &self,
+        pool: &PgPool,
+        queues: &[Arc<Queue>],
+        want: Want,
+        claimed: &mut Vec<(i64, Claimed)>,
+    ) -> Result<(), Error> {
+        let order = self.order(queues.len());
+        let marks = self.horizon().marks();
+        let rows = self
+            .sql
+            .hot
+            .query()
+            .bind(want.token.as_uuid())
+            .bind(want.lease_for.as_secs_f64())
+            .bind(in_order(&order, |index| queues[index].number))
+            .bind(in_order(&order, |index| marks[index]))
+            .bind(limit(want.limit))
+            .fetch_all(pool)
+            .await
+            .map_err(store_error)?;
+        let last = collect(&rows, queues, want.token, claimed)?;
+        self.horizon().passed(&last);
+        Ok(())
+    }
+
+    /// Looks back. Answers whether it did: one look at a time is enough.
+    async fn look(
+        &self,
+        pool: &PgPool,
+        queues: &[Arc<Queue>],
+        want: Want,
+        empty_handed: bool,
+        claimed: &mut Vec<(i64, Claimed)>,
+    ) -> Result<bool, Error> {
+        if self.sweeps == Sweeps::MarkOnly {
+            return Ok(false);
+        }
+        let Ok(_guard) = self.looking.try_lock() else { return Ok(false) };
+        let began = Instant::now();
+        let look = self.horizon().look(empty_handed, began);
+        let order = self.order(queues.len());
+        let rows = self
+            .sql
+            .look
+            .query()
+            .bind(want.token.as_uuid())
+            .bind(want.lease_for.as_secs_f64())
+            .bind(in_order(&order, |index| queues[index].number))
+            .bind(in_order(&order, |index| look.starts[index]))
+            .bind(limit(want.limit))
+            .bind(&look.xids)
+            .bind(&look.lows)
+            .fetch_all(pool)
+            .await
+            .map_err(store_error)?;
+        let Some((header, rows)) = rows.split_first() else { return Ok(true) };
+        let last = collect(rows, queues, want.token, claimed)?;
+        let seen = Seen {
+            snapshot: snapshot(header, SNAPSHOT)?,
+            last_place: header.try_get(SNAPSHOT + 1).map_err(store_error)?,
+            low: header.try_get(0).map_err(store_error)?,
+            last,
+            full: rows.len() >= want.limit,
+            took: began.elapsed(),
+        };
+        let swept = look.sweep != Sweep::Late && !seen.full;
+        self.horizon().looked(&look, seen, want.lease_for, Instant::now());
+        if swept {
+            self.raise_floors(pool, queues).await?;
+        }
+        Ok(true)
+    }
+
+    /// After a sweep: where is the oldest live row? The next sweep starts there.
+    async fn raise_floors(&self, pool: &PgPool, queues: &[Arc<Queue>]) -> Result<(), Error> {
+        let floors = self.horizon().floors();
+        let numbers: Vec<i16> = queues.iter().map(|queue| queue.number).collect();
+        let rows =
+            self.sql.oldest.query().bind(numbers).bind(floors).fetch_all(pool).await.map_err(store_error)?;
+        let oldest: Result<Vec<Option<i64>>, _> = rows.iter().map(|row| row.try_get(0)).collect();
+        let floors: Vec<_> = oldest.map_err(store_error)?.into_iter().map(|id| id.map(|id| id - 1)).collect();
+        self.horizon().raise_floors(&floors);
+        Ok(())
+    }
+
+    /// The queues take turns at being first, since the limit may be used up before the last.
+    fn order(&self, queues: usize) -> Vec<usize> {
+        let first = if queues > 1 { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        (0..queues).map(|index| (first + index) % queues).collect()
+    }
+
+    fn horizon(&self) -> std::sync::MutexGuard<'_, Horizon> {
+        self.horizon.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn in_order<T>(order: &[usize], value: impl Fn(usize) -> T) -> Vec<T> {
+    order.iter().map(|index| value(*index)).collect()
+}
+
+pub(super) fn limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+pub(super) fn snapshot(row: &PgRow, column: usize) -> Result<Snapshot, Error> {
+    let text: &str = row.try_get(column).map_err(store_error)?;
+    Snapshot::parse(text).ok_or_else(|| Error::Other(format!("unreadable snapshot {text:?}").into()))
+}
+
+/// Adds the rows to what was claimed. Answers, for each queue, the last place among them.
+fn collect(
+    rows: &[PgRow],
+    queues: &[Arc<Queue>],
+    token: LeaseToken,
+    claimed: &mut Vec<(i64, Claimed)>,
+) -> Result<Vec<Option<i64>>, Error> {
+    let mut last = vec![None; queues.len()];
+    claimed.reserve(rows.len());
+    for row in rows {
+        let (index, place, one) = read(row, queues, token).map_err(store_error)?;
+        last[index] = last[index].max(Some(place));
+        claimed.push((place, one));
+    }
+    Ok(last)
+}
+
+fn read(row: &PgRow, queues: &[Arc<Queue>], token: LeaseToken) -> Result<(usize, i64, Claimed), sqlx::Error> {
+    let place: i64 = row.try_get(0)?;
+    let number: i16 = row.try_get(1)?;
+    let index = queues.iter().position(|queue| queue.number == number);
+    let index =
+        index.ok_or_else(|| sqlx::Error::Protocol(format!("claimed from queue {number}, not asked for")))?;
+    let message = row::message(row, FIRST, &queues[index].name)?;
+    let id = message.id().ok_or(sqlx::Error::RowNotFound)?;
+    let lease = Lease::new(queues[index].name.clone(), id, token);
+    Ok((
+        index,
+        place,
+        Claimed {
+            message,
+            lease,
+            staged_at: row.try_get::<OffsetDateTime, _>(2)?.into(),
+            due_at: row.try_get::<OffsetDateTime, _>(3)?.into(),
+            attempts: count(row.try_get(4)?),
+            deliveries: count(row.try_get(5)?),
+        },
+    ))
+}
+
+pub(super) fn count(value: i32) -> u32 {
+    u32::try_from(value).unwrap_or(0)
+}

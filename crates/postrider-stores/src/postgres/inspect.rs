@@ -1,0 +1,300 @@
+//! The operator's view. Every look is bounded: by an index and a page, or by a cap on what is counted.
+
+use super::{
+    PostgresStore,
+    claim::{count, limit},
+    error::store_error,
+    queues::Queue,
+    row,
+};
+use async_trait::async_trait;
+use postrider_core::{
+    Error, MessageId, OrderingKey, QueueName, State,
+    inspect::{Action, AuditRow, BlockedKey, Counts, Cursor, Entry, Inspect, ListRequest, Page, Room, Tally},
+};
+use sqlx::{Row, postgres::PgRow};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use time::OffsetDateTime;
+
+/// Where a count stops.
+const CAP: i64 = 10_000;
+
+const COUNTS: &str = "select q.name, r.n, r.leased, \
+      (select count(*) from (select from {lane} l where l.queue = q.id and l.due is null \
+         and l.leased_until > clock_timestamp() limit $1) l), \
+      (select count(*) from (select from {later} w where w.queue = q.id limit $1) w), \
+      (select count(*) from (select from {dead} d where d.queue = q.id limit $1) d), \
+      (select count(*) from (select from {archive} a where a.queue = q.id limit $1) a) \
+    from {queue} q, lateral ( \
+      select count(*) as n, count(*) filter (where s.lease_until > clock_timestamp()) as leased \
+      from (select r.lease_until from {ready} r where r.queue = q.id order by r.queue, r.id limit $1) s) r";
+
+/// Leased rows are in hand, so the oldest of the first few that are not says how long the queue is behind.
+const LAG: &str = "select extract(epoch from clock_timestamp() - least( \
+      (select min(s.due_at) from (select r.due_at, r.lease_until from {ready} r where r.queue = $1 \
+         order by r.queue, r.id limit $2) s where s.lease_until <= clock_timestamp()), \
+      (select w.due_at from {later} w where w.queue = $1 and w.due_at <= (select clock_timestamp()) \
+         order by w.queue, w.due_at, w.id limit 1)))::float8";
+
+const BLOCKED: &str = "select l.key, nullif(l.due, 'infinity'), l.reason, l.error, ( \
+      select r.message_id from {ready} r \
+      where r.queue = l.queue and (r.key, r.id) > (l.key, l.after) and r.key <= l.key and r.ordered \
+      order by r.key, r.id limit 1) \
+    from {lane} l where l.queue = $1 and l.due is not null order by l.queue, l.due desc limit $2";
+
+/// Dead letters go back under their identity, counted from zero. On an ordered queue each goes to its old place, and its
+/// lane back with it; elsewhere it gets a new place, so that claimers that have passed the old one find it.
+const REQUEUE: &str = "select {requeue}($1, $2, $3, $4)";
+const DISCARD: &str = "select {discard}($1, $2, $3, $4)";
+const RELEASE_KEY: &str = "select {release_key}($1, $2, $3, $4)";
+
+const AUDIT: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids, a.key from {audit} a \
+    join {queue} q on q.id = a.queue order by a.id desc limit $1";
+
+/// Where the columns of the message begin in a page.
+const FIRST: usize = 8;
+
+impl PostgresStore {
+    async fn queue(&self, name: &QueueName) -> Result<Option<Arc<Queue>>, Error> {
+        self.inner.queues.named(&self.inner.pool, name).await
+    }
+
+    /// Runs one of the operator's functions on messages.
+    async fn operate(
+        &self,
+        template: &str,
+        queue: &QueueName,
+        ids: &[MessageId],
+        action: &Action,
+    ) -> Result<Vec<MessageId>, Error> {
+        action.check()?;
+        let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
+        let row = self
+            .inner
+            .names
+            .sql(template)
+            .query()
+            .bind(queue.number)
+            .bind(ids.iter().map(MessageId::as_uuid).collect::<Vec<_>>())
+            .bind(&action.actor)
+            .bind(&action.why)
+            .fetch_one(&self.inner.pool)
+            .await
+            .map_err(store_error)?;
+        let touched: Vec<uuid::Uuid> = row.try_get(0).map_err(store_error)?;
+        Ok(touched.into_iter().map(MessageId::from_uuid).collect())
+    }
+}
+
+#[async_trait]
+impl Inspect for PostgresStore {
+    async fn counts(&self) -> Result<BTreeMap<QueueName, Counts>, Error> {
+        let sql = self.inner.names.sql(COUNTS);
+        let rows = sql.query().bind(CAP + 1).fetch_all(&self.inner.pool).await.map_err(store_error)?;
+        rows.iter().map(|row| counts(row).map_err(store_error)).collect()
+    }
+
+    async fn lag(&self, queue: &QueueName) -> Result<Option<Duration>, Error> {
+        let Some(queue) = self.queue(queue).await? else { return Ok(None) };
+        let sql = self.inner.names.sql(LAG);
+        let row = sql.query().bind(queue.number).bind(CAP).fetch_one(&self.inner.pool).await;
+        let seconds: Option<f64> = row.and_then(|row| row.try_get(0)).map_err(store_error)?;
+        Ok(seconds.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
+    }
+
+    async fn blocked_keys(&self, queue: &QueueName, most: usize) -> Result<Vec<BlockedKey>, Error> {
+        let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
+        let sql = self.inner.names.sql(BLOCKED);
+        let rows = sql.query().bind(queue.number).bind(limit(most)).fetch_all(&self.inner.pool).await;
+        let rows = rows.map_err(store_error)?;
+        rows.iter().filter_map(|row| blocked(row).transpose()).collect::<Result<_, _>>().map_err(store_error)
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<Page, Error> {
+        let empty = Page { entries: Vec::new(), next: None };
+        if request.limit == 0 {
+            return Ok(empty);
+        }
+        let Some(queue) = self.queue(&request.queue).await? else { return Ok(empty) };
+        let sql = self.inner.names.sql(&page_template(request.room, Only::Page));
+        let after = request.after.as_ref();
+        let rows = sql
+            .query()
+            .bind(queue.number)
+            .bind(after.and_then(|cursor| cursor.at).map(OffsetDateTime::from))
+            .bind(after.map(|cursor| cursor.place))
+            .bind(request.key.as_ref().map(OrderingKey::as_str))
+            .bind(request.event_type.as_ref().map(postrider_core::EventType::as_str))
+            .bind(request.reason.map(postrider_core::Reason::as_str))
+            .bind(limit(request.limit))
+            .fetch_all(&self.inner.pool)
+            .await
+            .map_err(store_error)?;
+        let entries: Result<Vec<_>, _> = rows.iter().map(|row| entry(row, &queue, request.room)).collect();
+        let next = rows.last().filter(|_| rows.len() >= request.limit).map(cursor).transpose();
+        Ok(Page { entries: entries.map_err(store_error)?, next: next.map_err(store_error)? })
+    }
+
+    async fn get(&self, queue: &QueueName, id: MessageId) -> Result<Option<Entry>, Error> {
+        let Some(queue) = self.queue(queue).await? else { return Ok(None) };
+        for room in [Room::Ready, Room::Later, Room::Dead, Room::Archive] {
+            let sql = self.inner.names.sql(&page_template(room, Only::One));
+            let row =
+                sql.query().bind(queue.number).bind(id.as_uuid()).fetch_optional(&self.inner.pool).await;
+            if let Some(row) = row.map_err(store_error)? {
+                return entry(&row, &queue, room).map(Some).map_err(store_error);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn requeue(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        action: &Action,
+    ) -> Result<Vec<MessageId>, Error> {
+        self.operate(REQUEUE, queue, ids, action).await
+    }
+
+    async fn discard(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        action: &Action,
+    ) -> Result<Vec<MessageId>, Error> {
+        self.operate(DISCARD, queue, ids, action).await
+    }
+
+    async fn release_key(
+        &self,
+        queue: &QueueName,
+        key: &OrderingKey,
+        action: &Action,
+    ) -> Result<bool, Error> {
+        action.check()?;
+        let Some(queue) = self.queue(queue).await? else { return Ok(false) };
+        let sql = self.inner.names.sql(RELEASE_KEY);
+        let row = sql.query().bind(queue.number).bind(key.as_str()).bind(&action.actor).bind(&action.why);
+        row.fetch_one(&self.inner.pool).await.and_then(|row| row.try_get(0)).map_err(store_error)
+    }
+
+    async fn audit(&self, most: usize) -> Result<Vec<AuditRow>, Error> {
+        let sql = self.inner.names.sql(AUDIT);
+        let rows = sql.query().bind(limit(most)).fetch_all(&self.inner.pool).await.map_err(store_error)?;
+        rows.iter().map(audit_row).collect::<Result<_, _>>().map_err(store_error)
+    }
+}
+
+/// A page, or the one message of an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Only {
+    Page,
+    One,
+}
+
+/// A page of a room in the order of its index. Columns: place, staged_at, time, deliveries, attempts, leased, reason, error.
+fn page_template(room: Room, only: Only) -> String {
+    let (table, time, leased, reason) = match room {
+        Room::Ready => {
+            let lane = "(m.ordered and exists (select from {lane} l where l.queue = m.queue and l.key = m.key \
+                        and l.leased_until > clock_timestamp() offset 0))";
+            ("{ready}", "due_at", format!("(m.lease_until > clock_timestamp() or {lane})"), "null::text")
+        }
+        Room::Later => ("{later}", "due_at", "false".to_owned(), "null::text"),
+        Room::Dead => ("{dead}", "failed_at", "false".to_owned(), "m.reason"),
+        Room::Archive => ("{archive}", "archived_at", "false".to_owned(), "null::text"),
+    };
+    let select = format!(
+        "select m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {leased}, {reason}, m.last_error, {} \
+         from {table} m where m.queue = $1",
+        row::COLUMNS
+    );
+    if only == Only::One {
+        return format!("{select} and m.message_id = $2 limit 1");
+    }
+    let (after, order) = if room == Room::Ready {
+        // $2 is the time that other rooms are paged by.
+        (
+            "($2::timestamptz is null or true) and m.id > coalesce($3, 0)".to_owned(),
+            "m.queue, m.id".to_owned(),
+        )
+    } else {
+        (
+            format!("(m.{time}, m.id) > (coalesce($2, '-infinity'::timestamptz), coalesce($3, 0))"),
+            format!("m.queue, m.{time}, m.id"),
+        )
+    };
+    format!(
+        "{select} and {after} and ($4::text is null or m.key = $4) and ($5::text is null or m.event_type = $5) \
+         and ($6::text is null or {reason} = $6) order by {order} limit $7"
+    )
+}
+
+fn entry(row: &PgRow, queue: &Queue, room: Room) -> Result<Entry, sqlx::Error> {
+    let leased: bool = row.try_get(5)?;
+    let reason: Option<&str> = row.try_get(6)?;
+    Ok(Entry {
+        message: row::message(row, FIRST, &queue.name)?,
+        state: match room {
+            Room::Ready if leased => State::Leased,
+            Room::Ready => State::Pending,
+            Room::Later => State::Waiting,
+            Room::Dead => State::Dead,
+            Room::Archive => State::Done,
+        },
+        staged_at: row.try_get::<OffsetDateTime, _>(1)?.into(),
+        at: row.try_get::<OffsetDateTime, _>(2)?.into(),
+        deliveries: count(row.try_get(3)?),
+        attempts: count(row.try_get(4)?),
+        reason: reason.and_then(|reason| reason.parse().ok()),
+        error: row.try_get(7)?,
+    })
+}
+
+fn cursor(row: &PgRow) -> Result<Cursor, sqlx::Error> {
+    Ok(Cursor { at: Some(row.try_get::<OffsetDateTime, _>(2)?.into()), place: row.try_get(0)? })
+}
+
+fn counts(row: &PgRow) -> Result<(QueueName, Counts), sqlx::Error> {
+    let number = |column: usize| row.try_get::<i64, _>(column);
+    let (ready, lanes) = (number(1)?, number(3)?);
+    let leased = number(2)? + lanes;
+    let tally = |counted: i64, capped: bool| Tally { at_least: counted.clamp(0, CAP).unsigned_abs(), capped };
+    Ok((
+        QueueName::stored(row.try_get::<String, _>(0)?),
+        Counts {
+            pending: tally(ready - leased, ready > CAP),
+            leased: tally(leased, ready > CAP),
+            waiting: Tally::new(number(4)?.unsigned_abs(), CAP.unsigned_abs()),
+            dead: Tally::new(number(5)?.unsigned_abs(), CAP.unsigned_abs()),
+            done: Tally::new(number(6)?.unsigned_abs(), CAP.unsigned_abs()),
+        },
+    ))
+}
+
+/// A lane whose head is gone is not shown: there is nothing to release.
+fn blocked(row: &PgRow) -> Result<Option<BlockedKey>, sqlx::Error> {
+    let Some(head) = row.try_get::<Option<uuid::Uuid>, _>(4)? else { return Ok(None) };
+    let due: Option<OffsetDateTime> = row.try_get(1)?;
+    let reason: Option<&str> = row.try_get(2)?;
+    Ok(Some(BlockedKey {
+        key: OrderingKey::stored(row.try_get::<String, _>(0)?),
+        head: MessageId::from_uuid(head),
+        due_at: due.map(Into::into),
+        reason: reason.and_then(|reason| reason.parse().ok()),
+        error: row.try_get(3)?,
+    }))
+}
+
+fn audit_row(row: &PgRow) -> Result<AuditRow, sqlx::Error> {
+    let ids: Vec<uuid::Uuid> = row.try_get(5)?;
+    Ok(AuditRow {
+        at: row.try_get::<OffsetDateTime, _>(0)?.into(),
+        action: Action { actor: row.try_get(1)?, why: row.try_get(2)? },
+        verb: row.try_get(3)?,
+        queue: QueueName::stored(row.try_get::<String, _>(4)?),
+        ids: ids.into_iter().map(MessageId::from_uuid).collect(),
+        key: row.try_get::<Option<String>, _>(6)?.map(OrderingKey::stored),
+    })
+}

@@ -1,0 +1,192 @@
+-- A queue is made when it is first used. Each statement of a volatile function sees what has committed before it, so the
+-- loser of a race finds the winner's row.
+create function {queue_id}(p_name text) returns smallint
+language plpgsql volatile as $$
+declare
+  v_id smallint;
+begin
+  loop
+    select id into v_id from {queue} where name = p_name;
+    exit when found;
+    insert into {queue} (name) values (p_name) on conflict do nothing returning id into v_id;
+    exit when found;
+  end loop;
+  return v_id;
+end
+$$;
+
+-- Signals the queues of a batch in which a worker sleeps.
+create function {signal}(p_queues smallint[]) returns void
+language sql volatile as $$
+  select pg_notify('{#signal}', q.name) from {queue} q
+  where q.id = any(p_queues)
+    and exists (select from {sleeper} s where s.queue = q.id and s.until > clock_timestamp())
+$$;
+
+-- Stages one named timer.
+create function {stage_timer}(
+  p_queue smallint, p_ordered boolean, p_id uuid, p_due timestamptz, p_timer text, p_extend boolean,
+  p_payload bytea, p_event_type text, p_content_type text, p_key text, p_tenant text, p_subject text, p_headers jsonb,
+  out fate text, out id uuid)
+language plpgsql volatile as $$
+declare
+  v_holder uuid;
+begin
+  loop
+    insert into {timer} (queue, name, message_id) values (p_queue, p_timer, p_id) on conflict do nothing;
+    if found then
+      insert into {later} (due_at, message_id, queue, ordered, payload, event_type, content_type, key, tenant, subject,
+                           timer, headers)
+      values (p_due, p_id, p_queue, p_ordered, p_payload, p_event_type, p_content_type, p_key, p_tenant, p_subject,
+              p_timer, p_headers);
+      fate := 'new'; id := p_id;
+      return;
+    end if;
+    fate := 'ignored'; id := p_id;
+    if not p_extend then
+      return;
+    end if;
+    select t.message_id into v_holder from {timer} t where t.queue = p_queue and t.name = p_timer for update;
+    exit when found;
+    -- The holder ended between the two statements: the name is free again.
+  end loop;
+  -- It extends only while it waits: what is ready is as good as delivered.
+  update {later} l set
+    due_at = greatest(l.due_at, p_due),
+    payload = case when p_due > l.due_at then p_payload else l.payload end,
+    event_type = case when p_due > l.due_at then p_event_type else l.event_type end,
+    content_type = case when p_due > l.due_at then p_content_type else l.content_type end,
+    key = case when p_due > l.due_at then p_key else l.key end,
+    tenant = case when p_due > l.due_at then p_tenant else l.tenant end,
+    subject = case when p_due > l.due_at then p_subject else l.subject end,
+    headers = case when p_due > l.due_at then p_headers else l.headers end,
+    attempts = case when p_due > l.due_at then 0 else l.attempts end,
+    deliveries = case when p_due > l.due_at then 0 else l.deliveries end,
+    last_error = case when p_due > l.due_at then null else l.last_error end
+  where l.message_id = v_holder and l.queue = p_queue;
+  if found then
+    fate := 'extended'; id := v_holder;
+  end if;
+end
+$$;
+
+-- Stages whatever is not plain: given ids, times, timers, queues that do not exist yet. Answers only with the messages
+-- that are not simply new. It runs on the producer's connection, so it brings its planner settings along: every look-up
+-- here is a probe of an index, whatever the statistics say.
+create function {stage}(
+  p_queues text[], p_queue smallint[], p_id uuid[], p_given boolean[], p_after double precision[], p_at timestamptz[],
+  p_timer text[], p_extend boolean[], p_payload bytea[], p_event_type text[], p_content_type text[], p_key text[],
+  p_tenant text[], p_subject text[], p_headers text[])
+returns table (n integer, fate text, id uuid)
+language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off as $$
+declare
+  v_queue smallint[];
+  v_ordered boolean[];
+  v_due timestamptz[];
+  v_late boolean[];
+  v_known boolean[];
+  v_signal smallint[];
+  v_row record;
+begin
+  -- Made in one order, so that two producers of new queues cannot wait for each other.
+  perform {queue_id}(q.name) from (select u.name from unnest(p_queues) u(name) order by u.name collate "C") q;
+  v_queue := array(select (select k.id from {queue} k where k.name = u.name) from unnest(p_queues) u(name));
+  v_ordered := array(select (select k.ordered from {queue} k where k.name = u.name) from unnest(p_queues) u(name));
+  v_due := array(
+    select coalesce(u.at, clock_timestamp() + coalesce(u.after, 0) * interval '1 s')
+    from unnest(p_at, p_after) u(at, after));
+  v_late := array(select u.due > (select clock_timestamp()) from unnest(v_due) u(due));
+  v_known := array(
+    select case when u.given then
+      exists (select from {ready} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
+      or exists (select from {later} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
+      or exists (select from {dead} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
+      or exists (select from {archive} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
+    else false end
+    from unnest(p_id, p_given, p_queue) u(id, given, queue));
+
+  return query
+  with input as materialized (
+    select u.* from unnest(
+      p_id, p_queue, v_due, v_late, v_known, p_timer, p_payload, p_event_type, p_content_type, p_key, p_tenant,
+      p_subject, p_headers) with ordinality
+      u(id, queue, due, late, known, timer, payload, event_type, content_type, key, tenant, subject, headers, n)
+  ), at_once as (
+    insert into {ready} (message_id, queue, ordered, due_at, payload, event_type, content_type, key, tenant, subject,
+                         headers)
+    select i.id, v_queue[i.queue], v_ordered[i.queue], i.due, i.payload, i.event_type, i.content_type,
+           case when v_ordered[i.queue] then coalesce(i.key, i.id::text) else i.key end,
+           i.tenant, i.subject, i.headers::jsonb
+    from input i where not i.known and not i.late and i.timer is null
+    on conflict do nothing returning message_id, {ready}.queue
+  ), waits as (
+    insert into {later} (message_id, queue, ordered, due_at, payload, event_type, content_type, key, tenant, subject,
+                         headers)
+    select i.id, v_queue[i.queue], v_ordered[i.queue], i.due, i.payload, i.event_type, i.content_type,
+           case when v_ordered[i.queue] then coalesce(i.key, i.id::text) else i.key end,
+           i.tenant, i.subject, i.headers::jsonb
+    from input i where not i.known and i.late and i.timer is null
+    on conflict do nothing returning message_id, {later}.queue
+  )
+  select i.n::integer, 'duplicate'::text, i.id from input i
+  where i.known
+  union all
+  -- Not known when we looked, and yet not stored: somebody else committed the same message in between.
+  select i.n::integer, 'duplicate'::text, i.id from input i
+  where (select count(*) from at_once) + (select count(*) from waits)
+        <> (select count(*) from input c where not c.known and c.timer is null)
+    and not i.known and i.timer is null
+    and (v_queue[i.queue], i.id) not in (select s.queue, s.message_id from (table at_once union all table waits) s);
+
+  v_signal := array(
+    select distinct v_queue[u.queue] from unnest(p_queue, v_late, v_known, p_timer) u(queue, late, known, timer)
+    where not u.late and not u.known and u.timer is null);
+  for v_row in
+    select u.n::integer as n, v_queue[u.queue] as queue, u.late, f.fate, f.id
+    from unnest(p_id, p_queue, v_due, v_late, v_known, p_timer, p_extend, p_payload, p_event_type, p_content_type, p_key,
+                p_tenant, p_subject, p_headers) with ordinality
+      u(id, queue, due, late, known, timer, extend, payload, event_type, content_type, key, tenant, subject, headers,
+        n),
+      lateral {stage_timer}(
+        v_queue[u.queue], v_ordered[u.queue], u.id, u.due, u.timer, u.extend, u.payload, u.event_type, u.content_type,
+        case when v_ordered[u.queue] then coalesce(u.key, u.id::text) else u.key end,
+        u.tenant, u.subject, u.headers::jsonb) f
+    where u.timer is not null and not u.known
+  loop
+    if v_row.fate <> 'new' then
+      n := v_row.n; fate := v_row.fate; id := v_row.id;
+      return next;
+    elsif not v_row.late then
+      v_signal := v_signal || v_row.queue;
+    end if;
+  end loop;
+  perform {signal}(v_signal);
+end
+$$;
+
+-- Cancels a named timer that nobody is delivering.
+create function {cancel_timer}(p_queue text, p_timer text) returns boolean
+language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+declare
+  v_queue smallint := (select k.id from {queue} k where k.name = p_queue);
+  v_id uuid;
+begin
+  select t.message_id into v_id from {timer} t where t.queue = v_queue and t.name = p_timer for update;
+  if not found then
+    return false;
+  end if;
+  delete from {later} l where l.message_id = v_id and l.queue = v_queue;
+  if not found then
+    delete from {ready} r where r.message_id = v_id and r.queue = v_queue and r.lease_until <= clock_timestamp()
+      and not r.ordered;
+    if not found then
+      return false;
+    end if;
+  end if;
+  delete from {timer} t where t.queue = v_queue and t.name = p_timer;
+  return true;
+end
+$$;

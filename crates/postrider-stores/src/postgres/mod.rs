@@ -1,0 +1,288 @@
+//! The PostgreSQL store.
+//!
+//! A message is in exactly one room, and each room is a table that is good at one thing:
+//!
+//! | table | holds | why apart |
+//! |---|---|---|
+//! | `ready` | what may run now, leased or not | no index on a column that a claim changes: claims are HOT updates |
+//! | `later` | timers, and retries of unordered queues | millions of future rows never stand in a claim's way |
+//! | `lane` | one row per living key of ordered queues | the key is leased, its messages stay where they are |
+//! | `dead`, `archive` | what failed for good; what success keeps | paged and pruned by time |
+//!
+//! A move between rooms is one statement, guarded by the message's id and the claim's token. Claims start above a mark and
+//! sweep below it (`horizon.rs`), so that their cost does not depend on how much has passed through. All statements run in
+//! autocommit mode: no transaction of ours outlives one round trip.
+//!
+//! The store opens its own connections, because bounded work depends on their settings: with generic plans and without
+//! sequential scans, bitmap scans and sorts, each of our statements has one plan, whatever the statistics say.
+
+mod claim;
+mod envelope;
+mod error;
+mod horizon;
+mod inspect;
+mod lane_settle;
+mod lanes;
+mod names;
+mod pool;
+mod prune;
+mod queues;
+mod renew;
+mod row;
+mod schema;
+mod settle;
+mod stage;
+mod validate;
+mod wake;
+
+pub use names::Names;
+pub use pool::guard;
+pub use stage::PostgresOutbox;
+
+use async_trait::async_trait;
+use claim::{ClaimSql, Claimer, Sweeps, Want};
+use error::store_error;
+use lanes::LaneClaimer;
+use postrider_core::{
+    ClaimRequest, Claimed, Error, Lease, LeaseToken, Limits, Ordering, PruneRequest, Pruned, QueueName,
+    Settle, Store, store::check_lease,
+};
+use queues::{Queue, Queues};
+use settle::SettleSql;
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    str::FromStr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// Messages in PostgreSQL 14 or later. Cheap to clone; clones share connections and memory.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), postrider_core::Error> {
+/// use postrider_core::{ClaimRequest, Store, schema::Schema};
+/// use postrider_stores::postgres::PostgresStore;
+///
+/// let store = PostgresStore::connect("postgres://localhost/shop").await?;
+/// store.migrate().await?;
+/// for claimed in store.claim(&ClaimRequest::new("orders".try_into()?, 100)).await? {
+///     println!("{}", claimed.id());
+///     store.settle(&[claimed.lease.done()]).await?;
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pool: PgPool,
+    connect: PgConnectOptions,
+    names: Names,
+    limits: Limits,
+    queues: Queues,
+    claim_sql: Arc<ClaimSql>,
+    settle_sql: SettleSql,
+    /// What is remembered of each set of queues that is claimed from together.
+    claimers: Mutex<HashMap<Vec<QueueName>, Arc<Claimer>>>,
+    lane_claimers: Mutex<HashMap<QueueName, Arc<LaneClaimer>>>,
+    sweeps: Sweeps,
+}
+
+/// How to open a [`PostgresStore`].
+#[derive(Debug, Clone)]
+pub struct PostgresOptions {
+    connect: PgConnectOptions,
+    names: Names,
+    limits: Limits,
+    connections: u32,
+    sweeps: Sweeps,
+}
+
+impl PostgresOptions {
+    /// Connects to `url` with the default names, with up to eight connections.
+    ///
+    /// # Errors
+    /// When the URL cannot be read.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        Ok(Self {
+            connect: PgConnectOptions::from_str(url).map_err(store_error)?,
+            names: Names::default(),
+            limits: Limits::default(),
+            connections: 8,
+            sweeps: Sweeps::All,
+        })
+    }
+
+    /// Keeps the tables elsewhere.
+    #[must_use]
+    pub fn with_names(mut self, names: Names) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// Moves the size limits of [`PostgresStore::outbox`].
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Opens up to so many connections.
+    #[must_use]
+    pub fn with_connections(mut self, connections: u32) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Claims by the mark alone, and so misses late commits: the negative control of the tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_sweeps(mut self) -> Self {
+        self.sweeps = Sweeps::MarkOnly;
+        self
+    }
+}
+
+impl PostgresStore {
+    /// Connects to `url` with the default options.
+    ///
+    /// # Errors
+    /// When the URL cannot be read, or the server cannot be reached.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::open(PostgresOptions::new(url)?).await
+    }
+
+    /// Connects as `options` say.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn open(options: PostgresOptions) -> Result<Self, Error> {
+        let pool = PgPoolOptions::new()
+            .max_connections(options.connections)
+            .acquire_timeout(Duration::from_secs(10))
+            .after_connect(|connection, _| Box::pin(pool::settle_in(connection)))
+            .connect_with(options.connect.clone().application_name("postrider"))
+            .await
+            .map_err(store_error)?;
+        let names = options.names;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                pool,
+                connect: options.connect,
+                queues: Queues::new(&names),
+                claim_sql: Arc::new(ClaimSql::new(&names)),
+                settle_sql: SettleSql::default(),
+                claimers: Mutex::default(),
+                lane_claimers: Mutex::default(),
+                limits: options.limits,
+                sweeps: options.sweeps,
+                names,
+            }),
+        })
+    }
+
+    /// Stages in the tables of this store.
+    pub fn outbox(&self) -> PostgresOutbox {
+        PostgresOutbox::with_limits(self.inner.names.clone(), self.inner.limits)
+    }
+
+    /// Closes the connections.
+    pub async fn close(&self) {
+        self.inner.pool.close().await;
+    }
+
+    /// The hot statements, for tests that read their plans.
+    #[doc(hidden)]
+    pub fn statements(&self) -> Vec<(&'static str, String)> {
+        let inner = &self.inner;
+        let claims = inner.claim_sql.texts().map(|(name, text)| (name, text.to_owned()));
+        let settles =
+            [("settle one claim", true), ("settle mixed claims", false)].map(|(name, one_claim)| {
+                (name, inner.settle_sql.mixed(&inner.names, one_claim).as_str().to_owned())
+            });
+        claims.into_iter().chain(settles).collect()
+    }
+
+    fn claimer(&self, queues: &[Arc<Queue>]) -> Arc<Claimer> {
+        let key: Vec<QueueName> = queues.iter().map(|queue| queue.name.clone()).collect();
+        let make = || Claimer::new(Arc::clone(&self.inner.claim_sql), key.len(), self.inner.sweeps);
+        remembered(&self.inner.claimers, key.clone(), make)
+    }
+
+    fn lane_claimer(&self, queue: &QueueName) -> Arc<LaneClaimer> {
+        remembered(&self.inner.lane_claimers, queue.clone(), || LaneClaimer::new(&self.inner.names))
+    }
+
+    /// The queues among those asked for that exist.
+    async fn existing(&self, names: &[QueueName]) -> Result<Vec<Arc<Queue>>, Error> {
+        let inner = &self.inner;
+        let mut known = inner.queues.known(&inner.pool).await?;
+        if names.iter().any(|name| known.named(name).is_none()) {
+            known = inner.queues.read(&inner.pool).await?;
+        }
+        Ok(names.iter().filter_map(|name| known.named(name)).cloned().collect())
+    }
+}
+
+fn remembered<K: Eq + Hash, V>(map: &Mutex<HashMap<K, Arc<V>>>, key: K, make: impl FnOnce() -> V) -> Arc<V> {
+    let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(map.entry(key).or_insert_with(|| Arc::new(make())))
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
+        request.check()?;
+        let pool = &self.inner.pool;
+        let mut want =
+            Want { limit: request.limit(), lease_for: request.lease_for(), token: LeaseToken::fresh() };
+        let queues = self.existing(request.queues()).await?;
+        let (ordered, plain): (Vec<_>, Vec<_>) =
+            queues.into_iter().partition(|queue| queue.policy.ordering != Ordering::Unordered);
+        let mut claimed = Vec::new();
+        if !plain.is_empty() && want.limit > 0 {
+            claimed = self.claimer(&plain).claim(pool, &plain, want).await?;
+        }
+        for queue in ordered {
+            want.limit = request.limit() - claimed.len();
+            if want.limit == 0 {
+                break;
+            }
+            let (turns, empty) = self.lane_claimer(&queue.name).claim(pool, &queue, want).await?;
+            claimed.extend(turns);
+            if !empty.is_empty() {
+                self.settle(&empty.iter().map(Lease::release).collect::<Vec<_>>()).await?;
+            }
+        }
+        Ok(claimed.into_iter().map(|(_, claimed)| claimed).collect())
+    }
+
+    async fn renew(&self, leases: &[Lease], lease_for: Duration) -> Result<Vec<Lease>, Error> {
+        check_lease(lease_for)?;
+        let inner = &self.inner;
+        let known = inner.queues.known(&inner.pool).await?;
+        renew::renew(&inner.pool, &inner.names, &known, leases, lease_for).await
+    }
+
+    async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+        if settlements.is_empty() {
+            return Ok(Vec::new());
+        }
+        let inner = &self.inner;
+        let known = inner.queues.known(&inner.pool).await?;
+        let floor = |queue: &QueueName| self.lane_claimer(queue).settled_floor();
+        inner.settle_sql.settle(&inner.pool, &inner.names, &known, floor, settlements).await
+    }
+
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
+        prune::prune(&self.inner.pool, &self.inner.names, request).await
+    }
+}

@@ -1,0 +1,40 @@
+//! Removing what retention no longer keeps.
+//!
+//! The archive is partitioned by the day on which a message may go. A partition whose day is over is dropped whole; what
+//! has no day of its own lies in the partition of the rest and goes row by row, as dead letters do, in bounded chunks.
+
+use super::{Names, claim::limit, error::store_error};
+use postrider_core::{Error, PruneRequest, Pruned};
+use sqlx::{PgPool, Row};
+
+const PRUNE: &str = "with archived as ( \
+      delete from {archive_rest} a where a.ctid = any(array( \
+        select r.ctid from {archive_rest} r where r.expires_at <= (select clock_timestamp()) \
+        order by r.expires_at limit $1)) returning 1), \
+    dead as ( \
+      delete from {dead} d where d.ctid = any(array( \
+        select s.ctid from {queue} q, lateral ( \
+          select r.ctid from {dead} r where r.queue = q.id \
+            and r.failed_at <= (select clock_timestamp() - $2::float8 * interval '1 s') \
+          order by r.queue, r.failed_at, r.id limit $1) s \
+        limit greatest(0, $1 - (select count(*) from archived)))) returning 1) \
+    select (select count(*) from archived), (select count(*) from dead), {drop_days}()";
+
+/// Removes a chunk.
+pub(super) async fn prune(pool: &PgPool, names: &Names, request: &PruneRequest) -> Result<Pruned, Error> {
+    let row = names
+        .sql(PRUNE)
+        .query()
+        .bind(limit(request.limit))
+        .bind(request.dead_older_than.map(|age| age.as_secs_f64()))
+        .fetch_one(pool)
+        .await
+        .map_err(store_error)?;
+    let count = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs).map_err(store_error);
+    let (archived, dead, dropped) = (count(0)?, count(1)?, count(2)?);
+    Ok(Pruned {
+        archived: archived + dropped,
+        dead,
+        more: archived + dead >= limit(request.limit).unsigned_abs(),
+    })
+}

@@ -1,0 +1,102 @@
+//! What this process knows of the queues: their numbers and policies, read again every second.
+
+use super::{Names, error::store_error, names::Sql};
+use postrider_core::{Error, OnFailure, Ordering, QueueName, QueuePolicy};
+use sqlx::{PgPool, Row, postgres::types::PgInterval};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// A policy that another process declared is in force here after so long.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
+/// A queue as the database knows it.
+#[derive(Debug, Clone)]
+pub(super) struct Queue {
+    pub(super) number: i16,
+    pub(super) name: QueueName,
+    pub(super) policy: QueuePolicy,
+}
+
+/// Every queue.
+#[derive(Debug, Default)]
+pub(super) struct Known(HashMap<QueueName, Arc<Queue>>);
+
+impl Known {
+    pub(super) fn named(&self, name: &QueueName) -> Option<&Arc<Queue>> {
+        self.0.get(name)
+    }
+}
+
+/// Reads the queues when what is known is old, or does not hold what is asked for.
+#[derive(Debug)]
+pub(super) struct Queues {
+    sql: Sql,
+    known: Mutex<(Option<Instant>, Arc<Known>)>,
+}
+
+impl Queues {
+    pub(super) fn new(names: &Names) -> Self {
+        let sql = names
+            .sql("select id, name, ordered, on_failure, keep_for, dead_letters from {queue} order by name");
+        Self { sql, known: Mutex::default() }
+    }
+
+    /// The queues as they were at most a second ago.
+    pub(super) async fn known(&self, pool: &PgPool) -> Result<Arc<Known>, Error> {
+        {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.0.is_some_and(|read| read.elapsed() < FRESH_FOR) {
+                return Ok(Arc::clone(&known.1));
+            }
+        }
+        self.read(pool).await
+    }
+
+    /// The queue of this name, if there is one.
+    pub(super) async fn named(&self, pool: &PgPool, name: &QueueName) -> Result<Option<Arc<Queue>>, Error> {
+        if let Some(queue) = self.known(pool).await?.named(name) {
+            return Ok(Some(Arc::clone(queue)));
+        }
+        Ok(self.read(pool).await?.named(name).cloned())
+    }
+
+    /// The queues as they are now.
+    pub(super) async fn read(&self, pool: &PgPool) -> Result<Arc<Known>, Error> {
+        let mut known = Known::default();
+        for row in self.sql.query().fetch_all(pool).await.map_err(store_error)? {
+            let queue = Arc::new(queue(&row).map_err(store_error)?);
+            known.0.insert(queue.name.clone(), queue);
+        }
+        let known = Arc::new(known);
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) =
+            (Some(Instant::now()), Arc::clone(&known));
+        Ok(known)
+    }
+}
+
+fn queue(row: &sqlx::postgres::PgRow) -> Result<Queue, sqlx::Error> {
+    let ordered: bool = row.try_get(2)?;
+    let on_failure = match row.try_get::<&str, _>(3)? {
+        "park" => OnFailure::Park,
+        "skip" => OnFailure::Skip,
+        _ => OnFailure::Block,
+    };
+    Ok(Queue {
+        number: row.try_get(0)?,
+        name: QueueName::stored(row.try_get::<String, _>(1)?),
+        policy: QueuePolicy {
+            ordering: if ordered { Ordering::ByKey(on_failure) } else { Ordering::Unordered },
+            keep_for: row.try_get::<Option<PgInterval>, _>(4)?.map(|interval| duration(&interval)),
+            dead_letters: row.try_get(5)?,
+        },
+    })
+}
+
+fn duration(interval: &PgInterval) -> Duration {
+    let days = u64::try_from(i64::from(interval.months) * 30 + i64::from(interval.days)).unwrap_or(0);
+    Duration::from_secs(days * 86_400)
+        + Duration::from_micros(u64::try_from(interval.microseconds).unwrap_or(0))
+}

@@ -1,0 +1,92 @@
+//! Extending leases that are still ours.
+
+use super::{Names, error::store_error, queues::Known};
+use postrider_core::{Error, Lease};
+use sqlx::{PgPool, Row};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
+use uuid::Uuid;
+
+/// Rows are found by id and compared with their own token and queue, as in `settle.rs`; lanes by their key.
+const RENEW: &str = "with rows as ( \
+      update {ready} r set lease_until = clock_timestamp() + $1::float8 * interval '1 s' \
+      where r.message_id = any($2::uuid[]) and r.token = ($3::uuid[])[width_bucket(r.message_id, $2::uuid[])] \
+        and r.queue + 0 = ($4::smallint[])[width_bucket(r.message_id, $2::uuid[])] \
+      returning r.message_id), \
+    lanes as ( \
+      update {lane} l set leased_until = clock_timestamp() + $1::float8 * interval '1 s' \
+      where l.ctid = any(array( \
+          select (select m.ctid from {lane} m where m.queue = u.queue and m.key = u.key and m.token = u.token for update) \
+          from unnest($5::smallint[], $6::text[], $7::uuid[]) u(queue, key, token))) \
+        and l.token = any($7::uuid[]) \
+      returning l.queue, l.key, l.token) \
+    select r.message_id, null::smallint, null::text, null::uuid from rows r \
+    union all select null, l.queue, l.key, l.token from lanes l";
+
+/// Extends leases, and answers with those that were lost.
+pub(super) async fn renew(
+    pool: &PgPool,
+    names: &Names,
+    known: &Known,
+    leases: &[Lease],
+    lease_for: Duration,
+) -> Result<Vec<Lease>, Error> {
+    let mut lost = Vec::new();
+    let mut rest: Vec<(i16, &Lease)> = Vec::new();
+    for lease in leases {
+        match known.named(lease.queue()) {
+            Some(queue) => rest.push((queue.number, lease)),
+            None => lost.push(lease.clone()),
+        }
+    }
+    let sql = names.sql(RENEW);
+    while !rest.is_empty() {
+        // The same id twice (in two queues, or under two tokens) needs a statement of its own: rows are found by id.
+        let mut rows: BTreeMap<Uuid, (i16, &Lease)> = BTreeMap::new();
+        let mut lanes: BTreeMap<(i16, &str, Uuid), Vec<&Lease>> = BTreeMap::new();
+        let mut next = Vec::new();
+        for (queue, lease) in rest {
+            if let Some(turn) = lease.turn() {
+                lanes.entry((queue, turn.key.as_str(), lease.token().as_uuid())).or_default().push(lease);
+            } else if rows.contains_key(&lease.id().as_uuid()) {
+                next.push((queue, lease));
+            } else {
+                rows.insert(lease.id().as_uuid(), (queue, lease));
+            }
+        }
+        let answer = sql
+            .query()
+            .bind(lease_for.as_secs_f64())
+            .bind(rows.keys().copied().collect::<Vec<_>>())
+            .bind(rows.values().map(|(_, lease)| lease.token().as_uuid()).collect::<Vec<_>>())
+            .bind(rows.values().map(|(queue, _)| *queue).collect::<Vec<_>>())
+            .bind(lanes.keys().map(|(queue, ..)| *queue).collect::<Vec<_>>())
+            .bind(lanes.keys().map(|(_, key, _)| *key).collect::<Vec<_>>())
+            .bind(lanes.keys().map(|(.., token)| *token).collect::<Vec<_>>())
+            .fetch_all(pool)
+            .await
+            .map_err(store_error)?;
+        let mut kept_rows = HashSet::new();
+        let mut kept_lanes = HashSet::new();
+        for row in &answer {
+            if let Some(id) = row.try_get::<Option<Uuid>, _>(0).map_err(store_error)? {
+                kept_rows.insert(id);
+            } else {
+                kept_lanes.insert(lane(row).map_err(store_error)?);
+            }
+        }
+        lost.extend(
+            rows.iter().filter(|(id, _)| !kept_rows.contains(*id)).map(|(_, (_, lease))| (*lease).clone()),
+        );
+        let gone = lanes.into_iter().filter(|(lane, _)| !kept_lanes.contains(lane));
+        lost.extend(gone.flat_map(|(_, leases)| leases).cloned());
+        rest = next;
+    }
+    Ok(lost)
+}
+
+fn lane(row: &sqlx::postgres::PgRow) -> Result<(i16, &str, Uuid), sqlx::Error> {
+    Ok((row.try_get(1)?, row.try_get(2)?, row.try_get(3)?))
+}

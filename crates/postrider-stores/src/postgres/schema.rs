@@ -1,0 +1,108 @@
+//! The tables: made by versioned migrations that are part of the program.
+
+use super::{PostgresStore, error::store_error, validate};
+use async_trait::async_trait;
+use postrider_core::{
+    Error, Invalid, OnFailure, Ordering, QueueName, QueuePolicy,
+    schema::{Drift, Schema},
+};
+use sqlx::{
+    AssertSqlSafe, Row, SqlSafeStr,
+    migrate::{Migration, MigrationType, Migrator},
+    postgres::{PgPoolOptions, types::PgInterval},
+};
+
+const MIGRATIONS: [(i64, &str, &str); 6] = [
+    (1, "rooms", include_str!("migrations/0001_rooms.sql")),
+    (2, "staging", include_str!("migrations/0002_staging.sql")),
+    (3, "lanes", include_str!("migrations/0003_lanes.sql")),
+    (4, "retention", include_str!("migrations/0004_retention.sql")),
+    (5, "queues", include_str!("migrations/0005_queues.sql")),
+    (6, "operators", include_str!("migrations/0006_operators.sql")),
+];
+
+#[async_trait]
+impl Schema for PostgresStore {
+    async fn migrate(&self) -> Result<(), Error> {
+        let names = &self.inner.names;
+        let migrations = MIGRATIONS.iter().map(|(version, title, template)| {
+            let sql = AssertSqlSafe(names.render(template)).into_sql_str();
+            Migration::new(*version, (*title).into(), MigrationType::Simple, sql, false)
+        });
+        let mut migrator = Migrator::with_migrations(migrations.collect());
+        migrator.dangerous_set_table_name(names.render("{migration}"));
+        migrator.create_schema(format!("\"{}\"", names.schema()));
+        // A connection of its own: a migration may take longer than a statement of ours ever should.
+        let options = PgPoolOptions::new().max_connections(1);
+        let pool = options.connect_with(self.inner.connect.clone()).await.map_err(store_error)?;
+        let migrated = migrator.run(&pool).await;
+        pool.close().await;
+        migrated.map_err(|error| match error {
+            sqlx::migrate::MigrateError::Execute(error)
+            | sqlx::migrate::MigrateError::ExecuteMigration(error, _) => store_error(error),
+            other => Error::SchemaMismatch(other.to_string()),
+        })
+    }
+
+    async fn validate(&self) -> Result<Vec<Drift>, Error> {
+        validate::drift(&self.inner.pool, &self.inner.names).await
+    }
+
+    fn print(&self) -> String {
+        let names = &self.inner.names;
+        let mut sql = format!("create schema if not exists \"{}\";\n", names.schema());
+        for (version, title, template) in MIGRATIONS {
+            sql.push_str(&format!("\n-- {version:04} {title}\n\n{}", names.render(template)));
+        }
+        sql
+    }
+
+    async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error> {
+        let (ordered, on_failure) = match policy.ordering {
+            Ordering::Unordered => (false, "block"),
+            Ordering::ByKey(OnFailure::Block) => (true, "block"),
+            Ordering::ByKey(OnFailure::Park) => (true, "park"),
+            Ordering::ByKey(OnFailure::Skip) => (true, "skip"),
+        };
+        let keep_for = policy.keep_for.map(|keep| {
+            if keep.is_zero() {
+                return Err(Invalid::rule("keep_for", "is zero; leave it out to keep nothing"));
+            }
+            let micros = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX);
+            Ok(PgInterval { months: 0, days: 0, microseconds: micros.min(MOST_MICROS) })
+        });
+        let declared: bool = self
+            .inner
+            .names
+            .sql("select {declare_queue}($1, $2, $3, $4, $5)")
+            .query()
+            .bind(queue.as_str())
+            .bind(ordered)
+            .bind(on_failure)
+            .bind(keep_for.transpose()?)
+            .bind(policy.dead_letters)
+            .fetch_one(&self.inner.pool)
+            .await
+            .and_then(|row| row.try_get(0))
+            .map_err(store_error)?;
+        self.inner.queues.read(&self.inner.pool).await?;
+        if !declared {
+            let rule =
+                format!("queue {:?} still holds messages; drain it, or use a new queue", queue.as_str());
+            return Err(Invalid::rule("ordering", rule).into());
+        }
+        Ok(())
+    }
+}
+
+impl PostgresStore {
+    /// What is there, one object a line: what validation compares with what it expects.
+    #[doc(hidden)]
+    pub async fn describe(&self) -> Result<String, Error> {
+        let objects = validate::describe(&self.inner.pool, &self.inner.names).await?;
+        Ok(objects.iter().map(|(object, definition)| format!("{object}\t{definition}\n")).collect())
+    }
+}
+
+/// A hundred years: more would leave the range of the database's calendar.
+const MOST_MICROS: i64 = 100 * 366 * 24 * 60 * 60 * 1_000_000;

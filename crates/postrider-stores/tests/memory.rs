@@ -1,0 +1,371 @@
+//! The memory store passes the whole store suite, and what is special about it is tested beside.
+
+#![cfg(feature = "memory")]
+
+use async_trait::async_trait;
+use postrider_core::{
+    ClaimRequest, Claimed, Error, Fate, Limits, Message, MessageBuilder, MessageId, OnFailure, Outbox,
+    OutboxExt, QueueName, QueuePolicy, Store,
+    inspect::{Inspect, ListRequest, Room},
+    schema::Schema,
+    wake::{Sleeper, Wake},
+};
+use postrider_stores::memory::{ManualClock, MemoryStore, Transaction};
+use postrider_testkit::{Features, Fixture};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+use uuid::Uuid;
+
+struct MemoryFixture {
+    store: MemoryStore,
+}
+
+impl MemoryFixture {
+    async fn new() -> Self {
+        Self { store: MemoryStore::new() }
+    }
+}
+
+#[async_trait]
+impl Fixture for MemoryFixture {
+    type Tx = Transaction;
+    type Outbox = MemoryStore;
+
+    fn features(&self) -> Features {
+        Features { concurrent_transactions: true, signals_across_processes: true }
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    /// One process is all there is: another handle to the same messages.
+    async fn another_store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    fn inspect(&self) -> Arc<dyn Inspect> {
+        Arc::new(self.store.clone())
+    }
+
+    fn schema(&self) -> Arc<dyn Schema> {
+        Arc::new(self.store.clone())
+    }
+
+    fn wake(&self) -> Arc<dyn Wake> {
+        Arc::new(self.store.clone())
+    }
+
+    fn outbox(&self) -> MemoryStore {
+        self.store.clone()
+    }
+
+    async fn begin(&self) -> Transaction {
+        self.store.begin()
+    }
+
+    async fn commit(&self, tx: Transaction) {
+        tx.commit();
+    }
+
+    async fn rollback(&self, tx: Transaction) {
+        tx.rollback();
+    }
+
+    async fn savepoint(&self, tx: &mut Transaction) {
+        tx.savepoint();
+    }
+
+    async fn rollback_to_savepoint(&self, tx: &mut Transaction) {
+        tx.rollback_to_savepoint();
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.store.advance(by);
+    }
+
+    async fn break_dead_letters(&self, broken: bool) {
+        self.store.break_dead_letters(broken);
+    }
+}
+
+mod special {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_manual_clock_stands_still_until_it_is_moved() {
+        let began = SystemTime::UNIX_EPOCH + minutes(1);
+        let clock = ManualClock::at(began);
+        let (orders, letters) =
+            (MemoryStore::with_clock(clock.clone()), MemoryStore::with_clock(clock.clone()));
+        assert_eq!((orders.now(), orders.now()), (began, began));
+        stage(&orders, message("a").due_after(minutes(5))).await;
+        stage(&letters, message("b").due_after(minutes(5))).await;
+        clock.advance(minutes(4));
+        assert_eq!(payloads(&claim(&orders, 10).await), [""; 0]);
+
+        letters.advance(minutes(1));
+        assert_eq!((clock.now(), orders.now()), (began + minutes(5), began + minutes(5)));
+        assert_eq!(payloads(&claim(&orders, 10).await), ["a"]);
+        assert_eq!(payloads(&claim(&letters, 10).await), ["b"]);
+    }
+
+    #[tokio::test]
+    async fn without_a_manual_clock_time_follows_the_wall() {
+        let store = MemoryStore::new();
+        let ahead = store.now().duration_since(SystemTime::now()).unwrap_or_default();
+        assert!(ahead < Duration::from_secs(1));
+
+        store.advance(minutes(60));
+        let ahead = store.now().duration_since(SystemTime::now()).unwrap();
+        assert!(ahead.abs_diff(minutes(60)) < Duration::from_secs(1));
+    }
+
+    #[tokio::test]
+    async fn a_dropped_transaction_is_rolled_back() {
+        let store = MemoryStore::new();
+        let mut tx = store.begin();
+        store.stage(&mut tx, message("a")).await.unwrap();
+        drop(tx);
+
+        assert_eq!(claim(&store, 10).await, []);
+        assert_eq!(store.counts().await.unwrap().len(), 0, "not even the queue is left");
+    }
+
+    #[tokio::test]
+    async fn a_transaction_of_another_store_is_refused() {
+        let (store, other) = (MemoryStore::new(), MemoryStore::new());
+        let mut tx = other.begin();
+        let Err(Error::Invalid(invalid)) = store.stage(&mut tx, message("a")).await else {
+            panic!("a foreign transaction is refused")
+        };
+        assert_eq!(invalid.field(), "transaction");
+        assert!(store.cancel_timer(&mut tx, &queue(), &"reminder".parse().unwrap()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn limits_are_those_of_the_handle() {
+        let store = MemoryStore::new();
+        let strict = store.clone().with_limits(Limits::default().with_payload_bytes(3));
+        let mut tx = store.begin();
+        assert!(strict.stage(&mut tx, message("four")).await.is_err());
+        assert!(store.stage(&mut tx, message("four")).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn of_two_open_transactions_with_one_identity_the_first_to_commit_wins() {
+        let store = MemoryStore::new();
+        let id = MessageId::at(SystemTime::now());
+        let (mut early, mut late) = (store.begin(), store.begin());
+        store.stage(&mut early, message("early").id(id)).await.unwrap();
+        store.stage(&mut late, message("late").id(id)).await.unwrap();
+        late.commit();
+        early.commit();
+
+        assert_eq!(payloads(&claim(&store, 10).await), ["late"]);
+    }
+
+    #[tokio::test]
+    async fn of_two_open_transactions_with_one_timer_the_second_to_commit_counts_as_the_later_one() {
+        let store = MemoryStore::new();
+        let (mut first, mut second, mut third) = (store.begin(), store.begin(), store.begin());
+        let extending = |payload, due| message(payload).due_after(minutes(due)).extending_timer("reminder");
+        store.stage(&mut first, extending("first", 10)).await.unwrap();
+        store.stage(&mut second, extending("second", 20)).await.unwrap();
+        store.stage(&mut third, message("third").due_after(minutes(30)).timer("reminder")).await.unwrap();
+        first.commit();
+        second.commit();
+        third.commit();
+        store.advance(minutes(15));
+        assert_eq!(claim(&store, 10).await, []);
+
+        store.advance(minutes(20));
+        assert_eq!(payloads(&claim(&store, 10).await), ["second"]);
+    }
+
+    #[tokio::test]
+    async fn claims_step_over_a_timer_that_an_open_transaction_cancels_or_extends() {
+        let store = MemoryStore::new();
+        for name in ["cancelled", "extended", "spared"] {
+            stage(&store, message(name).due_after(minutes(10)).timer(name)).await;
+        }
+        let mut tx = store.begin();
+        assert!(cancel(&store, &mut tx, "cancelled").await);
+        let longer = message("extended").due_after(minutes(30)).extending_timer("extended");
+        assert_eq!(
+            store.stage(&mut tx, &longer.build().unwrap()).await.unwrap().fates()[0].1,
+            Fate::Extended
+        );
+        store.advance(minutes(10));
+        let spared = claim(&store, 10).await;
+        assert_eq!(payloads(&spared), ["spared"]);
+        assert_eq!(store.settle(&[spared[0].lease.done()]).await.unwrap(), []);
+
+        let mut other = store.begin();
+        assert!(!cancel(&store, &mut other, "cancelled").await, "it is in the hands of the first");
+        assert!(!cancel(&store, &mut other, "extended").await);
+        let again = message("again").due_after(minutes(60)).extending_timer("extended");
+        assert_eq!(store.stage(&mut other, again).await.unwrap().fates()[0].1, Fate::Ignored);
+        tx.commit();
+        assert_eq!(claim(&store, 10).await, []);
+        store.advance(minutes(20));
+        assert_eq!(payloads(&claim(&store, 10).await), ["extended"]);
+    }
+
+    #[tokio::test]
+    async fn a_due_timer_that_a_short_claim_left_behind_can_be_extended() {
+        let store = MemoryStore::new();
+        let extending = |payload, due| message(payload).due_after(minutes(due)).extending_timer("reminder");
+        stage(&store, message("first").due_after(minutes(5))).await;
+        stage(&store, extending("due", 6)).await;
+        store.advance(minutes(10));
+        let first = claim(&store, 1).await;
+        assert_eq!(payloads(&first), ["first"]);
+        assert_eq!(store.settle(&[first[0].lease.done()]).await.unwrap(), []);
+        stage(&store, extending("put off", 5)).await;
+        assert_eq!(claim(&store, 10).await, []);
+
+        store.advance(minutes(5));
+        assert_eq!(payloads(&claim(&store, 10).await), ["put off"]);
+    }
+
+    #[tokio::test]
+    async fn a_rolled_back_cancellation_unlocks_its_timer() {
+        let store = MemoryStore::new();
+        for name in ["before", "after"] {
+            stage(&store, message(name).timer(name)).await;
+        }
+        let mut tx = store.begin();
+        assert!(cancel(&store, &mut tx, "before").await);
+        tx.savepoint();
+        assert!(cancel(&store, &mut tx, "after").await);
+        tx.rollback_to_savepoint();
+        assert_eq!(payloads(&claim(&store, 10).await), ["after"]);
+        assert_eq!(
+            payloads(&claim(&store, 10).await),
+            [""; 0],
+            "what came before the savepoint is still locked"
+        );
+
+        tx.rollback();
+        assert_eq!(payloads(&claim(&store, 10).await), ["before"]);
+    }
+
+    #[tokio::test]
+    async fn without_a_savepoint_everything_is_undone() {
+        let store = MemoryStore::new();
+        let mut tx = store.begin();
+        store.stage(&mut tx, message("undone")).await.unwrap();
+        tx.rollback_to_savepoint();
+        store.stage(&mut tx, message("kept")).await.unwrap();
+        tx.commit();
+
+        assert_eq!(payloads(&claim(&store, 10).await), ["kept"]);
+    }
+
+    #[tokio::test]
+    async fn a_short_claim_is_shared_between_keys() {
+        let store = MemoryStore::new();
+        store.declare(&queue(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+        for payload in ["a1", "a2", "a3", "b1", "b2", "c1"] {
+            stage(&store, message(payload).key(&payload[..1])).await;
+        }
+        let first = claim(&store, 4).await;
+        assert_eq!(payloads(&first), ["a1", "a2", "b1", "c1"]);
+        assert_eq!(
+            first.iter().map(|each| each.lease.turn().unwrap().last).collect::<Vec<_>>(),
+            [false, true, true, true]
+        );
+    }
+
+    #[tokio::test]
+    async fn keys_take_turns_with_the_messages_of_other_queues() {
+        let store = MemoryStore::new();
+        let by_key: QueueName = "by-key".parse().unwrap();
+        store.declare(&by_key, &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+        for number in 0..6 {
+            stage(&store, Message::builder("by-key").key("k").payload(format!("k{number}"))).await;
+            stage(&store, message(format!("u{number}"))).await;
+        }
+        let both = ClaimRequest::of([queue(), by_key], 2);
+        let claimed = store.claim(&both).await.unwrap();
+        assert_eq!(payloads(&claimed), ["k0", "u0"]);
+        store.settle(&claimed.iter().map(|each| each.lease.done()).collect::<Vec<_>>()).await.unwrap();
+
+        assert_eq!(
+            payloads(&store.claim(&both).await.unwrap()),
+            ["u1", "u2"],
+            "the key went to the end of the line"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_ear_that_was_not_listened_to_hears_at_least_once() {
+        let store = MemoryStore::new();
+        store.lie_down(&Sleeper { worker: Uuid::now_v7(), queues: vec![queue()] }, minutes(1)).await.unwrap();
+        let mut ear = store.listen(&[queue()]).await.unwrap();
+        for _ in 0..5_000 {
+            stage(&store, message("a")).await;
+        }
+        assert_eq!(ear.wait().await.unwrap(), queue());
+    }
+
+    #[tokio::test]
+    async fn nothing_printed_shows_a_message() {
+        let store = MemoryStore::new();
+        let mut tx = store.begin();
+        store.stage(&mut tx, message("secret")).await.unwrap();
+        assert!(!format!("{tx:?}").contains("secret"));
+        tx.commit();
+        assert!(!format!("{store:?}").contains("secret"));
+    }
+
+    #[tokio::test]
+    async fn times_beyond_every_calendar_do_no_harm() {
+        let store = MemoryStore::new();
+        store.declare(&queue(), &QueuePolicy::default().with_keep_for(Duration::MAX)).await.unwrap();
+        stage(&store, message("a")).await;
+        stage(&store, message("b")).await;
+        let claimed = claim(&store, 10).await;
+        let settlements = [claimed[0].lease.retry(Duration::MAX, "never"), claimed[1].lease.done()];
+        assert_eq!(store.settle(&settlements).await.unwrap(), []);
+
+        for room in [Room::Later, Room::Archive] {
+            assert_eq!(store.list(&ListRequest::new(queue(), room)).await.unwrap().entries.len(), 1);
+        }
+        store.advance(Duration::MAX);
+        assert_eq!(payloads(&claim(&store, 10).await), ["a"]);
+    }
+
+    fn minutes(count: u64) -> Duration {
+        Duration::from_secs(60 * count)
+    }
+
+    fn queue() -> QueueName {
+        "orders".parse().unwrap()
+    }
+
+    fn message(payload: impl Into<String>) -> MessageBuilder {
+        Message::builder("orders").payload(payload.into())
+    }
+
+    async fn stage(store: &MemoryStore, message: MessageBuilder) {
+        let mut tx = store.begin();
+        store.stage(&mut tx, message).await.unwrap();
+        tx.commit();
+    }
+
+    async fn cancel(store: &MemoryStore, tx: &mut Transaction, timer: &str) -> bool {
+        store.cancel_timer(tx, &queue(), &timer.parse().unwrap()).await.unwrap()
+    }
+
+    async fn claim(store: &MemoryStore, limit: usize) -> Vec<Claimed> {
+        store.claim(&ClaimRequest::new(queue(), limit)).await.unwrap()
+    }
+
+    fn payloads(claimed: &[Claimed]) -> Vec<String> {
+        claimed.iter().map(|each| String::from_utf8(each.message.payload().to_vec()).unwrap()).collect()
+    }
+}

@@ -1,0 +1,128 @@
+//! The PostgreSQL store as the suites see it: a database of its own for each test.
+
+use async_trait::async_trait;
+use postrider_core::{Store, inspect::Inspect, schema::Schema, wake::Wake};
+use postrider_stores::postgres::{PostgresOptions, PostgresOutbox, PostgresStore};
+use postrider_testkit::{Features, Fixture, postgres::TestDatabase};
+use sqlx::{Executor, PgPool, Postgres, Transaction, postgres::PgPoolOptions};
+use std::{sync::Arc, time::Duration};
+
+#[derive(Debug)]
+pub(crate) struct PostgresFixture {
+    pub(crate) store: PostgresStore,
+    /// The application's own pool.
+    pub(crate) app: PgPool,
+    pub(crate) database: TestDatabase,
+}
+
+impl PostgresFixture {
+    pub(crate) async fn new() -> Self {
+        Self::open(|options| options).await
+    }
+
+    pub(crate) async fn open(configure: impl Fn(PostgresOptions) -> PostgresOptions) -> Self {
+        let database = migrated().await;
+        let store =
+            PostgresStore::open(configure(PostgresOptions::new(database.url()).unwrap())).await.unwrap();
+        let app = PgPoolOptions::new().max_connections(20).connect(database.url()).await.unwrap();
+        Self { store, app, database }
+    }
+
+    /// Runs statements as the operator of the database.
+    pub(crate) async fn run(&self, sql: &'static str) {
+        self.app.execute(sql).await.unwrap();
+    }
+}
+
+async fn migrated() -> TestDatabase {
+    // The statements are the version of the template: a changed migration makes a new one.
+    let server =
+        PostgresStore::open(PostgresOptions::new(&postrider_testkit::postgres::server_url()).unwrap());
+    let version = server.await.unwrap().print();
+    TestDatabase::filled(&version, |url| async move {
+        let store = PostgresStore::connect(&url).await.unwrap();
+        store.migrate().await.unwrap();
+        store.close().await;
+    })
+    .await
+}
+
+#[async_trait]
+impl Fixture for PostgresFixture {
+    type Tx = Transaction<'static, Postgres>;
+    type Outbox = PostgresOutbox;
+
+    fn features(&self) -> Features {
+        Features { concurrent_transactions: true, signals_across_processes: true }
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    async fn another_store(&self) -> Arc<dyn Store> {
+        Arc::new(PostgresStore::connect(self.database.url()).await.unwrap())
+    }
+
+    fn inspect(&self) -> Arc<dyn Inspect> {
+        Arc::new(self.store.clone())
+    }
+
+    fn schema(&self) -> Arc<dyn Schema> {
+        Arc::new(self.store.clone())
+    }
+
+    fn wake(&self) -> Arc<dyn Wake> {
+        Arc::new(self.store.clone())
+    }
+
+    fn outbox(&self) -> PostgresOutbox {
+        self.store.outbox()
+    }
+
+    async fn begin(&self) -> Self::Tx {
+        self.app.begin().await.unwrap()
+    }
+
+    async fn commit(&self, tx: Self::Tx) {
+        tx.commit().await.unwrap();
+    }
+
+    async fn rollback(&self, tx: Self::Tx) {
+        tx.rollback().await.unwrap();
+    }
+
+    async fn savepoint(&self, tx: &mut Self::Tx) {
+        tx.execute("savepoint here").await.unwrap();
+    }
+
+    async fn rollback_to_savepoint(&self, tx: &mut Self::Tx) {
+        tx.execute("rollback to savepoint here").await.unwrap();
+    }
+
+    /// Moves every time in the tables back, which is the same as letting the clock go on.
+    async fn advance(&self, by: Duration) {
+        let statements = [
+            "update postrider.ready set lease_until = lease_until - $1, due_at = due_at - $1, staged_at = staged_at - $1",
+            "update postrider.later set due_at = due_at - $1, staged_at = staged_at - $1",
+            "update postrider.lane set leased_until = leased_until - $1, due = due - $1",
+            "update postrider.sleeper set until = until - $1",
+            "update postrider.dead set failed_at = failed_at - $1, staged_at = staged_at - $1",
+            "update postrider.archive set expires_at = expires_at - $1, archived_at = archived_at - $1",
+        ];
+        let mut tx = self.app.begin().await.unwrap();
+        for statement in statements {
+            sqlx::query(statement).bind(by).execute(&mut *tx).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+    }
+
+    async fn break_dead_letters(&self, broken: bool) {
+        self.run(if broken {
+            "alter table postrider.dead add constraint broken check (false) not valid"
+        } else {
+            "alter table postrider.dead drop constraint broken"
+        })
+        .await;
+    }
+}

@@ -1,0 +1,107 @@
+//! A database of its own for every test, copied from a template that is made once.
+
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, postgres::PgConnectOptions};
+use std::{future::Future, str::FromStr};
+
+/// Where the tests find their server.
+pub const URL_VARIABLE: &str = "POSTRIDER_TEST_POSTGRES_URL";
+
+/// A database that is dropped with this value.
+#[derive(Debug)]
+pub struct TestDatabase {
+    name: String,
+    url: String,
+}
+
+/// The server of the test run. A missing server fails the run; it never skips.
+///
+/// # Panics
+/// When the variable is not set.
+pub fn server_url() -> String {
+    std::env::var(URL_VARIABLE).unwrap_or_else(|_| {
+        panic!("{URL_VARIABLE} is not set: run `cargo xtask test`, which starts a server")
+    })
+}
+
+impl TestDatabase {
+    /// An empty database.
+    pub async fn empty() -> Self {
+        Self::create("template1").await
+    }
+
+    /// A copy of a template that `fill` has filled. The template is made by the first test that asks for this `version`
+    /// of it; the others wait.
+    pub async fn filled<F, Fut>(version: &str, fill: F) -> Self
+    where
+        F: FnOnce(String) -> Fut,
+        Fut: Future<Output = ()>,
+    {
+        let mut admin = admin().await;
+        let template: String = sqlx::query("select 'postrider_template_' || md5($1)")
+            .bind(version)
+            .fetch_one(&mut admin)
+            .await
+            .and_then(|row| row.try_get(0))
+            .unwrap();
+        admin.execute("select pg_advisory_lock(7077051)").await.unwrap();
+        let there = sqlx::query("select from pg_database where datname = $1 and datistemplate")
+            .bind(&template)
+            .fetch_optional(&mut admin)
+            .await
+            .unwrap();
+        if there.is_none() {
+            // Left half made by a run that was killed.
+            run(&mut admin, format!("drop database if exists {template} with (force)")).await;
+            run(&mut admin, format!("create database {template}")).await;
+            fill(url_of(&template)).await;
+            run(&mut admin, format!("alter database {template} is_template true allow_connections false"))
+                .await;
+        }
+        admin.execute("select pg_advisory_unlock(7077051)").await.unwrap();
+        admin.close().await.unwrap();
+        Self::create(&template).await
+    }
+
+    async fn create(template: &str) -> Self {
+        let name = format!("postrider_test_{}", uuid::Uuid::now_v7().simple());
+        let mut admin = admin().await;
+        run(&mut admin, format!("create database {name} template {template}")).await;
+        admin.close().await.unwrap();
+        Self { url: url_of(&name), name }
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        let name = self.name.clone();
+        // A thread of its own, because a test's runtime may already be shutting down.
+        let dropper = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                run(&mut admin().await, format!("drop database if exists {name} with (force)")).await;
+            });
+        });
+        // A database that stays behind does no harm to the tests.
+        dropper.join().ok();
+    }
+}
+
+async fn admin() -> PgConnection {
+    PgConnection::connect(&server_url())
+        .await
+        .unwrap_or_else(|error| panic!("the server at {URL_VARIABLE} does not answer: {error}"))
+}
+
+async fn run(connection: &mut PgConnection, sql: String) {
+    connection.execute(AssertSqlSafe(sql)).await.unwrap();
+}
+
+fn url_of(database: &str) -> String {
+    let options = PgConnectOptions::from_str(&server_url()).unwrap().database(database);
+    sqlx::ConnectOptions::to_url_lossy(&options).to_string()
+}

@@ -1,0 +1,231 @@
+//! What the cases say over and over, in as few words as they say it.
+
+use crate::Fixture;
+use postrider_core::{
+    ClaimRequest, Claimed, Fate, IntoMessage, Lease, Message, MessageBuilder, MessageId, OrderingKey, Outbox,
+    QueueName, QueuePolicy, Settle, Staged, State, Store, TimerName,
+    inspect::{Action, Entry, ListRequest, Room},
+};
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// A store as a worker holds it.
+pub(crate) type Handle = Arc<dyn Store>;
+
+/// Every lease lasts so long. Far longer than any test may run, so that only [`lapse`] ends one.
+pub(crate) const LEASE: Duration = minutes(10);
+
+pub(crate) const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(60 * count)
+}
+
+pub(crate) fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+pub(crate) fn key(name: &str) -> OrderingKey {
+    OrderingKey::new(name).unwrap()
+}
+
+pub(crate) fn timer(name: &str) -> TimerName {
+    TimerName::new(name).unwrap()
+}
+
+pub(crate) fn fresh_id() -> MessageId {
+    MessageId::at(SystemTime::now())
+}
+
+/// A small message for `queue`.
+pub(crate) fn message(queue: &str) -> MessageBuilder {
+    Message::builder(queue).payload("{}")
+}
+
+/// Messages for `queue` that carry their number, from 0.
+pub(crate) fn numbered(queue: &str, count: usize) -> Vec<Message> {
+    (0..count).map(|number| message(queue).payload(number.to_string()).build().unwrap()).collect()
+}
+
+/// Messages for `queue` and `key` that carry their number, from 0.
+pub(crate) fn numbered_of(queue: &str, key: &str, count: usize) -> Vec<Message> {
+    (0..count).map(|number| message(queue).key(key).payload(number.to_string()).build().unwrap()).collect()
+}
+
+/// Stages in a transaction of its own and commits it.
+pub(crate) async fn stage_all<F: Fixture>(fixture: &F, messages: &[Message]) -> Staged {
+    let mut tx = fixture.begin().await;
+    let staged = fixture.outbox().stage_all(&mut tx, messages).await.unwrap();
+    fixture.commit(tx).await;
+    staged
+}
+
+/// Stages messages, all of them new, and commits.
+pub(crate) async fn stage<F: Fixture>(fixture: &F, messages: &[Message]) -> Vec<MessageId> {
+    let staged = stage_all(fixture, messages).await;
+    assert_eq!(staged.fates().len(), messages.len(), "one fate for each message");
+    assert!(staged.fates().iter().all(|(_, fate)| *fate == Fate::New), "all are new: {staged:?}");
+    staged.fates().iter().map(|(id, _)| *id).collect()
+}
+
+/// Stages one message, which is new, and commits.
+pub(crate) async fn stage_one<F: Fixture>(fixture: &F, message: impl IntoMessage) -> MessageId {
+    stage(fixture, &[message.into_message().unwrap()]).await[0]
+}
+
+/// Stages one message, commits, and says what became of it.
+pub(crate) async fn stage_again<F: Fixture>(fixture: &F, message: impl IntoMessage) -> (MessageId, Fate) {
+    let staged = stage_all(fixture, &[message.into_message().unwrap()]).await;
+    assert_eq!(staged.fates().len(), 1);
+    staged.fates()[0]
+}
+
+/// Declares what holds for a queue.
+pub(crate) async fn declare<F: Fixture>(fixture: &F, name: &str, policy: QueuePolicy) {
+    fixture.schema().declare(&queue(name), &policy).await.unwrap();
+}
+
+/// Lets every lease lapse.
+pub(crate) async fn lapse<F: Fixture>(fixture: &F) {
+    fixture.advance(LEASE + minutes(1)).await;
+}
+
+/// Claims once.
+pub(crate) async fn claim(store: &Handle, name: &str, limit: usize) -> Vec<Claimed> {
+    let request = ClaimRequest::new(queue(name), limit).with_lease_for(LEASE);
+    let claimed = store.claim(&request).await.unwrap();
+    assert!(claimed.len() <= limit, "a claim of up to {limit} answered with {}", claimed.len());
+    claimed
+}
+
+/// Claims until nothing is due.
+pub(crate) async fn claim_all(store: &Handle, name: &str) -> Vec<Claimed> {
+    let mut all = Vec::new();
+    loop {
+        let claimed = claim(store, name, 1000).await;
+        if claimed.is_empty() {
+            return all;
+        }
+        all.extend(claimed);
+    }
+}
+
+/// Claims the only message that is due.
+pub(crate) async fn claim_one(store: &Handle, name: &str) -> Claimed {
+    let mut all = claim_all(store, name).await;
+    assert_eq!(all.len(), 1, "exactly one message of {name:?} is due");
+    all.remove(0)
+}
+
+/// Nothing is due.
+pub(crate) async fn assert_nothing_due(store: &Handle, name: &str) {
+    let claimed = claim(store, name, 1000).await;
+    assert_eq!(ids(&claimed), [], "nothing of {name:?} is due");
+}
+
+/// Settles, and loses nothing.
+pub(crate) async fn settle(store: &Handle, settlements: &[Settle]) {
+    assert_eq!(store.settle(settlements).await.unwrap(), [], "nothing is lost");
+}
+
+/// Settles what was claimed as done, and loses nothing.
+pub(crate) async fn done(store: &Handle, claimed: &[Claimed]) {
+    let settlements: Vec<_> = claimed.iter().map(|each| each.lease.done()).collect();
+    settle(store, &settlements).await;
+}
+
+/// Claims and settles as done until nothing is due, and answers with everything in the order it came.
+pub(crate) async fn drain(store: &Handle, name: &str) -> Vec<MessageId> {
+    let mut all = Vec::new();
+    loop {
+        let claimed = claim(store, name, 1000).await;
+        if claimed.is_empty() {
+            return all;
+        }
+        done(store, &claimed).await;
+        all.extend(ids(&claimed));
+    }
+}
+
+/// Claims the only message that is due and settles it as failed for good.
+pub(crate) async fn kill_one(store: &Handle, name: &str) -> MessageId {
+    let claimed = claim_one(store, name).await;
+    settle(store, &[claimed.lease.dead(postrider_core::Reason::Rejected, "refused")]).await;
+    claimed.id()
+}
+
+pub(crate) fn ids(claimed: &[Claimed]) -> Vec<MessageId> {
+    claimed.iter().map(Claimed::id).collect()
+}
+
+pub(crate) fn ids_of(entries: &[Entry]) -> Vec<MessageId> {
+    entries.iter().map(|entry| entry.message.id().expect("a stored message has an id")).collect()
+}
+
+/// The same ids in one order, for comparing where order does not matter.
+pub(crate) fn sorted(ids: impl IntoIterator<Item = MessageId>) -> Vec<MessageId> {
+    let mut ids: Vec<_> = ids.into_iter().collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// What each message carries, as text.
+pub(crate) fn payloads(claimed: &[Claimed]) -> Vec<String> {
+    claimed.iter().map(|each| String::from_utf8(each.message.payload().to_vec()).unwrap()).collect()
+}
+
+pub(crate) fn leases(claimed: &[Claimed]) -> Vec<Lease> {
+    claimed.iter().map(|each| each.lease.clone()).collect()
+}
+
+/// Exactly these leases were answered as lost, in whatever order.
+pub(crate) fn assert_lost(lost: &[Lease], expected: &[Lease]) {
+    assert_eq!(lost.len(), expected.len(), "as many leases are lost as expected");
+    let lost: HashSet<_> = lost.iter().collect();
+    assert_eq!(lost, expected.iter().collect(), "exactly the expected leases are lost");
+}
+
+/// Everything in a room, page by page.
+pub(crate) async fn list<F: Fixture>(fixture: &F, name: &str, room: Room) -> Vec<Entry> {
+    pages(fixture, ListRequest::new(queue(name), room).with_limit(1000)).await.concat()
+}
+
+/// Every page of a listing; none is longer than the limit.
+pub(crate) async fn pages<F: Fixture>(fixture: &F, mut request: ListRequest) -> Vec<Vec<Entry>> {
+    let mut pages = Vec::new();
+    loop {
+        let page = fixture.inspect().list(&request).await.unwrap();
+        assert!(page.entries.len() <= request.limit, "a page is not longer than its limit");
+        pages.push(page.entries);
+        assert!(pages.len() < 1000, "paging comes to an end");
+        match page.next {
+            Some(cursor) => request = request.after(Some(cursor)),
+            None => return pages,
+        }
+    }
+}
+
+/// A message, wherever it is.
+pub(crate) async fn get<F: Fixture>(fixture: &F, name: &str, id: MessageId) -> Option<Entry> {
+    fixture.inspect().get(&queue(name), id).await.unwrap()
+}
+
+/// A message that is there, in this state.
+pub(crate) async fn entry_in<F: Fixture>(fixture: &F, name: &str, id: MessageId, state: State) -> Entry {
+    let entry = get(fixture, name, id).await.unwrap_or_else(|| panic!("{id} is not in {name:?}"));
+    assert_eq!(entry.state, state, "the state of {id}");
+    entry
+}
+
+/// No room holds anything of the queue.
+pub(crate) async fn assert_empty<F: Fixture>(fixture: &F, name: &str) {
+    for room in [Room::Ready, Room::Later, Room::Dead, Room::Archive] {
+        assert_eq!(ids_of(&list(fixture, name, room).await), [], "{name:?} holds nothing in {room:?}");
+    }
+}
+
+/// An operator with a reason.
+pub(crate) fn operator() -> Action {
+    Action::new("ada", "ticket 17")
+}

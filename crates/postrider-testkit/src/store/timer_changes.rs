@@ -1,0 +1,182 @@
+//! Extending and cancelling named timers (decision "timers").
+
+use super::helpers::*;
+use crate::Fixture;
+use postrider_core::{Fate, MessageBuilder, Outbox, OutboxExt};
+
+/// An extending timer is an ordinary one when none of its name lives.
+pub async fn extending_no_timer_stages_it<F: Fixture>(fixture: F) {
+    let id = stage_one(&fixture, extending(10, "first")).await;
+    fixture.advance(minutes(10)).await;
+
+    assert_eq!(drain(&fixture.store(), "orders").await, [id]);
+}
+
+/// A later time wins, and brings its payload. The living timer keeps its identity.
+pub async fn a_later_time_extends_a_timer<F: Fixture>(fixture: F) {
+    let store = fixture.store();
+    let id = stage_one(&fixture, extending(10, "first")).await;
+    assert_eq!(stage_again(&fixture, extending(30, "second")).await, (id, Fate::Extended));
+    fixture.advance(minutes(28)).await;
+    assert_nothing_due(&store, "orders").await;
+    fixture.advance(minutes(3)).await;
+
+    let claimed = claim_all(&store, "orders").await;
+    assert_eq!((ids(&claimed), payloads(&claimed)), (vec![id], vec!["second".to_owned()]));
+}
+
+/// An earlier time changes neither the time nor the payload.
+pub async fn an_earlier_time_leaves_a_timer_as_it_is<F: Fixture>(fixture: F) {
+    let store = fixture.store();
+    let id = stage_one(&fixture, extending(30, "first")).await;
+    assert_eq!(stage_again(&fixture, extending(10, "second")).await, (id, Fate::Extended));
+    fixture.advance(minutes(28)).await;
+    assert_nothing_due(&store, "orders").await;
+    fixture.advance(minutes(3)).await;
+
+    let claimed = claim_all(&store, "orders").await;
+    assert_eq!((ids(&claimed), payloads(&claimed)), (vec![id], vec!["first".to_owned()]));
+}
+
+/// A timer that is due and that nobody has claimed can still be put off.
+pub async fn a_due_timer_can_be_extended_until_it_is_leased<F: Fixture>(fixture: F) {
+    let store = fixture.store();
+    let id = stage_one(&fixture, extending(10, "first")).await;
+    fixture.advance(minutes(11)).await;
+    assert_eq!(stage_again(&fixture, extending(10, "second")).await, (id, Fate::Extended));
+    assert_nothing_due(&store, "orders").await;
+    fixture.advance(minutes(10)).await;
+
+    assert_eq!(payloads(&claim_all(&store, "orders").await), ["second"]);
+}
+
+/// A timer in somebody's hands is not extended: the second is ignored, and nothing of it is delivered.
+pub async fn a_leased_timer_is_not_extended<F: Fixture>(fixture: F) {
+    let store = fixture.store();
+    stage_one(&fixture, extending(10, "first")).await;
+    fixture.advance(minutes(10)).await;
+    let claimed = claim_one(&store, "orders").await;
+    assert_eq!(stage_again(&fixture, extending(30, "second")).await.1, Fate::Ignored);
+    assert_eq!(claimed.message.payload().as_ref(), b"first");
+    done(&store, &[claimed]).await;
+
+    assert_empty(&fixture, "orders").await;
+}
+
+/// Said twice in one batch, the later time wins as it does in two.
+pub async fn one_batch_can_stage_and_extend_a_timer<F: Fixture>(fixture: F) {
+    let batch = [extending(10, "first"), extending(30, "second"), extending(20, "third")];
+    let staged = stage_all(&fixture, &batch.map(|each| each.build().unwrap())).await;
+    let id = staged.id().unwrap();
+    assert_eq!(staged.fates(), [(id, Fate::New), (id, Fate::Extended), (id, Fate::Extended)]);
+    fixture.advance(minutes(28)).await;
+    assert_nothing_due(&fixture.store(), "orders").await;
+    fixture.advance(minutes(3)).await;
+
+    assert_eq!(payloads(&claim_all(&fixture.store(), "orders").await), ["second"]);
+}
+
+/// An extension that is rolled back leaves the timer as it was.
+pub async fn a_rolled_back_extension_changes_nothing<F: Fixture>(fixture: F) {
+    let id = stage_one(&fixture, extending(10, "first")).await;
+    let mut tx = fixture.begin().await;
+    let staged = fixture.outbox().stage(&mut tx, extending(30, "second")).await.unwrap();
+    assert_eq!(staged.fates(), [(id, Fate::Extended)]);
+    fixture.rollback(tx).await;
+    fixture.advance(minutes(10)).await;
+
+    assert_eq!(payloads(&claim_all(&fixture.store(), "orders").await), ["first"]);
+}
+
+/// A cancelled timer is never delivered, and its name is free.
+pub async fn a_cancelled_timer_is_never_delivered<F: Fixture>(fixture: F) {
+    let store = fixture.store();
+    stage_one(&fixture, extending(10, "first")).await;
+    assert!(cancel(&fixture).await);
+    assert!(!cancel(&fixture).await, "it can be cancelled once");
+    fixture.advance(minutes(11)).await;
+    assert_nothing_due(&store, "orders").await;
+    assert_empty(&fixture, "orders").await;
+
+    let id = stage_one(&fixture, extending(10, "second")).await;
+    fixture.advance(minutes(10)).await;
+    assert_eq!(drain(&store, "orders").await, [id]);
+}
+
+/// A timer that is due can be cancelled until somebody has it in hand.
+pub async fn a_due_timer_can_be_cancelled_until_it_is_leased<F: Fixture>(fixture: F) {
+    stage_one(&fixture, extending(10, "first")).await;
+    fixture.advance(minutes(11)).await;
+    assert!(cancel(&fixture).await);
+
+    assert_empty(&fixture, "orders").await;
+}
+
+/// A timer in somebody's hands cannot be cancelled.
+pub async fn a_leased_timer_cannot_be_cancelled<F: Fixture>(fixture: F) {
+    let store = fixture.store();
+    stage_one(&fixture, extending(10, "first")).await;
+    fixture.advance(minutes(10)).await;
+    let claimed = claim_one(&store, "orders").await;
+    assert!(!cancel(&fixture).await);
+
+    done(&store, &[claimed]).await;
+    assert_empty(&fixture, "orders").await;
+}
+
+/// A timer that waits for a retry is in nobody's hands, and can be cancelled.
+pub async fn a_timer_that_waits_for_a_retry_can_be_cancelled<F: Fixture>(fixture: F) {
+    let store = fixture.store();
+    stage_one(&fixture, extending(0, "first")).await;
+    let claimed = claim_one(&store, "orders").await;
+    settle(&store, &[claimed.lease.retry(minutes(5), "busy")]).await;
+    assert!(cancel(&fixture).await);
+
+    assert_empty(&fixture, "orders").await;
+}
+
+/// A cancellation that is rolled back changes nothing: the timer is delivered.
+pub async fn a_rolled_back_cancellation_changes_nothing<F: Fixture>(fixture: F) {
+    let id = stage_one(&fixture, extending(10, "first")).await;
+    let mut tx = fixture.begin().await;
+    assert!(fixture.outbox().cancel_timer(&mut tx, &queue("orders"), &timer("reminder")).await.unwrap());
+    fixture.rollback(tx).await;
+    fixture.advance(minutes(10)).await;
+
+    assert_eq!(drain(&fixture.store(), "orders").await, [id]);
+}
+
+/// A transaction can cancel what it has staged itself.
+pub async fn a_transaction_can_cancel_its_own_timer<F: Fixture>(fixture: F) {
+    let mut tx = fixture.begin().await;
+    fixture.outbox().stage(&mut tx, extending(10, "first")).await.unwrap();
+    assert!(fixture.outbox().cancel_timer(&mut tx, &queue("orders"), &timer("reminder")).await.unwrap());
+    fixture.commit(tx).await;
+
+    assert_empty(&fixture, "orders").await;
+}
+
+/// There is nothing to cancel in a queue that nobody has used, under another name, or in another queue.
+pub async fn an_unknown_timer_cannot_be_cancelled<F: Fixture>(fixture: F) {
+    assert!(!cancel(&fixture).await, "nobody has used the queue");
+    stage_one(&fixture, message("orders").due_after(minutes(10)).timer("another")).await;
+    stage_one(&fixture, message("letters").due_after(minutes(10)).timer("reminder")).await;
+    stage_one(&fixture, message("orders").due_after(minutes(10))).await;
+    assert!(!cancel(&fixture).await);
+
+    fixture.advance(minutes(10)).await;
+    assert_eq!(drain(&fixture.store(), "orders").await.len(), 2);
+    assert_eq!(drain(&fixture.store(), "letters").await.len(), 1);
+}
+
+fn extending(delay: u64, payload: &'static str) -> MessageBuilder {
+    message("orders").payload(payload).due_after(minutes(delay)).extending_timer("reminder")
+}
+
+async fn cancel<F: Fixture>(fixture: &F) -> bool {
+    let mut tx = fixture.begin().await;
+    let cancelled =
+        fixture.outbox().cancel_timer(&mut tx, &queue("orders"), &timer("reminder")).await.unwrap();
+    fixture.commit(tx).await;
+    cancelled
+}

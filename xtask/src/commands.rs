@@ -1,0 +1,6 @@
+//! One file per command.
+
+pub(crate) mod bench;
+pub(crate) mod ci;
+pub(crate) mod services;
+pub(crate) mod test;

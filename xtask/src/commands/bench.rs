@@ -1,0 +1,72 @@
+//! `cargo xtask bench`: one benchmark, on a server that keeps its promises.
+
+use std::env;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::options::Options;
+use crate::postgres::{self, Durability, Postgres};
+use crate::process;
+use crate::signals::Signals;
+use crate::terminal::say;
+use crate::version::Major;
+use crate::workspace::cargo;
+
+/// Where benchmarks find PostgreSQL.
+const POSTGRES_URL: &str = "POSTRIDER_BENCH_POSTGRES_URL";
+/// Its first process, whose family's processor time a benchmark can read.
+const POSTGRES_PID: &str = "POSTRIDER_BENCH_POSTGRES_PID";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The major version to measure
+    #[arg(long, value_name = "VERSION")]
+    postgres: Option<Major>,
+
+    #[command(flatten)]
+    options: Options,
+
+    /// The benchmark, then its own arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "NAME")]
+    benchmark: Vec<String>,
+}
+
+/// Runs a benchmark; the result is its exit code.
+pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
+    let mut command = cargo();
+    command.args(["run", "--release", "--package", "bench", "--"]).args(&args.benchmark);
+    if env::var_os(POSTGRES_URL).is_some_and(|url| !url.is_empty()) {
+        say(&format!("using the server that {POSTGRES_URL} names"));
+        return process::run(&mut command, signals);
+    }
+
+    let mut servers = Vec::new();
+    for build in postgres::builds(args.postgres.as_slice(), args.options.missing())? {
+        servers.push(Postgres::start(&build, Durability::Full, args.options.afterwards(), signals)?);
+    }
+    for server in &servers {
+        say(&format!("PostgreSQL {} in {}", server.version(), server.folder().display()));
+        if is_in_memory(server.folder()) {
+            say("that folder is in memory, where a commit costs nothing: set TMPDIR to a folder on a disk");
+        }
+        command.env(POSTGRES_URL, server.url()).env(POSTGRES_PID, server.id().to_string());
+    }
+    let code = process::run(&mut command, signals)?;
+    for server in &mut servers {
+        server.check()?;
+    }
+    Ok(code)
+}
+
+#[cfg(target_os = "linux")]
+fn is_in_memory(folder: &Path) -> bool {
+    use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+
+    statfs(folder).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_in_memory(_: &Path) -> bool {
+    false
+}

@@ -1,0 +1,60 @@
+//! `cargo xtask ci`: everything a change has to pass.
+//!
+//! A failing step does not hide the next ones, so one run shows all there is to mend. The tests
+//! come last: the runner's summary is what the run ends with.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::commands::test;
+use crate::process;
+use crate::signals::Signals;
+use crate::terminal::{heading, say};
+use crate::workspace::cargo;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    servers: test::Servers,
+}
+
+struct Step {
+    name: &'static str,
+    arguments: &'static [&'static str],
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "format", arguments: &["fmt", "--all", "--", "--check"] },
+    Step {
+        name: "lints",
+        arguments: &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"],
+    },
+    Step { name: "documentation", arguments: &["doc", "--workspace", "--no-deps", "--all-features"] },
+];
+
+/// Runs every step; the result is the exit code of the first that failed.
+pub(crate) fn run(args: Args, signals: &Signals) -> Result<u8> {
+    let started = Instant::now();
+    let open = |name: &str| heading(&format!("[{:>6.1} s] {name}", started.elapsed().as_secs_f64()));
+    let mut first_failure = 0;
+    let mut failed = Vec::new();
+    for Step { name, arguments } in STEPS {
+        open(name);
+        let code = process::run(cargo().args(*arguments).env("RUSTDOCFLAGS", "-Dwarnings"), signals)?;
+        if code != 0 {
+            failed.push(*name);
+        }
+        if first_failure == 0 {
+            first_failure = code;
+        }
+    }
+    open("tests");
+    let tests = test::Args { only: Vec::new(), servers: args.servers, runner: Vec::new() };
+    let tested = test::run(&tests, signals);
+    if !failed.is_empty() {
+        say(&format!("failed before the tests, see above: {}", failed.join(", ")));
+    }
+    let code = tested?;
+    Ok(if first_failure == 0 { code } else { first_failure })
+}

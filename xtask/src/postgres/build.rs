@@ -1,0 +1,111 @@
+//! Where PostgreSQL's programs are.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::postgres::{apt, fetch};
+use crate::process;
+use crate::version::Major;
+
+/// Debian keeps its versions side by side here, and off the `PATH`.
+const DEBIAN: &str = "/usr/lib/postgresql";
+
+/// What to do about a version that is not on the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Install,
+    Fail,
+}
+
+/// The programs of one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Build {
+    folder: PathBuf,
+    major: Major,
+}
+
+impl Build {
+    /// Looks at a folder; `None` unless it holds the programs of a supported version.
+    pub(crate) fn inspect(folder: &Path) -> Option<Self> {
+        if !folder.join("initdb").is_file() {
+            return None;
+        }
+        let banner = process::output(Command::new(folder.join("postgres")).arg("--version")).ok()?;
+        Some(Self { folder: folder.to_path_buf(), major: Major::from_banner(&banner)? })
+    }
+
+    /// The path of one of its programs.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The build that tests run on unless told otherwise: the usual version where there is one, else
+    /// any other that is installed.
+    pub(crate) fn usual(missing: Missing) -> Result<Self> {
+        let find = || {
+            let installed = installed();
+            let usual = installed.iter().find(|build| build.major == Major::USUAL);
+            usual.or(installed.first()).cloned()
+        };
+        match find() {
+            Some(build) => Ok(build),
+            None => {
+                let package = apt::install(missing)?;
+                find().with_context(|| format!("installed {package}, yet found no PostgreSQL"))
+            }
+        }
+    }
+
+    /// The build of one version.
+    pub(crate) fn of(major: Major, missing: Missing) -> Result<Self> {
+        let find = || installed().into_iter().find(|build| build.major == major);
+        if let Some(build) = find() {
+            return Ok(build);
+        }
+        if fetch::offers(major) {
+            return fetch::build(major, missing);
+        }
+        if major == Major::USUAL {
+            let package = apt::install(missing)?;
+            return find().with_context(|| {
+                format!("{package} is another version here; try one of those: {}", fetch::offered())
+            });
+        }
+        bail!("it is not installed, and only {} can be fetched", fetch::offered())
+    }
+}
+
+/// Every supported build on the machine, best first.
+fn installed() -> Vec<Build> {
+    let mut builds: Vec<_> =
+        on_path().into_iter().chain(from_debian()).filter_map(|folder| Build::inspect(&folder)).collect();
+    builds.dedup();
+    builds
+}
+
+/// Folders that the caller prefers by having them on the `PATH`.
+fn on_path() -> Vec<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<_> = env::split_paths(&path)
+        // Some systems link single programs; their siblings are where the link leads.
+        .filter_map(|folder| folder.join("postgres").canonicalize().ok())
+        .filter_map(|program| program.parent().map(Path::to_path_buf))
+        .collect();
+    if let Ok(folder) = process::output(Command::new("pg_config").arg("--bindir")) {
+        folders.push(folder.trim_end().into());
+    }
+    folders
+}
+
+/// Debian's folders, newest version first.
+fn from_debian() -> Vec<PathBuf> {
+    let entries = fs::read_dir(DEBIAN).into_iter().flatten().flatten();
+    let mut versions: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    versions.sort_unstable_by(|a, b| b.cmp(a));
+    versions.iter().map(|version| Path::new(DEBIAN).join(version.to_string()).join("bin")).collect()
+}

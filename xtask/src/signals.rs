@@ -1,0 +1,61 @@
+//! Ctrl-C and its relatives, turned into a value that the waiting loops look at.
+//!
+//! Handlers only store a number; the main thread reads it between polls. So xtask has one thread,
+//! every destructor runs, and servers are spawned from the thread whose death they watch.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+
+const WATCHED: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
+/// The last signal that asked xtask to stop.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    last: Arc<AtomicUsize>,
+}
+
+impl Signals {
+    /// From here on the watched signals no longer end the process.
+    pub(crate) fn install() -> Result<Self> {
+        let last = Arc::new(AtomicUsize::new(0));
+        for signal in WATCHED {
+            signal_hook::flag::register_usize(signal as i32, Arc::clone(&last), signal as usize)
+                .with_context(|| format!("cannot handle {signal}"))?;
+        }
+        Ok(Self { last })
+    }
+
+    /// The signal that arrived since the last call.
+    pub(crate) fn take(&self) -> Option<Signal> {
+        let number = self.last.swap(0, Ordering::SeqCst);
+        WATCHED.into_iter().find(|signal| *signal as usize == number)
+    }
+
+    /// Fails when a signal asked xtask to stop.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.take().map_or(Ok(()), |signal| Err(Interrupted(signal).into()))
+    }
+}
+
+/// A signal ended the run before it was complete.
+#[derive(Debug)]
+pub(crate) struct Interrupted(pub(crate) Signal);
+
+impl Interrupted {
+    /// What a shell reports for a program that a signal ended.
+    pub(crate) fn exit_code(&self) -> u8 {
+        u8::try_from(128 + self.0 as i32).unwrap_or(u8::MAX)
+    }
+}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stopped by {}", self.0)
+    }
+}
+
+impl std::error::Error for Interrupted {}

@@ -1,0 +1,129 @@
+//! What `--only` can name.
+//!
+//! A test that needs a server lives in an integration test binary named after it:
+//! `tests/postgres.rs` or `tests/postgres_….rs`, in any crate.
+
+use anyhow::{Result, bail};
+
+/// A server that tests can need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    Postgres,
+}
+
+/// Which tests belong to a suite.
+#[derive(Debug, Clone, Copy)]
+enum Tests {
+    /// Those of one package.
+    Package(&'static str),
+    /// Integration test binaries whose name starts so, in every package.
+    Binaries(&'static str),
+}
+
+/// One name that `--only` takes.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    name: &'static str,
+    server: Option<Server>,
+    tests: Tests,
+}
+
+const SUITES: &[Suite] = &[
+    Suite { name: "core", server: None, tests: Tests::Package("postrider-core") },
+    Suite { name: "memory", server: None, tests: Tests::Binaries("memory") },
+    Suite { name: "postgres", server: Some(Server::Postgres), tests: Tests::Binaries("postgres") },
+];
+
+impl Suite {
+    /// The package whose documentation tests belong to this suite.
+    pub(crate) fn documented(&self) -> Option<&'static str> {
+        match self.tests {
+            Tests::Package(package) => Some(package),
+            Tests::Binaries(_) => None,
+        }
+    }
+
+    /// Cargo's own arguments that build and run these tests and no others.
+    pub(crate) fn targets(&self) -> Vec<String> {
+        match self.tests {
+            Tests::Package(package) => vec!["--package".into(), package.into()],
+            Tests::Binaries(prefix) => vec!["--workspace".into(), "--test".into(), format!("{prefix}*")],
+        }
+    }
+
+    /// The same tests as a nextest expression, which unlike cargo's arguments can be joined.
+    pub(crate) fn expression(&self) -> String {
+        match self.tests {
+            Tests::Package(package) => format!("package({package})"),
+            Tests::Binaries(prefix) => format!("binary(/^{prefix}/)"),
+        }
+    }
+}
+
+/// The tests that a run is narrowed to.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    suites: Vec<&'static Suite>,
+}
+
+impl Selection {
+    /// Looks names up; none means everything.
+    pub(crate) fn named(names: &[String]) -> Result<Self> {
+        let mut suites: Vec<&'static Suite> = Vec::new();
+        for name in names {
+            let Some(suite) = SUITES.iter().find(|suite| suite.name == name) else {
+                let known = SUITES.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ");
+                bail!("`--only` does not know `{name}`; it knows: {known}");
+            };
+            if !suites.iter().any(|chosen| chosen.name == suite.name) {
+                suites.push(suite);
+            }
+        }
+        Ok(Self { suites })
+    }
+
+    /// The chosen suites; empty means everything.
+    pub(crate) fn suites(&self) -> &[&'static Suite] {
+        &self.suites
+    }
+
+    /// Whether these tests need a server.
+    pub(crate) fn needs(&self, server: Server) -> bool {
+        self.suites.is_empty() || self.suites.iter().any(|suite| suite.server == Some(server))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(names: &[&str]) -> Selection {
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        Selection::named(&names).unwrap()
+    }
+
+    #[test]
+    fn servers_start_only_for_the_tests_that_need_them() {
+        assert!(only(&[]).needs(Server::Postgres));
+        assert!(only(&["core", "postgres"]).needs(Server::Postgres));
+        assert!(!only(&["core", "memory"]).needs(Server::Postgres));
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        let error = Selection::named(&["postgress".into()]).unwrap_err().to_string();
+        assert_eq!(error, "`--only` does not know `postgress`; it knows: core, memory, postgres");
+    }
+
+    #[test]
+    fn a_name_given_twice_counts_once() {
+        assert_eq!(only(&["core", "core"]).suites().len(), 1);
+    }
+
+    #[test]
+    fn a_suite_of_a_server_is_the_binaries_named_after_it() {
+        let suite = only(&["postgres"]).suites()[0];
+        assert_eq!(suite.targets(), ["--workspace", "--test", "postgres*"]);
+        assert_eq!(suite.expression(), "binary(/^postgres/)");
+    }
+}
