@@ -1,18 +1,21 @@
 //! The memory store passes the whole store suite, and what is special about it is tested beside.
 
 #![cfg(feature = "memory")]
+// A test fails by panicking.
+#![allow(clippy::unwrap_used)]
 
 use async_trait::async_trait;
 use postrider_core::{
     ClaimRequest, Claimed, Error, Fate, Limits, Message, MessageBuilder, MessageId, OnFailure, Outbox,
     OutboxExt, QueueName, QueuePolicy, Store,
-    inspect::{Inspect, ListRequest, Room},
+    inspect::{Action, Inspect, ListRequest, Room},
     schema::Schema,
     wake::{Sleeper, Wake},
 };
 use postrider_stores::memory::{ManualClock, MemoryStore, Transaction};
 use postrider_testkit::{Features, Fixture};
 use std::{
+    future::{Ready, ready},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -22,10 +25,8 @@ struct MemoryFixture {
     store: MemoryStore,
 }
 
-impl MemoryFixture {
-    async fn new() -> Self {
-        Self { store: MemoryStore::new() }
-    }
+fn memory() -> Ready<MemoryFixture> {
+    ready(MemoryFixture { store: MemoryStore::new() })
 }
 
 #[async_trait]
@@ -91,6 +92,8 @@ impl Fixture for MemoryFixture {
     }
 }
 
+postrider_testkit::store_suite!(memory);
+
 mod special {
     use super::*;
 
@@ -143,6 +146,9 @@ mod special {
         };
         assert_eq!(invalid.field(), "transaction");
         assert!(store.cancel_timer(&mut tx, &queue(), &"reminder".parse().unwrap()).await.is_err());
+        assert!(!cancel(&other, &mut tx, "reminder").await);
+        tx.commit();
+        assert_eq!(other.counts().await.unwrap().len(), 0, "cancelling nothing makes no queue");
     }
 
     #[tokio::test]
@@ -278,6 +284,65 @@ mod special {
             first.iter().map(|each| each.lease.turn().unwrap().last).collect::<Vec<_>>(),
             [false, true, true, true]
         );
+    }
+
+    #[tokio::test]
+    async fn a_cancellation_that_commits_during_a_turn_leaves_the_turn_alone() {
+        let store = MemoryStore::new();
+        store.declare(&queue(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+        for number in 1..=3 {
+            let due = message(number.to_string()).key("k").due_after(minutes(number));
+            stage(&store, due.timer(number.to_string())).await;
+        }
+        store.advance(minutes(3));
+        let turn = claim(&store, 1).await;
+        assert_eq!(store.settle(&[turn[0].lease.done()]).await.unwrap(), []);
+        let mut tx = store.begin();
+        assert!(cancel(&store, &mut tx, "3").await);
+        let turn = claim(&store, 10).await;
+        assert_eq!(payloads(&turn), ["2"], "the turn ends before the locked message");
+        tx.commit();
+
+        assert_eq!(store.renew(&[turn[0].lease.clone()], minutes(1)).await.unwrap(), []);
+        assert_eq!(store.settle(&[turn[0].lease.done()]).await.unwrap(), []);
+        assert_eq!(claim(&store, 10).await, []);
+    }
+
+    #[tokio::test]
+    async fn a_message_without_a_key_is_listed_and_released_by_its_id() {
+        let store = MemoryStore::new();
+        store.declare(&queue(), &QueuePolicy::by_key(OnFailure::Park)).await.unwrap();
+        for payload in ["a", "b"] {
+            stage(&store, message(payload)).await;
+        }
+        let claimed = claim(&store, 10).await;
+        assert_eq!(payloads(&claimed), ["a", "b"]);
+        assert_eq!(store.settle(&[claimed[0].lease.retry(minutes(1), "busy")]).await.unwrap(), []);
+        let blocked = store.blocked_keys(&queue(), 10).await.unwrap().remove(0);
+        assert_eq!(blocked.key.as_str(), claimed[0].id().to_string());
+        let request = ListRequest::new(queue(), Room::Ready).with_key(blocked.key.clone());
+        assert_eq!(store.list(&request).await.unwrap().entries.len(), 1);
+
+        assert!(store.release_key(&queue(), &blocked.key, &Action::new("ada", "mended")).await.unwrap());
+        let again = claim(&store, 10).await;
+        assert_eq!(payloads(&again), ["a"]);
+        assert_eq!(again[0].message.key(), None);
+    }
+
+    #[tokio::test]
+    async fn a_release_keeps_the_count_of_lapses() {
+        let store = MemoryStore::new();
+        store.declare(&queue(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+        for payload in ["a", "b"] {
+            stage(&store, message(payload).key("k")).await;
+        }
+        assert_eq!(claim(&store, 10).await.len(), 2);
+        store.advance(minutes(2));
+        for _ in 0..2 {
+            let head = claim(&store, 10).await;
+            assert_eq!((payloads(&head), head[0].deliveries), (vec!["a".to_owned()], 2));
+            assert_eq!(store.settle(&[head[0].lease.release()]).await.unwrap(), []);
+        }
     }
 
     #[tokio::test]

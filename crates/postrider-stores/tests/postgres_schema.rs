@@ -3,7 +3,7 @@
 #[path = "support/postgres.rs"]
 mod support;
 
-use postrider_core::schema::Schema;
+use postrider_core::{ClaimRequest, QueueName, Store, schema::Schema};
 use postrider_stores::postgres::{Names, PostgresOptions, PostgresStore};
 use postrider_testkit::postgres::TestDatabase;
 use support::PostgresFixture;
@@ -50,4 +50,123 @@ async fn another_schema_and_a_prefix_are_as_good() {
     let store = PostgresStore::open(options.with_names(Names::new("shop", "pr_").unwrap())).await.unwrap();
     store.migrate().await.unwrap();
     assert_eq!(store.validate().await.unwrap(), []);
+}
+
+/// Each alteration, and the object that must be reported, as missing or as altered.
+const ALTERATIONS: [(&str, &str, Found); 14] = [
+    ("drop table postrider.sleeper", "table sleeper", Found::Nothing),
+    ("alter table postrider.ready drop column tenant", "column ready.tenant", Found::Nothing),
+    ("alter table postrider.dead alter column attempts type bigint", "column dead.attempts", Found::Else),
+    (
+        "alter table postrider.ready alter column queue drop default, alter column ordered drop not null",
+        "column ready.ordered",
+        Found::Else,
+    ),
+    (
+        "alter table postrider.ready alter column id set default nextval('postrider.place')",
+        "column ready.id",
+        Found::Else,
+    ),
+    ("drop index postrider.ready_key", "index ready_key", Found::Nothing),
+    (
+        "drop index postrider.lane_ring; create index lane_ring on postrider.lane (queue, seq)",
+        "index lane_ring",
+        Found::Else,
+    ),
+    (
+        "drop index postrider.lane_due; create index lane_due on postrider.lane (queue, due) where due < 'infinity'",
+        "index lane_due",
+        Found::Else,
+    ),
+    (
+        "alter table postrider.ready drop constraint ready_message; create index ready_message on postrider.ready (message_id, queue)",
+        "index ready_message",
+        Found::Else,
+    ),
+    ("alter table postrider.ready drop constraint ready_lease", "constraint ready_lease", Found::Nothing),
+    (
+        "alter table postrider.ready drop constraint ready_lease, add constraint ready_lease check (token is null or token is not null)",
+        "constraint ready_lease",
+        Found::Else,
+    ),
+    (
+        "alter table postrider.ready reset (autovacuum_vacuum_scale_factor)",
+        "option ready.autovacuum_vacuum_scale_factor",
+        Found::Nothing,
+    ),
+    ("alter sequence postrider.place cache 100", "sequence place", Found::Else),
+    (
+        "create or replace function postrider.queue_id(p_name text) returns smallint language sql as 'select 1::smallint'",
+        "function queue_id(p_name text)",
+        Found::Else,
+    ),
+];
+
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Else,
+}
+
+#[tokio::test]
+async fn every_missing_or_altered_object_is_reported() {
+    let fixture = PostgresFixture::new().await;
+    for (statement, object, found) in ALTERATIONS {
+        let mut tx = fixture.app.begin().await.unwrap();
+        sqlx::raw_sql(statement).execute(&mut *tx).await.unwrap();
+        let drift = fixture.store.drift_in(&mut tx).await.unwrap();
+        tx.rollback().await.unwrap();
+        let reported = drift.iter().find(|drift| drift.object == object);
+        let reported = reported.unwrap_or_else(|| panic!("{statement}: {object} is not in {drift:#?}"));
+        assert_eq!(reported.found.is_none(), found == Found::Nothing, "{statement}: {reported}");
+    }
+    assert_eq!(fixture.store.validate().await.unwrap(), [], "the alterations were rolled back");
+}
+
+#[tokio::test]
+async fn what_is_there_besides_is_ignored_and_nothing_is_changed() {
+    let fixture = PostgresFixture::new().await;
+    fixture.run("alter table postrider.ready add column mine text").await;
+    fixture.run("create index mine_idx on postrider.ready (mine)").await;
+    fixture.run("create table postrider.mine (id int)").await;
+    let before = fixture.store.describe().await.unwrap();
+    assert_eq!(fixture.store.validate().await.unwrap(), []);
+    assert_eq!(fixture.store.describe().await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn an_unmigrated_database_says_what_to_do() {
+    let database = TestDatabase::empty().await;
+    let store = PostgresStore::connect(database.url()).await.unwrap();
+    let request = ClaimRequest::new(QueueName::new("orders").unwrap(), 1);
+    let error = store.claim(&request).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the schema does not fit this version: relation \"postrider.queue\" does not exist; run the migrations"
+    );
+    assert!(store.validate().await.unwrap().len() > 100, "everything is missing");
+}
+
+/// The printed statements make the same tables as the migrations.
+#[tokio::test]
+async fn printed_statements_make_the_same_tables() {
+    let database = TestDatabase::empty().await;
+    let store = PostgresStore::connect(database.url()).await.unwrap();
+    let app = sqlx::PgPool::connect(database.url()).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(store.print())).execute(&app).await.unwrap();
+    assert_eq!(store.validate().await.unwrap(), []);
+}
+
+/// A lease is set whole or not at all, whoever writes it.
+#[tokio::test]
+async fn a_half_set_lease_is_refused_by_the_table() {
+    let fixture = PostgresFixture::new().await;
+    for half in ["token = gen_random_uuid()", "lease_until = now()"] {
+        let statement = format!(
+            "with q as (select postrider.queue_id('orders') as id), r as (insert into postrider.ready (queue, message_id, \
+             payload) select id, gen_random_uuid(), '' from q returning 1) select 1; update postrider.ready set {half}"
+        );
+        let error = sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&fixture.app).await.unwrap_err();
+        assert!(error.to_string().contains("ready_lease"), "{half}: {error}");
+    }
 }

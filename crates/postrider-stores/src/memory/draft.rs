@@ -78,12 +78,12 @@ impl Draft {
     }
 
     /// Commits it. Answers whether something may run now.
-    pub(super) fn apply(self, queue: &mut Queue) -> bool {
+    pub(super) fn apply(self, queue: &mut Queue, now: SystemTime) -> bool {
         for id in self.locks() {
             queue.locked.remove(&id);
         }
         for id in self.cancelled {
-            queue.evict(id);
+            queue.evict(id, now);
         }
         for (id, row) in self.extended {
             if queue.take(id).is_some() {

@@ -11,6 +11,7 @@ use postrider_core::{
     inspect::{Action, AuditRow, BlockedKey, Counts, Cursor, Entry, Inspect, ListRequest, Page, Room, Tally},
 };
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     ops::Bound::{Excluded, Unbounded},
     time::{Duration, SystemTime},
@@ -93,7 +94,7 @@ struct Sight<'a> {
 impl Sight<'_> {
     fn fits(&self, request: &ListRequest) -> bool {
         let message = &self.row.message;
-        request.key.as_ref().is_none_or(|key| message.key() == Some(key))
+        request.key.as_ref().is_none_or(|key| self.row.lane == *key)
             && request.event_type.as_ref().is_none_or(|wanted| message.event_type() == Some(wanted))
             && request.reason.is_none_or(|reason| self.reason == Some(reason))
     }
@@ -175,7 +176,11 @@ impl Queue {
             let (due_at, reason, error) = (block.due_at, block.reason, block.error.clone());
             Some(BlockedKey { key: key.clone(), head, due_at, reason, error })
         });
-        blocked.take(limit).collect()
+        let mut blocked: Vec<_> = blocked.collect();
+        // A parked key waits longest of all.
+        blocked.sort_by_key(|key| Reverse((key.due_at.is_none(), key.due_at)));
+        blocked.truncate(limit);
+        blocked
     }
 }
 

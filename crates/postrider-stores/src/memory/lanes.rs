@@ -81,6 +81,13 @@ impl Lane {
         }
         self.run = Run::Leased(held);
     }
+
+    /// A lease that has lapsed is not held against the next head.
+    pub(super) fn forgive_lapse(&mut self, now: SystemTime) {
+        if matches!(self.run, Run::Leased(_)) && !self.is_held(now) {
+            self.run = Run::Free;
+        }
+    }
 }
 
 impl Lanes {

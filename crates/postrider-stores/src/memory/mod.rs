@@ -10,8 +10,9 @@
 //!
 //! **Transactions side by side.** They may overlap and commit in any order. Staging checks identities and timers against
 //! what is committed and against the transaction's own draft, and commits check once more: where PostgreSQL would let the
-//! second transaction wait for the first, the second one's message is dropped here, as a duplicate would have been. A
-//! timer that an open transaction cancels or extends is locked, as its row would be: claims step over it.
+//! second transaction wait for the first and then tell it, the second one's message is dropped here without a word (or
+//! extends the living timer, if that is what it is for). A timer that an open transaction cancels or extends is locked,
+//! as its row would be: claims step over it.
 //!
 //! **On failure.** Nothing here outlives the process. A panic while the mutex is held cannot leave a message in two rooms,
 //! since moves take before they put; so a poisoned mutex is used as it is.
@@ -125,8 +126,7 @@ impl MemoryStore {
         self.shared.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rooms and the time. The clock is read under the mutex, so that no operation sees an earlier time than the one
-    /// before it.
+    /// The rooms and the time. The clock is read under the mutex, so that operations happen in the order of their times.
     fn enter(&self) -> (MutexGuard<'_, Rooms>, SystemTime) {
         let rooms = self.lock();
         let now = self.now();

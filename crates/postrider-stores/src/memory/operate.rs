@@ -6,7 +6,7 @@ use super::{
     rooms::{Line, Rooms},
 };
 use postrider_core::{
-    Error, Invalid, MessageId, OrderingKey, Problem, QueueName,
+    Error, MessageId, OrderingKey, QueueName,
     inspect::{Action, AuditRow},
 };
 use std::time::SystemTime;
@@ -19,7 +19,7 @@ impl Rooms {
         action: &Action,
         now: SystemTime,
     ) -> Result<Vec<MessageId>, Error> {
-        check(action)?;
+        action.check()?;
         let Some(queue) = self.queues.get_mut(name) else { return Ok(Vec::new()) };
         let requeued: Vec<_> =
             ids.iter().copied().filter(|id| queue.requeue(*id, now, &mut self.line)).collect();
@@ -36,7 +36,7 @@ impl Rooms {
         action: &Action,
         now: SystemTime,
     ) -> Result<Vec<MessageId>, Error> {
-        check(action)?;
+        action.check()?;
         let Some(queue) = self.queues.get_mut(name) else { return Ok(Vec::new()) };
         let discarded: Vec<_> = ids.iter().copied().filter(|id| queue.discard(*id, now)).collect();
         if !discarded.is_empty() {
@@ -52,7 +52,7 @@ impl Rooms {
         action: &Action,
         now: SystemTime,
     ) -> Result<bool, Error> {
-        check(action)?;
+        action.check()?;
         let released = self.queues.get_mut(name).is_some_and(|queue| queue.release(key, now));
         if released {
             self.note(now, action, "release_key", name, &[], Some(key));
@@ -97,7 +97,7 @@ impl Queue {
 
     fn discard(&mut self, id: MessageId, now: SystemTime) -> bool {
         if self.is_idle(id, now) && !self.locked.contains(&id) {
-            return self.evict(id).is_some();
+            return self.evict(id, now).is_some();
         }
         self.take_dead(id).or_else(|| self.take_archived(id)).is_some()
     }
@@ -113,13 +113,4 @@ impl Queue {
         }
         true
     }
-}
-
-fn check(action: &Action) -> Result<(), Invalid> {
-    for (field, text) in [("actor", &action.actor), ("why", &action.why)] {
-        if text.trim().is_empty() {
-            return Err(Invalid::new(field, Problem::Empty));
-        }
-    }
-    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::{
     clock::after,
-    lanes::{Lanes, Run},
+    lanes::Lanes,
     rooms::Line,
     row::{Kept, Letter, Row},
 };
@@ -118,13 +118,11 @@ impl Queue {
 
     /// Takes a message out of `ready` or `later` against its will. A lapsed lease on its lane goes with it, so that what
     /// comes next is not blamed for the lapse.
-    pub(super) fn evict(&mut self, id: MessageId) -> Option<Row> {
+    pub(super) fn evict(&mut self, id: MessageId, now: SystemTime) -> Option<Row> {
         let row = self.take(id)?;
         self.forget_timer(&row);
-        if let Some(lane) = self.lanes.get_mut(&row.lane)
-            && let Run::Leased(_) = lane.run
-        {
-            lane.run = Run::Free;
+        if let Some(lane) = self.lanes.get_mut(&row.lane) {
+            lane.forgive_lapse(now);
         }
         Some(row)
     }

@@ -36,7 +36,7 @@ impl Rooms {
     pub(super) fn commit(&mut self, drafts: BTreeMap<QueueName, Draft>, now: SystemTime) -> Vec<QueueName> {
         let mut woken = Vec::new();
         for (name, draft) in drafts {
-            let runnable = draft.apply(self.queues.entry(name.clone()).or_default());
+            let runnable = draft.apply(self.queues.entry(name.clone()).or_default(), now);
             if runnable && self.is_slept_on(&name, now) {
                 woken.push(name);
             }

@@ -24,9 +24,7 @@ impl Schema for MemoryStore {
 
     async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error> {
         if policy.keep_for.is_some_and(|keep_for| keep_for.is_zero()) {
-            return Err(
-                Invalid::rule("keep_for", "must be longer than zero; leave it out to keep nothing").into()
-            );
+            return Err(Invalid::rule("keep_for", "is zero; leave it out to keep nothing").into());
         }
         let mut rooms = self.lock();
         let declared = rooms.queues.entry(queue.clone()).or_default();

@@ -66,6 +66,9 @@ impl Transaction {
 
     pub(super) fn cancel_timer(&mut self, queue: &QueueName, timer: &TimerName) -> bool {
         let (mut rooms, now) = self.store.enter();
+        if !rooms.queues.contains_key(queue) && !self.drafts.contains_key(queue) {
+            return false;
+        }
         let mut unused = Queue::default();
         let committed = rooms.queues.get_mut(queue).unwrap_or(&mut unused);
         self.drafts.entry(queue.clone()).or_default().cancel(committed, timer, now)

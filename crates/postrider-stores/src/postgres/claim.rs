@@ -254,6 +254,11 @@ impl Claimer {
         Ok(())
     }
 
+    /// For each queue: where the next claim starts.
+    pub(super) fn marks(&self) -> Vec<i64> {
+        self.horizon().marks()
+    }
+
     /// The queues take turns at being first, since the limit may be used up before the last.
     fn order(&self, queues: usize) -> Vec<usize> {
         let first = if queues > 1 { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };

@@ -36,6 +36,8 @@ mod validate;
 mod wake;
 
 pub use names::Names;
+#[doc(hidden)]
+pub use pool::SETTINGS;
 pub use pool::guard;
 pub use stage::PostgresOutbox;
 
@@ -209,6 +211,13 @@ impl PostgresStore {
                 (name, inner.settle_sql.mixed(&inner.names, one_claim).as_str().to_owned())
             });
         claims.into_iter().chain(settles).collect()
+    }
+
+    /// Where the next claim from an unordered queue starts, for tests that read its plan.
+    #[doc(hidden)]
+    pub async fn mark(&self, queue: &QueueName) -> Result<i64, Error> {
+        let queues = self.existing(std::slice::from_ref(queue)).await?;
+        Ok(self.claimer(&queues).marks().first().copied().unwrap_or(0))
     }
 
     fn claimer(&self, queues: &[Arc<Queue>]) -> Arc<Claimer> {

@@ -3,7 +3,7 @@
 use sqlx::{Executor, PgConnection, postgres::PgPoolOptions};
 
 /// Each of our statements has one plan under these settings, and none of them waits for ever.
-const SETTINGS: &str = "set search_path = pg_catalog; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; \
+pub const SETTINGS: &str = "set search_path = pg_catalog; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; \
     set enable_bitmapscan = off; set enable_sort = off; set jit = off; \
     set default_transaction_isolation = 'read committed'; \
     set lock_timeout = '10s'; set statement_timeout = '60s'; set idle_in_transaction_session_timeout = '60s'; \

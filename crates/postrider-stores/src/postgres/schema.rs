@@ -7,7 +7,7 @@ use postrider_core::{
     schema::{Drift, Schema},
 };
 use sqlx::{
-    AssertSqlSafe, Row, SqlSafeStr,
+    AssertSqlSafe, PgConnection, Row, SqlSafeStr,
     migrate::{Migration, MigrationType, Migrator},
     postgres::{PgPoolOptions, types::PgInterval},
 };
@@ -45,7 +45,8 @@ impl Schema for PostgresStore {
     }
 
     async fn validate(&self) -> Result<Vec<Drift>, Error> {
-        validate::drift(&self.inner.pool, &self.inner.names).await
+        let mut connection = self.inner.pool.acquire().await.map_err(store_error)?;
+        validate::drift(&mut connection, &self.inner.names).await
     }
 
     fn print(&self) -> String {
@@ -96,10 +97,17 @@ impl Schema for PostgresStore {
 }
 
 impl PostgresStore {
+    /// Validates what a connection sees, which may have altered it in an open transaction.
+    #[doc(hidden)]
+    pub async fn drift_in(&self, connection: &mut PgConnection) -> Result<Vec<Drift>, Error> {
+        validate::drift(connection, &self.inner.names).await
+    }
+
     /// What is there, one object a line: what validation compares with what it expects.
     #[doc(hidden)]
     pub async fn describe(&self) -> Result<String, Error> {
-        let objects = validate::describe(&self.inner.pool, &self.inner.names).await?;
+        let mut connection = self.inner.pool.acquire().await.map_err(store_error)?;
+        let objects = validate::describe(&mut connection, &self.inner.names).await?;
         Ok(objects.iter().map(|(object, definition)| format!("{object}\t{definition}\n")).collect())
     }
 }

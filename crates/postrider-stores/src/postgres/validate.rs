@@ -6,13 +6,13 @@
 
 use super::{Names, error::store_error};
 use postrider_core::{Error, schema::Drift};
-use sqlx::{PgPool, Row};
+use sqlx::{Executor, PgConnection, Row};
 use std::collections::BTreeMap;
 
 const EXPECTED: &str = include_str!("expected.txt");
 
-pub(super) async fn drift(pool: &PgPool, names: &Names) -> Result<Vec<Drift>, Error> {
-    let found = describe(pool, names).await?;
+pub(super) async fn drift(connection: &mut PgConnection, names: &Names) -> Result<Vec<Drift>, Error> {
+    let found = describe(connection, names).await?;
     let drift = EXPECTED.lines().filter_map(|line| line.split_once('\t')).filter_map(|(object, expected)| {
         let found = found.get(object);
         (found.is_none_or(|found| found != expected)).then(|| Drift {
@@ -25,10 +25,18 @@ pub(super) async fn drift(pool: &PgPool, names: &Names) -> Result<Vec<Drift>, Er
 }
 
 /// What is there, with our names taken out of it.
-pub(super) async fn describe(pool: &PgPool, names: &Names) -> Result<BTreeMap<String, String>, Error> {
+pub(super) async fn describe(
+    connection: &mut PgConnection,
+    names: &Names,
+) -> Result<BTreeMap<String, String>, Error> {
     let sql = names.sql(include_str!("catalog.sql"));
-    let rows =
-        sql.query().bind(names.schema()).bind(names.prefix()).fetch_all(pool).await.map_err(store_error)?;
+    let rows = sql
+        .query()
+        .bind(names.schema())
+        .bind(names.prefix())
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
     let mut objects = BTreeMap::new();
     for row in rows {
         let object: String = row.try_get(0).map_err(store_error)?;

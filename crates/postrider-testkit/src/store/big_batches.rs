@@ -68,7 +68,9 @@ fn ending(number: usize, claimed: &Claimed) -> Settle {
         State::Waiting => {
             Settlement::Retry { after: minutes(5) + Duration::from_secs(number as u64), error: None }
         }
-        State::Dead => Settlement::Dead { reason: Reason::ALL[number / 4 % 4], error: Some("refused".into()) },
+        State::Dead => {
+            Settlement::Dead { reason: Reason::ALL[number / 4 % 4], error: Some("refused".into()) }
+        }
         _ => Settlement::Release,
     })
 }

@@ -4,6 +4,7 @@ use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{ClaimRequest, Error, MessageId, Outbox, hlc::Clock};
 use std::{
+    slice,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -51,9 +52,8 @@ pub async fn messages_due_at_one_moment_come_in_staging_order<F: Fixture>(fixtur
 /// Decision "timers": messages that wait come in the order in which they fall due.
 pub async fn future_messages_come_in_the_order_they_fall_due<F: Fixture>(fixture: F) {
     let delays = [5, 1, 4, 2, 3];
-    let messages = delays.map(|delay| {
-        message("orders").payload(delay.to_string()).due_after(minutes(delay)).build().unwrap()
-    });
+    let messages = delays
+        .map(|delay| message("orders").payload(delay.to_string()).due_after(minutes(delay)).build().unwrap());
     stage(&fixture, &messages).await;
     fixture.advance(minutes(6)).await;
 
@@ -202,7 +202,7 @@ pub async fn a_lease_that_cannot_be_kept_is_refused<F: Fixture>(fixture: F) {
     let claimed = claim_one(&store, "orders").await;
     assert_eq!(claimed.deliveries, 1);
     for lease_for in [Duration::from_millis(9), minutes(24 * 60) + Duration::from_millis(1)] {
-        let renewed = store.renew(&[claimed.lease.clone()], lease_for).await;
+        let renewed = store.renew(slice::from_ref(&claimed.lease), lease_for).await;
         assert!(matches!(renewed, Err(Error::Invalid(_))), "a renewal for {lease_for:?} is refused");
     }
 }
@@ -214,7 +214,8 @@ pub async fn several_queues_are_claimed_together<F: Fixture>(fixture: F) {
     let messages: Vec<_> = (0..30).map(|number| message(names[number % 3]).build().unwrap()).collect();
     let staged = stage(&fixture, &messages).await;
 
-    let request = ClaimRequest::of([queue("letters"), queue("orders"), queue("orders")], 6).with_lease_for(LEASE);
+    let request =
+        ClaimRequest::of([queue("letters"), queue("orders"), queue("orders")], 6).with_lease_for(LEASE);
     let mut claimed = Vec::new();
     loop {
         let some = store.claim(&request).await.unwrap();
@@ -249,7 +250,10 @@ pub async fn a_claim_tells_when_its_message_was_staged_and_due<F: Fixture>(fixtu
     fixture.advance(minutes(61)).await;
     let later = claim_one(&store, "letters").await;
     let waited = later.due_at.duration_since(later.staged_at).unwrap();
-    assert!(waited.abs_diff(minutes(60)) < Duration::from_secs(2), "due an hour after it was staged: {waited:?}");
+    assert!(
+        waited.abs_diff(minutes(60)) < Duration::from_secs(2),
+        "due an hour after it was staged: {waited:?}"
+    );
     assert_eq!((later.deliveries, later.attempts), (1, 0));
 }
 

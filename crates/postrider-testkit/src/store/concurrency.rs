@@ -75,7 +75,10 @@ pub async fn no_lease_is_lost_unless_it_lapsed<F: Fixture>(fixture: F) {
                     });
                 }
                 settle(&store, &batch).await;
-                handled.fetch_add(batch.iter().filter(|each| each.settlement == Settlement::Done).count(), SeqCst);
+                handled.fetch_add(
+                    batch.iter().filter(|each| each.settlement == Settlement::Done).count(),
+                    SeqCst,
+                );
                 yield_now().await;
             }
             mine

@@ -2,7 +2,10 @@
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{OnFailure, QueuePolicy, Reason, State, inspect::{BlockedKey, Room}};
+use postrider_core::{
+    OnFailure, QueuePolicy, Reason, State,
+    inspect::{BlockedKey, Room},
+};
 use std::time::Duration;
 
 /// Block: a retry waits in place and its key with it; other keys flow; then the head comes first.

@@ -180,10 +180,10 @@ pub(crate) fn leases(claimed: &[Claimed]) -> Vec<Lease> {
 }
 
 /// Exactly these leases were answered as lost, in whatever order.
-pub(crate) fn assert_lost(lost: &[Lease], expected: &[Lease]) {
-    assert_eq!(lost.len(), expected.len(), "as many leases are lost as expected");
-    let lost: HashSet<_> = lost.iter().collect();
-    assert_eq!(lost, expected.iter().collect(), "exactly the expected leases are lost");
+pub(crate) fn assert_lost<'a>(lost: &[Lease], expected: impl IntoIterator<Item = &'a Lease>) {
+    let (told, lost) = (lost.len(), lost.iter().collect::<HashSet<_>>());
+    assert_eq!(told, lost.len(), "a lost lease is told once");
+    assert_eq!(lost, expected.into_iter().collect(), "exactly the expected leases are lost");
 }
 
 /// Everything in a room, page by page.

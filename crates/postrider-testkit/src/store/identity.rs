@@ -2,7 +2,9 @@
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{Fate, Message, MessageId, Outbox, OutboxExt, QueuePolicy, Reason, State, inspect::Room};
+use postrider_core::{
+    Fate, Message, MessageId, Outbox, OutboxExt, QueuePolicy, Reason, State, inspect::Room,
+};
 
 /// Staged twice in one batch, a message is new once, a duplicate once, and delivered once.
 pub async fn the_same_identity_twice_in_one_batch_is_one_message<F: Fixture>(fixture: F) {
@@ -129,7 +131,8 @@ pub async fn a_rolled_back_identity_may_be_staged_again<F: Fixture>(fixture: F) 
 pub async fn the_same_identity_in_two_queues_is_two_messages<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let id = fresh_id();
-    let staged = stage(&fixture, &["orders", "invoices"].map(|name| message(name).id(id).build().unwrap())).await;
+    let staged =
+        stage(&fixture, &["orders", "invoices"].map(|name| message(name).id(id).build().unwrap())).await;
     assert_eq!(staged, [id, id]);
 
     let order = claim_one(&store, "orders").await;

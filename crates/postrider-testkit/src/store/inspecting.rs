@@ -14,7 +14,8 @@ pub async fn counts_match_a_scan_of_every_room<F: Fixture>(fixture: F) {
     stage_one(&fixture, message("letters").due_after(minutes(60))).await;
     let counts = fixture.inspect().counts().await.unwrap();
 
-    let expected = [(State::Pending, 2), (State::Leased, 3), (State::Waiting, 4), (State::Dead, 5), (State::Done, 6)];
+    let expected =
+        [(State::Pending, 2), (State::Leased, 3), (State::Waiting, 4), (State::Dead, 5), (State::Done, 6)];
     assert_eq!(tallies(&counts[&queue("orders")]), expected);
     let mut scanned: HashMap<_, u64> = HashMap::new();
     for room in ROOMS {
@@ -23,7 +24,8 @@ pub async fn counts_match_a_scan_of_every_room<F: Fixture>(fixture: F) {
         }
     }
     assert_eq!(scanned, expected.into_iter().collect(), "a scan finds what is counted");
-    let zeros = [(State::Pending, 0), (State::Leased, 0), (State::Waiting, 1), (State::Dead, 0), (State::Done, 0)];
+    let zeros =
+        [(State::Pending, 0), (State::Leased, 0), (State::Waiting, 1), (State::Dead, 0), (State::Done, 0)];
     assert_eq!(tallies(&counts[&queue("letters")]), zeros);
 }
 
@@ -151,7 +153,8 @@ pub async fn lists_can_be_narrowed<F: Fixture>(fixture: F) {
     assert_eq!(ids_of(&pages(&fixture, by_reason).await.concat()), every(4, 2));
     let by_both = narrowed(Room::Dead).with_reason(Reason::ALL[2]).with_key(key("key-0"));
     assert_eq!(ids_of(&pages(&fixture, by_both).await.concat()), every(4, 2));
-    let by_all = narrowed(Room::Dead).with_key(key("key-0")).with_event_type(EventType::new("order.paid").unwrap());
+    let by_all =
+        narrowed(Room::Dead).with_key(key("key-0")).with_event_type(EventType::new("order.paid").unwrap());
     assert_eq!(ids_of(&pages(&fixture, by_all).await.concat()), every(6, 4));
     let none = narrowed(Room::Dead).with_key(key("key-1")).with_reason(Reason::ALL[2]);
     assert_eq!(pages(&fixture, none).await.concat(), []);
@@ -168,7 +171,11 @@ pub async fn a_message_is_found_in_every_room<F: Fixture>(fixture: F) {
     }
     let listed = list(&fixture, "orders", Room::Dead).await;
     assert_eq!(get(&fixture, "orders", fresh_id()).await, None);
-    assert_eq!(get(&fixture, "letters", listed[0].message.id().unwrap()).await, None, "it is in another queue");
+    assert_eq!(
+        get(&fixture, "letters", listed[0].message.id().unwrap()).await,
+        None,
+        "it is in another queue"
+    );
 }
 
 const ROOMS: [Room; 4] = [Room::Ready, Room::Later, Room::Dead, Room::Archive];

@@ -7,11 +7,9 @@ use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{Fate, MessageId, OnFailure, Outbox, OutboxExt, QueuePolicy};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
-    },
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 use tokio::task::{JoinSet, yield_now};
 
@@ -192,8 +190,7 @@ impl<F> Crowd<F> {
     async fn hold(&self) {
         let enough = self.claimed.load(SeqCst) + 20;
         self.holding.fetch_add(1, SeqCst);
-        while self.claimed.load(SeqCst) < enough
-            && self.holding.load(SeqCst) * 2 <= self.active.load(SeqCst)
+        while self.claimed.load(SeqCst) < enough && self.holding.load(SeqCst) * 2 <= self.active.load(SeqCst)
         {
             yield_now().await;
         }

@@ -3,6 +3,7 @@
 use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{Claimed, Lease, LeaseToken, QueuePolicy, Reason, Settlement, State, inspect::Room};
+use std::slice;
 
 /// Promise 4, success path: a stale owner cannot settle as done.
 pub async fn a_stale_done_changes_nothing<F: Fixture>(fixture: F) {
@@ -30,7 +31,7 @@ pub async fn a_stale_release_changes_nothing<F: Fixture>(fixture: F) {
 pub async fn a_stale_done_archives_nothing<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(60))).await;
     let (stale, living) = retaken(&fixture).await;
-    assert_lost(&fixture.store().settle(&[stale.lease.done()]).await.unwrap(), &[stale.lease]);
+    assert_lost(&fixture.store().settle(&[stale.lease.done()]).await.unwrap(), [&stale.lease]);
     assert_eq!(list(&fixture, "orders", Room::Archive).await, []);
 
     done(&fixture.store(), &[living]).await;
@@ -41,12 +42,12 @@ pub async fn a_stale_done_archives_nothing<F: Fixture>(fixture: F) {
 pub async fn a_stale_renewal_changes_nothing<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let (stale, living) = retaken(&fixture).await;
-    assert_lost(&store.renew(&[stale.lease.clone()], minutes(60)).await.unwrap(), &[stale.lease.clone()]);
+    assert_lost(&store.renew(slice::from_ref(&stale.lease), minutes(60)).await.unwrap(), [&stale.lease]);
     lapse(&fixture).await;
     let third = claim_one(&store, "orders").await;
     assert_eq!((third.id(), third.deliveries), (living.id(), 3), "the lease was not prolonged");
 
-    assert_lost(&store.renew(&[stale.lease.clone()], minutes(1)).await.unwrap(), &[stale.lease]);
+    assert_lost(&store.renew(slice::from_ref(&stale.lease), minutes(1)).await.unwrap(), [&stale.lease]);
     fixture.advance(minutes(5)).await;
     assert_nothing_due(&store, "orders").await;
 }
@@ -60,16 +61,16 @@ pub async fn a_late_owner_does_not_clobber_the_new_one<F: Fixture>(fixture: F) {
     lapse(&fixture).await;
     let new = claim_one(&other, "orders").await;
     assert_eq!((new.id(), new.deliveries), (id, 2));
-    assert_lost(&store.settle(&[late.lease.done()]).await.unwrap(), &[late.lease.clone()]);
+    assert_lost(&store.settle(&[late.lease.done()]).await.unwrap(), [&late.lease]);
 
     settle(&other, &[new.lease.retry(minutes(5), "busy")]).await;
-    assert_lost(&store.settle(&[late.lease.done()]).await.unwrap(), &[late.lease.clone()]);
-    assert_lost(&other.settle(&[new.lease.done()]).await.unwrap(), &[new.lease]);
+    assert_lost(&store.settle(&[late.lease.done()]).await.unwrap(), [&late.lease]);
+    assert_lost(&other.settle(&[new.lease.done()]).await.unwrap(), [&new.lease]);
     let entry = entry_in(&fixture, "orders", id, State::Waiting).await;
     assert_eq!((entry.deliveries, entry.attempts, entry.error.as_deref()), (2, 1, Some("busy")));
 
     fixture.advance(minutes(5)).await;
-    assert_lost(&store.settle(&[late.lease.done()]).await.unwrap(), &[late.lease]);
+    assert_lost(&store.settle(&[late.lease.done()]).await.unwrap(), [&late.lease]);
     assert_eq!(drain(&other, "orders").await, [id]);
 }
 
@@ -83,7 +84,8 @@ pub async fn a_stale_settlement_among_good_ones_is_lost_alone<F: Fixture>(fixtur
     assert_eq!(sorted(ids(&living)), sorted(staged));
 
     let mut batch: Vec<_> = stale.iter().map(|each| each.lease.done()).collect();
-    batch.extend(living.iter().filter(|each| !ids(&stale).contains(&each.id())).map(|each| each.lease.done()));
+    batch
+        .extend(living.iter().filter(|each| !ids(&stale).contains(&each.id())).map(|each| each.lease.done()));
     assert_lost(&store.settle(&batch).await.unwrap(), &leases(&stale));
     assert_eq!(sorted(ids_of(&list(&fixture, "orders", Room::Ready).await)), sorted(ids(&stale)));
 }
@@ -151,7 +153,7 @@ pub async fn a_renewed_lease_outlives_its_first_term<F: Fixture>(fixture: F) {
     let staged = stage(&fixture, &numbered("orders", 2)).await;
     let claimed = claim_all(&store, "orders").await;
     fixture.advance(LEASE - minutes(2)).await;
-    assert_eq!(store.renew(&[claimed[0].lease.clone()], minutes(30)).await.unwrap(), []);
+    assert_eq!(store.renew(slice::from_ref(&claimed[0].lease), minutes(30)).await.unwrap(), []);
     fixture.advance(minutes(10)).await;
     let lapsed = claim_one(&store, "orders").await;
     assert_eq!(lapsed.id(), staged[1], "only what was not renewed has lapsed");
@@ -189,7 +191,7 @@ pub async fn a_lapsed_lease_that_nobody_took_can_be_renewed<F: Fixture>(fixture:
     stage_one(&fixture, message("orders")).await;
     let claimed = claim_one(&store, "orders").await;
     lapse(&fixture).await;
-    assert_eq!(store.renew(&[claimed.lease.clone()], LEASE).await.unwrap(), []);
+    assert_eq!(store.renew(slice::from_ref(&claimed.lease), LEASE).await.unwrap(), []);
 
     assert_nothing_due(&store, "orders").await;
     done(&store, &[claimed]).await;
@@ -218,7 +220,7 @@ async fn retaken<F: Fixture>(fixture: &F) -> (Claimed, Claimed) {
 async fn a_stale_settlement_changes_nothing<F: Fixture>(fixture: F, settlement: Settlement) {
     let store = fixture.store();
     let (stale, living) = retaken(&fixture).await;
-    assert_lost(&store.settle(&[stale.lease.settle(settlement)]).await.unwrap(), &[stale.lease]);
+    assert_lost(&store.settle(&[stale.lease.settle(settlement)]).await.unwrap(), [&stale.lease]);
 
     assert_nothing_due(&store, "orders").await;
     let entry = entry_in(&fixture, "orders", living.id(), State::Leased).await;

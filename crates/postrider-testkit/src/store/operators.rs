@@ -60,7 +60,8 @@ pub async fn many_dead_letters_can_be_requeued_at_once<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let staged = stage(&fixture, &numbered("orders", 1_000)).await;
     let claimed = claim_all(&store, "orders").await;
-    settle(&store, &claimed.iter().map(|each| each.lease.dead(Reason::Rejected, "no")).collect::<Vec<_>>()).await;
+    settle(&store, &claimed.iter().map(|each| each.lease.dead(Reason::Rejected, "no")).collect::<Vec<_>>())
+        .await;
     assert_eq!(sorted(requeue(&fixture, &staged).await), sorted(staged.clone()));
 
     assert_eq!(sorted(drain(&store, "orders").await), sorted(staged));
@@ -109,13 +110,21 @@ pub async fn every_action_leaves_one_audit_row<F: Fixture>(fixture: F) {
     assert!(inspect.release_key(&queue("letters"), &key("key"), &action(3)).await.unwrap());
 
     let rows = inspect.audit(10).await.unwrap();
-    let told: Vec<_> = rows.iter().map(|row| (row.action.clone(), row.verb.as_str(), row.queue.as_str())).collect();
-    let expected =
-        [(action(3), "release_key", "letters"), (action(2), "discard", "orders"), (action(1), "requeue", "orders")];
+    let told: Vec<_> =
+        rows.iter().map(|row| (row.action.clone(), row.verb.as_str(), row.queue.as_str())).collect();
+    let expected = [
+        (action(3), "release_key", "letters"),
+        (action(2), "discard", "orders"),
+        (action(1), "requeue", "orders"),
+    ];
     assert_eq!(told, expected);
     assert_eq!(rows[0].key, Some(key("key")));
     assert_eq!((&rows[1].key, &rows[2].key), (&None, &None));
-    assert_eq!(sorted(rows[1].ids.clone()), sorted([pending, dead]), "those that it touched, not those asked for");
+    assert_eq!(
+        sorted(rows[1].ids.clone()),
+        sorted([pending, dead]),
+        "those that it touched, not those asked for"
+    );
     assert_eq!(rows[2].ids, [dead]);
     assert!(rows.is_sorted_by(|newer, older: &AuditRow| newer.at >= older.at));
     assert_eq!(inspect.audit(2).await.unwrap(), rows[..2]);

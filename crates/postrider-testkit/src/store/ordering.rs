@@ -3,8 +3,7 @@
 use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{
-    ClaimRequest, Error, Fate, OnFailure, PruneRequest, QueuePolicy, Reason, State,
-    inspect::Room,
+    ClaimRequest, Error, Fate, OnFailure, PruneRequest, QueuePolicy, Reason, State, inspect::Room,
 };
 use std::collections::HashMap;
 
@@ -86,7 +85,8 @@ pub async fn a_turn_is_several_messages_with_the_last_marked<F: Fixture>(fixture
     let claimed = claim_all(&store, "orders").await;
     assert_eq!(claimed.len(), 15);
     for name in keys {
-        let turn: Vec<_> = claimed.iter().filter(|each| each.lease.turn().unwrap().key == key(name)).collect();
+        let turn: Vec<_> =
+            claimed.iter().filter(|each| each.lease.turn().unwrap().key == key(name)).collect();
         let numbers: Vec<_> = turn.iter().map(|each| each.message.payload().as_ref()).collect();
         assert_eq!(numbers, [b"0", b"1", b"2", b"3", b"4"]);
         let last: Vec<_> = turn.iter().map(|each| each.lease.turn().unwrap().last).collect();
@@ -196,9 +196,12 @@ pub async fn ordered_and_unordered_queues_go_together<F: Fixture>(fixture: F) {
     let mut claimed = store.claim(&request).await.unwrap();
     claimed.extend(store.claim(&request).await.unwrap());
     assert_eq!(claimed.len(), 4);
-    assert!(claimed.iter().all(|each| each.lease.turn().is_some() == (each.lease.queue() == &queue("orders"))));
+    assert!(
+        claimed.iter().all(|each| each.lease.turn().is_some() == (each.lease.queue() == &queue("orders")))
+    );
 
-    let of = |name: &str| claimed.iter().filter(|each| each.lease.queue() == &queue(name)).collect::<Vec<_>>();
+    let of =
+        |name: &str| claimed.iter().filter(|each| each.lease.queue() == &queue(name)).collect::<Vec<_>>();
     let (orders, letters) = (of("orders"), of("letters"));
     settle(
         &store,
@@ -239,7 +242,8 @@ pub async fn the_ordering_cannot_change_while_the_queue_holds_messages<F: Fixtur
     assert_refused(&fixture, &ordered).await;
     settle(&store, &[claimed.lease.retry(minutes(5), "busy")]).await;
     assert_refused(&fixture, &ordered).await;
-    declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(60)).without_dead_letters()).await;
+    declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(60)).without_dead_letters())
+        .await;
     declare(&fixture, "orders", QueuePolicy::default()).await;
     fixture.advance(minutes(5)).await;
     assert_eq!(drain(&store, "orders").await.len(), 1);

@@ -59,7 +59,8 @@ pub async fn every_field_survives_every_room<F: Fixture>(fixture: F) {
 pub async fn payloads_are_opaque_bytes<F: Fixture>(fixture: F) {
     let all_bytes: Vec<u8> = (0..=255).collect();
     let not_text = vec![0xff, 0x00, 0xfe, 0x80, 0x00];
-    let mebibyte: Vec<u8> = (0..1 << 20_u32).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mebibyte: Vec<u8> =
+        (0..1 << 20_u32).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let sent = [all_bytes, not_text, Vec::new(), b"\\x00".to_vec(), mebibyte];
     let messages = sent.clone().map(|bytes| message("orders").payload(bytes).build().unwrap());
     stage(&fixture, &messages).await;

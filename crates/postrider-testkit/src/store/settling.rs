@@ -136,8 +136,11 @@ pub async fn every_reason_is_recorded<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let staged = stage(&fixture, &numbered("orders", Reason::ALL.len())).await;
     let claimed = claim_all(&store, "orders").await;
-    let batch: Vec<_> =
-        claimed.iter().zip(Reason::ALL).map(|(each, reason)| each.lease.dead(reason, reason.as_str())).collect();
+    let batch: Vec<_> = claimed
+        .iter()
+        .zip(Reason::ALL)
+        .map(|(each, reason)| each.lease.dead(reason, reason.as_str()))
+        .collect();
     settle(&store, &batch).await;
 
     for (id, reason) in staged.into_iter().zip(Reason::ALL) {
@@ -164,8 +167,11 @@ pub async fn a_broken_dead_letter_room_loses_nothing<F: Fixture>(fixture: F) {
     let again = claim_all(&store, "orders").await;
     assert_eq!(sorted(ids(&again)), sorted(staged.clone()), "everything is claimable again");
     fixture.break_dead_letters(false).await;
-    settle(&store, &[again.iter().find(|each| each.id() == staged[2]).unwrap().lease.dead(Reason::Rejected, "no")])
-        .await;
+    settle(
+        &store,
+        &[again.iter().find(|each| each.id() == staged[2]).unwrap().lease.dead(Reason::Rejected, "no")],
+    )
+    .await;
     assert_eq!(ids_of(&list(&fixture, "orders", Room::Dead).await), [staged[2]]);
 }
 
@@ -241,8 +247,11 @@ pub async fn a_hundred_messages_failing_ten_times_all_become_dead_letters<F: Fix
 
     assert_eq!(list(&fixture, "orders", Room::Ready).await, []);
     assert_eq!(list(&fixture, "orders", Room::Later).await, []);
-    let dead: HashMap<_, _> =
-        list(&fixture, "orders", Room::Dead).await.into_iter().map(|each| (each.message.id(), each)).collect();
+    let dead: HashMap<_, _> = list(&fixture, "orders", Room::Dead)
+        .await
+        .into_iter()
+        .map(|each| (each.message.id(), each))
+        .collect();
     assert_eq!(dead.len(), 100);
     for id in staged {
         let letter = &dead[&Some(id)];

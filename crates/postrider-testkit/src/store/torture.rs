@@ -121,7 +121,8 @@ async fn operate<F: Fixture>(scene: Arc<Scene<F>>) {
     while !scene.is_over() {
         for blocked in inspect.blocked_keys(&queue("orders"), KEYS).await.unwrap() {
             if blocked.due_at.is_none() {
-                let released = inspect.release_key(&queue("orders"), &blocked.key, &operator()).await.unwrap();
+                let released =
+                    inspect.release_key(&queue("orders"), &blocked.key, &operator()).await.unwrap();
                 assert!(released, "{} was parked, and nobody else releases keys", blocked.key);
                 scene.truth().released();
             }

@@ -127,7 +127,10 @@ impl Truth {
             match fate {
                 Fate::Waiting => {}
                 Fate::Ending { by, redelivered, .. } => {
-                    assert!(by.generation < generation, "{id} of {name} was handed out while its owner settled it");
+                    assert!(
+                        by.generation < generation,
+                        "{id} of {name} was handed out while its owner settled it"
+                    );
                     *redelivered = true;
                 }
                 Fate::Ended => panic!("{id} of {name} was handed out after it had ended"),
@@ -165,7 +168,10 @@ impl Truth {
             let is_release = settle.settlement == Settlement::Release;
             let id = settle.lease.id();
             // What is behind a failure is handed back by the failure; a word on that may be lost.
-            assert!(!(is_live && is_lost && !is_release), "a settlement of {id} under a living lease was lost");
+            assert!(
+                !(is_live && is_lost && !is_release),
+                "a settlement of {id} under a living lease was lost"
+            );
             self.tally.lost += usize::from(is_lost && !is_release);
             if !self.ends(&settle.settlement) {
                 continue;
@@ -242,5 +248,132 @@ impl Key {
     fn fate(&mut self, lease: &Lease) -> &mut Fate {
         let message = self.messages.iter_mut().find(|(id, _)| *id == lease.id());
         &mut message.expect("it was staged").1
+    }
+}
+
+/// A checker that has never failed proves nothing.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::helpers::{fresh_id, key, minutes, queue};
+    use postrider_core::{Message, Reason, lease::Turn};
+    use std::time::SystemTime;
+
+    #[test]
+    fn a_sound_history_passes() {
+        let (mut truth, ids) = staged(OnFailure::Skip, 4);
+        let first = turn(&ids[..2]);
+        truth.delivered(&first);
+        settle(&mut truth, &[first[0].lease.done(), first[1].lease.retry(minutes(1), "busy")], &[]);
+        let again = turn(&ids[1..2]);
+        truth.delivered(&again);
+        settle(&mut truth, &[again[0].lease.dead(Reason::Rejected, "refused")], &[]);
+        let late = turn(&ids[2..]);
+        truth.delivered(&late);
+        truth.lapse();
+        let head = turn(&ids[2..3]);
+        truth.delivered(&head);
+        let batch = [late[0].lease.done(), late[1].lease.done()];
+        truth.settling(&batch, 0);
+        truth.settled(&batch, &[late[0].lease.clone(), late[1].lease.clone()], 0);
+        truth.settling(&[head[0].lease.done()], 1);
+        truth.delivered(&turn(&ids[3..]));
+        truth.settled(&[head[0].lease.done()], &[], 1);
+        assert_eq!((truth.ended(), truth.dead().len(), truth.tally.lost), (3, 1, 2));
+    }
+
+    #[test]
+    #[should_panic(expected = "is in two hands")]
+    fn two_turns_of_one_key_are_found() {
+        let (mut truth, ids) = staged(OnFailure::Block, 2);
+        truth.delivered(&turn(&ids[..1]));
+        truth.delivered(&turn(&ids[..1]));
+    }
+
+    #[test]
+    #[should_panic(expected = "was overtaken")]
+    fn an_overtaken_message_is_found() {
+        let (mut truth, ids) = staged(OnFailure::Block, 2);
+        truth.delivered(&turn(&ids[1..]));
+    }
+
+    #[test]
+    #[should_panic(expected = "follow each other")]
+    fn a_gap_in_a_turn_is_found() {
+        let (mut truth, ids) = staged(OnFailure::Block, 3);
+        truth.delivered(&turn(&[ids[0], ids[2]]));
+    }
+
+    #[test]
+    #[should_panic(expected = "was handed out after it had ended")]
+    fn a_delivery_after_the_end_is_found() {
+        let (mut truth, ids) = staged(OnFailure::Block, 2);
+        let first = turn(&ids[..1]);
+        truth.delivered(&first);
+        settle(&mut truth, &[first[0].lease.done()], &[]);
+        truth.delivered(&turn(&ids[..1]));
+    }
+
+    #[test]
+    #[should_panic(expected = "under a living lease was lost")]
+    fn a_lost_settlement_under_a_living_lease_is_found() {
+        let (mut truth, ids) = staged(OnFailure::Block, 1);
+        let first = turn(&ids);
+        truth.delivered(&first);
+        settle(&mut truth, &[first[0].lease.done()], &[first[0].lease.clone()]);
+    }
+
+    #[test]
+    #[should_panic(expected = "ended in the hands of its old owner")]
+    fn a_stale_settlement_that_counts_is_found() {
+        let (mut truth, ids) = staged(OnFailure::Block, 1);
+        let stale = turn(&ids);
+        truth.delivered(&stale);
+        truth.lapse();
+        truth.delivered(&turn(&ids));
+        settle(&mut truth, &[stale[0].lease.done()], &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "its end was lost")]
+    fn a_delivery_that_relied_on_a_lost_end_is_found() {
+        let (mut truth, ids) = staged(OnFailure::Block, 2);
+        let stale = turn(&ids[..1]);
+        truth.delivered(&stale);
+        truth.lapse();
+        truth.settling(&[stale[0].lease.done()], 0);
+        truth.delivered(&turn(&ids[1..]));
+        truth.settled(&[stale[0].lease.done()], &[stale[0].lease.clone()], 0);
+    }
+
+    fn staged(policy: OnFailure, count: usize) -> (Truth, Vec<MessageId>) {
+        let mut truth = Truth::new(policy);
+        let ids: Vec<_> = (0..count).map(|_| fresh_id()).collect();
+        for id in &ids {
+            truth.staged(&key("key"), *id);
+        }
+        (truth, ids)
+    }
+
+    fn settle(truth: &mut Truth, batch: &[Settle], lost: &[Lease]) {
+        truth.settling(batch, 0);
+        truth.settled(batch, lost, 0);
+    }
+
+    fn turn(ids: &[MessageId]) -> Vec<Claimed> {
+        let token = LeaseToken::fresh();
+        let claimed = |(at, id): (usize, &MessageId)| Claimed {
+            message: Message::builder("orders").key("key").build().unwrap().identified(*id),
+            lease: Lease::new(queue("orders"), *id, token).in_turn(Turn {
+                key: key("key"),
+                place: 0,
+                last: at + 1 == ids.len(),
+            }),
+            deliveries: 1,
+            attempts: 0,
+            staged_at: SystemTime::UNIX_EPOCH,
+            due_at: SystemTime::UNIX_EPOCH,
+        };
+        ids.iter().enumerate().map(claimed).collect()
     }
 }

@@ -18,7 +18,8 @@ create table {queue} (
 -- passed them would not look back far enough.
 create sequence {place} as bigint cache 1;
 
--- What may run now. No index on a column that a claim changes, and room on every page: each claim is a HOT update.
+-- What may run now. No index on a column that a claim changes, and room on every page for a second version of each row,
+-- which is larger by the token: each claim is a HOT update.
 create table {ready} (
   -- A place in the line, never shown to users. The transaction gets its xid before it draws a place, so that an open
   -- xid tells which places may still appear.
@@ -46,7 +47,7 @@ create table {ready} (
   constraint {#ready_lease} check ((token is null) = (lease_until = '-infinity'::timestamptz)),
   constraint {#ready_line} check (not ordered or key is not null)
 ) with (
-  fillfactor = 50,
+  fillfactor = 45,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
   autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 10000,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,
@@ -162,7 +163,7 @@ create table {lane} (
   constraint {#lane_pkey} primary key (queue, key),
   constraint {#lane_lease} check ((token is null) = (leased_until = '-infinity'::timestamptz))
 ) with (
-  fillfactor = 50,
+  fillfactor = 40,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0
 );
 create index {#lane_ring} on {lane} (queue, seq) where due is null;

@@ -1,0 +1,235 @@
+//! What a claim and a settle cost: bounded by an index, whatever the backlog, the future, the past and the statistics.
+
+#[path = "support/plan.rs"]
+mod plan;
+#[path = "support/postgres.rs"]
+mod support;
+
+use plan::{Plan, connect, explain};
+use postrider_core::{ClaimRequest, LeaseToken, Message, Outbox, QueueName, Settle, Store};
+use postrider_stores::postgres::PostgresStore;
+use postrider_testkit::Fixture;
+use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
+use support::PostgresFixture;
+
+const LIMIT: usize = 100;
+const SETTLE: usize = 5_000;
+
+fn queue() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+/// Fills a queue through plain SQL, with autovacuum and autoanalyze out of the way.
+async fn fill(fixture: &PostgresFixture, leased: usize, due: usize, future: usize) {
+    fixture.run("alter table postrider.ready set (autovacuum_enabled = false)").await;
+    fixture.run("alter table postrider.later set (autovacuum_enabled = false)").await;
+    let lease = "gen_random_uuid(), clock_timestamp() + interval '1 hour'";
+    let sql = format!(
+        "select postrider.queue_id('orders'); \
+         insert into postrider.ready (queue, message_id, payload, token, lease_until) \
+         select postrider.queue_id('orders'), gen_random_uuid(), 'x', {lease} from generate_series(1, {leased}); \
+         insert into postrider.ready (queue, message_id, payload) \
+         select (select id from postrider.queue), gen_random_uuid(), 'x' from generate_series(1, {due}); \
+         insert into postrider.later (queue, message_id, payload, due_at) \
+         select (select id from postrider.queue), gen_random_uuid(), 'x', clock_timestamp() + n * interval '1 s' \
+         + interval '1 hour' from generate_series(1, {future}) n"
+    );
+    let sql = sql.replace(
+        "select postrider.queue_id('orders'), gen_random_uuid()",
+        "select (select id from postrider.queue), gen_random_uuid()",
+    );
+    fixture.app.execute(AssertSqlSafe(sql)).await.unwrap();
+}
+
+fn statement(store: &PostgresStore, name: &str) -> String {
+    store.statements().into_iter().find(|(each, _)| *each == name).unwrap().1
+}
+
+async fn explain_claim(
+    connection: &mut PgConnection,
+    store: &PostgresStore,
+    name: &str,
+    start: i64,
+    limit: usize,
+) -> Plan {
+    let (types, arguments) = match name {
+        "claim" => ("uuid, float8, smallint[], bigint[], bigint", ""),
+        _ => ("uuid, float8, smallint[], bigint[], bigint, text[], bigint[]", ", '{}', '{}'"),
+    };
+    let token = LeaseToken::fresh().as_uuid();
+    let arguments = format!("'{token}', 60, '{{1}}', '{{{start}}}', {limit}{arguments}");
+    explain(connection, &statement(store, name), types, &arguments).await
+}
+
+/// The mixed settle of `SETTLE` messages that one or many claims hold.
+async fn explain_settle(
+    connection: &mut PgConnection,
+    store: &PostgresStore,
+    settles: &[Settle],
+    name: &str,
+) -> Plan {
+    let one_claim = name == "settle one claim";
+    let token = settles[0].lease.token().as_uuid();
+    let mut types = Vec::new();
+    let mut arguments = Vec::new();
+    let mut add = |cast: &str, value: String| {
+        types.push(cast.to_owned());
+        arguments.push(value);
+    };
+    let array = |values: Vec<String>| format!("'{{{}}}'", values.join(","));
+    if one_claim {
+        add("uuid", format!("'{token}'"));
+        add("smallint", "1".to_owned());
+    }
+    let fifth = settles.len() / 5;
+    for kind in 0..5 {
+        let mut ids: Vec<_> =
+            settles[kind * fifth..(kind + 1) * fifth].iter().map(|settle| settle.lease.id()).collect();
+        ids.sort_unstable();
+        let each = |value: &str| array(ids.iter().map(|_| value.to_owned()).collect());
+        add("uuid[]", array(ids.iter().map(ToString::to_string).collect()));
+        if !one_claim {
+            add("uuid[]", each(&token.to_string()));
+            add("smallint[]", each("1"));
+        }
+        match kind {
+            1 => add("float8[]", each("60")),
+            2 => {
+                add("float8[]", each("60"));
+                add("text[]", each("oops"));
+            }
+            3 => {
+                add("text[]", each("rejected"));
+                add("text[]", each("oops"));
+            }
+            _ => {}
+        }
+    }
+    explain(connection, &statement(store, name), &types.join(", "), &arguments.join(", ")).await
+}
+
+#[tokio::test]
+async fn a_claim_costs_the_same_whatever_waits_is_leased_or_lies_ahead() {
+    let small = PostgresFixture::new().await;
+    fill(&small, 0, LIMIT, 0).await;
+    let mut connection = connect(small.database.url()).await;
+    let mut usual = Vec::new();
+    for name in ["claim", "look"] {
+        usual.push(explain_claim(&mut connection, &small.store, name, 0, LIMIT).await.buffers);
+    }
+    drop(small);
+
+    let large = PostgresFixture::new().await;
+    fill(&large, 100_000, 1_000_000, 1_000_000).await;
+    let mut connection = connect(large.database.url()).await;
+    // A claimer that has been at work stands behind what it leased.
+    let mark = sqlx::query("select max(id) from postrider.ready where token is not null");
+    let mark: i64 = mark.fetch_one(&large.app).await.unwrap().get(0);
+    for (name, usual) in ["claim", "look"].into_iter().zip(usual) {
+        let plan = explain_claim(&mut connection, &large.store, name, mark, LIMIT).await;
+        plan.assert_bounded(name, 3.0 * LIMIT as f64);
+        assert!(
+            plan.buffers <= 3.0 * usual,
+            "{name}: {} buffers for {LIMIT} rows, {usual} when almost empty",
+            plan.buffers
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_claim_costs_the_same_while_somebody_holds_a_snapshot() {
+    let fixture = PostgresFixture::new().await;
+    let mut holder = fixture.app.begin().await.unwrap();
+    holder.execute("set transaction isolation level repeatable read").await.unwrap();
+    holder.execute("select 1 from postrider.queue").await.unwrap();
+    let mut connection = connect(fixture.database.url()).await;
+    let batch: Vec<_> = (0..1_000).map(|n| Message::builder("orders").json(&n).build().unwrap()).collect();
+    let request = ClaimRequest::new(queue(), 1_000);
+    let mut usual = None;
+    for round in 0..200 {
+        let mut tx = fixture.begin().await;
+        fixture.outbox().stage_all(&mut tx, &batch).await.unwrap();
+        fixture.commit(tx).await;
+        if round % 50 == 49 || round == 0 {
+            let start = fixture.store.mark(&queue()).await.unwrap();
+            let plan = explain_claim(&mut connection, &fixture.store, "claim", start, LIMIT).await;
+            plan.assert_bounded("claim", 3.0 * LIMIT as f64);
+            let usual = *usual.get_or_insert(plan.buffers);
+            assert!(
+                plan.buffers <= 3.0 * usual,
+                "round {round}: {} buffers, {usual} in the first",
+                plan.buffers
+            );
+        }
+        let mut left = batch.len();
+        while left > 0 {
+            let claimed = fixture.store.claim(&request).await.unwrap();
+            left -= claimed.len();
+            let done: Vec<_> = claimed.iter().map(|claimed| claimed.lease.done()).collect();
+            assert_eq!(fixture.store.settle(&done).await.unwrap(), []);
+        }
+    }
+    holder.rollback().await.unwrap();
+}
+
+/// The statistics of an outbox are made when it is empty, or nearly so, or not at all: its normal state.
+#[tokio::test]
+async fn no_statistics_make_a_plan_that_degrades() {
+    for rows_when_analyzed in [None, Some(0), Some(30)] {
+        let fixture = PostgresFixture::new().await;
+        if let Some(rows) = rows_when_analyzed {
+            fill(&fixture, 0, rows, rows).await;
+            fixture.run("analyze postrider.ready").await;
+            fixture.run("analyze postrider.later").await;
+            fixture.run("analyze postrider.dead").await;
+        }
+        fill(&fixture, 0, 200_000, 200_000).await;
+        let claimed = fixture.store.claim(&ClaimRequest::new(queue(), SETTLE)).await.unwrap();
+        let settles: Vec<_> = claimed.iter().map(|claimed| claimed.lease.done()).collect();
+        assert_eq!(settles.len(), SETTLE);
+        let mark = fixture.store.mark(&queue()).await.unwrap();
+        let mut connection = connect(fixture.database.url()).await;
+        for name in ["claim", "look"] {
+            let plan = explain_claim(&mut connection, &fixture.store, name, mark, SETTLE).await;
+            plan.assert_bounded(&format!("{name}, {rows_when_analyzed:?}"), 3.0 * SETTLE as f64);
+        }
+        for name in ["settle one claim", "settle mixed claims"] {
+            let plan = explain_settle(&mut connection, &fixture.store, &settles, name).await;
+            plan.assert_bounded(&format!("{name}, {rows_when_analyzed:?}"), 3.0 * SETTLE as f64);
+        }
+    }
+}
+
+/// Claims change no indexed column and find room on their page: HOT updates, which leave no dead index entries.
+#[tokio::test]
+async fn claims_are_hot_updates() {
+    let fixture = PostgresFixture::new().await;
+    let batch: Vec<_> = (0..20_000).map(|n| Message::builder("orders").json(&n).build().unwrap()).collect();
+    let mut tx = fixture.begin().await;
+    fixture.outbox().stage_all(&mut tx, &batch).await.unwrap();
+    fixture.commit(tx).await;
+    let mut left = batch.len();
+    while left > 0 {
+        let claimed = fixture.store.claim(&ClaimRequest::new(queue(), 1_000)).await.unwrap();
+        left -= claimed.len();
+        fixture
+            .store
+            .settle(&claimed.iter().map(|claimed| claimed.lease.done()).collect::<Vec<_>>())
+            .await
+            .unwrap();
+    }
+    fixture.store.close().await;
+    // A backend reports what it did when it ends at the latest; ask until it has.
+    let (updates, hot) = loop {
+        let row = sqlx::query(
+            "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'ready' and schemaname = 'postrider'",
+        );
+        let row = row.fetch_one(&fixture.app).await.unwrap();
+        let (updates, hot): (i64, i64) = (row.get(0), row.get(1));
+        if updates >= 20_000 {
+            break (updates, hot);
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(hot * 100 >= updates * 95, "{hot} of {updates} updates were HOT");
+}

@@ -1,0 +1,78 @@
+//! Reading what a statement really did: `EXPLAIN (ANALYZE, BUFFERS)`.
+
+use postrider_stores::postgres::SETTINGS;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+
+/// A connection with the settings of the store's own.
+pub(crate) async fn connect(url: &str) -> PgConnection {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    connection.execute(SETTINGS).await.unwrap();
+    connection
+}
+
+/// What one node of the plan did.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) kind: String,
+    pub(crate) relation: String,
+    /// Rows that it read, whether they passed its filter or not, over all its loops.
+    pub(crate) rows: f64,
+}
+
+/// What a statement did.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) buffers: f64,
+}
+
+/// Runs `sql` as a prepared statement with a generic plan, in a transaction that is rolled back.
+pub(crate) async fn explain(connection: &mut PgConnection, sql: &str, types: &str, arguments: &str) -> Plan {
+    let run = async |connection: &mut PgConnection, sql: String| {
+        connection.execute(AssertSqlSafe(sql)).await.unwrap()
+    };
+    run(connection, "begin".to_owned()).await;
+    run(connection, format!("prepare it ({types}) as {sql}")).await;
+    let explain = format!("explain (analyze, buffers, format json) execute it ({arguments})");
+    let row = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_one(&mut *connection).await.unwrap();
+    let json: Value = serde_json::from_str(row.try_get_unchecked::<&str, _>(0).unwrap()).unwrap();
+    run(connection, "deallocate it; rollback".to_owned()).await;
+    let top = &json[0]["Plan"];
+    let mut nodes = Vec::new();
+    collect(top, &mut nodes);
+    let blocks = |name: &str| top[name].as_f64().unwrap_or(0.0);
+    Plan { nodes, buffers: blocks("Shared Hit Blocks") + blocks("Shared Read Blocks") }
+}
+
+fn collect(plan: &Value, nodes: &mut Vec<Node>) {
+    let number = |name: &str| plan[name].as_f64().unwrap_or(0.0);
+    let removed: f64 = plan
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(name, _)| name.starts_with("Rows Removed"))
+        .filter_map(|(_, value)| value.as_f64())
+        .sum();
+    nodes.push(Node {
+        kind: plan["Node Type"].as_str().unwrap_or("").to_owned(),
+        relation: plan["Relation Name"].as_str().unwrap_or("").to_owned(),
+        rows: (number("Actual Rows") + removed) * number("Actual Loops"),
+    });
+    for child in plan["Plans"].as_array().into_iter().flatten() {
+        collect(child, nodes);
+    }
+}
+
+impl Plan {
+    /// No sequential scan of a table of ours, and no node that reads more than `most` rows: neither a scan of a whole queue
+    /// nor a quadratic join.
+    pub(crate) fn assert_bounded(&self, what: &str, most: f64) {
+        for node in &self.nodes {
+            let table =
+                ["ready", "later", "dead", "archive", "lane", "timer"].contains(&node.relation.as_str());
+            assert!(!(table && node.kind == "Seq Scan"), "{what}: sequential scan of {}", node.relation);
+            assert!(node.rows <= most, "{what}: {node:?} read more than {most} rows\n{:#?}", self.nodes);
+        }
+    }
+}
