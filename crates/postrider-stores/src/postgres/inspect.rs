@@ -9,8 +9,9 @@ use super::{
 };
 use async_trait::async_trait;
 use postrider_core::{
-    Error, MessageId, OrderingKey, QueueName, State,
+    Error, MessageId, OrderingKey, QueueName,
     inspect::{Action, AuditRow, BlockedKey, Counts, Cursor, Entry, Inspect, ListRequest, Page, Room, Tally},
+    store::Source,
 };
 use sqlx::{Row, postgres::PgRow};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -22,7 +23,10 @@ const CAP: i64 = 10_000;
 const COUNTS: &str = "select q.name, r.n, r.leased, \
       (select count(*) from (select from {lane} l where l.queue = q.id and l.due is null \
          and l.leased_until > clock_timestamp() limit $1) l), \
+      (select count(*) from (select from {lane} l where l.queue = q.id and l.due > clock_timestamp() limit $1) l), \
       (select count(*) from (select from {later} w where w.queue = q.id limit $1) w), \
+      (select count(*) from (select from {later} w where w.queue = q.id and w.due_at <= (select clock_timestamp()) \
+         limit $1) w), \
       (select count(*) from (select from {dead} d where d.queue = q.id limit $1) d), \
       (select count(*) from (select from {archive} a where a.queue = q.id limit $1) a) \
     from {queue} q, lateral ( \
@@ -130,7 +134,7 @@ impl Inspect for PostgresStore {
             .fetch_all(&self.inner.pool)
             .await
             .map_err(store_error)?;
-        let entries: Result<Vec<_>, _> = rows.iter().map(|row| entry(row, &queue, request.room)).collect();
+        let entries: Result<Vec<_>, _> = rows.iter().map(|row| entry(row, &queue)).collect();
         let next = rows.last().filter(|_| rows.len() >= request.limit).map(cursor).transpose();
         Ok(Page { entries: entries.map_err(store_error)?, next: next.map_err(store_error)? })
     }
@@ -142,7 +146,7 @@ impl Inspect for PostgresStore {
             let row =
                 sql.query().bind(queue.number).bind(id.as_uuid()).fetch_optional(&self.inner.pool).await;
             if let Some(row) = row.map_err(store_error)? {
-                return entry(&row, &queue, room).map(Some).map_err(store_error);
+                return entry(&row, &queue).map(Some).map_err(store_error);
             }
         }
         Ok(None)
@@ -193,20 +197,31 @@ enum Only {
     One,
 }
 
-/// A page of a room in the order of its index. Columns: place, staged_at, time, deliveries, attempts, leased, reason, error.
+/// A page of a room in the order of its index. Columns: place, staged_at, time, deliveries, attempts, state, reason, error.
 fn page_template(room: Room, only: Only) -> String {
-    let (table, time, leased, reason) = match room {
+    let (table, time, state, reason) = match room {
         Room::Ready => {
-            let lane = "(m.ordered and exists (select from {lane} l where l.queue = m.queue and l.key = m.key \
-                        and l.leased_until > clock_timestamp() offset 0))";
-            ("{ready}", "due_at", format!("(m.lease_until > clock_timestamp() or {lane})"), "null::text")
+            // On an ordered queue the key is leased or waits; that shows on the message at its head.
+            let lane = "(select case when l.leased_until > clock_timestamp() then 'leased' \
+                          when l.due > clock_timestamp() then 'waiting' end \
+                        from {lane} l where l.queue = m.queue and l.key = m.key and m.id = ( \
+                          select r.id from {ready} r where r.queue = l.queue and (r.key, r.id) > (l.key, l.after) \
+                          and r.key <= l.key and r.ordered order by r.key, r.id limit 1))";
+            let state = format!(
+                "case when m.lease_until > clock_timestamp() then 'leased' when m.ordered then coalesce({lane}, 'pending') \
+                 else 'pending' end"
+            );
+            ("{ready}", "due_at", state, "null::text")
         }
-        Room::Later => ("{later}", "due_at", "false".to_owned(), "null::text"),
-        Room::Dead => ("{dead}", "failed_at", "false".to_owned(), "m.reason"),
-        Room::Archive => ("{archive}", "archived_at", "false".to_owned(), "null::text"),
+        Room::Later => {
+            let state = "case when m.due_at > clock_timestamp() then 'waiting' else 'pending' end";
+            ("{later}", "due_at", state.to_owned(), "null::text")
+        }
+        Room::Dead => ("{dead}", "failed_at", "'dead'".to_owned(), "m.reason"),
+        Room::Archive => ("{archive}", "archived_at", "'done'".to_owned(), "null::text"),
     };
     let select = format!(
-        "select m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {leased}, {reason}, m.last_error, {} \
+        "select m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {} \
          from {table} m where m.queue = $1",
         row::COLUMNS
     );
@@ -231,18 +246,12 @@ fn page_template(room: Room, only: Only) -> String {
     )
 }
 
-fn entry(row: &PgRow, queue: &Queue, room: Room) -> Result<Entry, sqlx::Error> {
-    let leased: bool = row.try_get(5)?;
+fn entry(row: &PgRow, queue: &Queue) -> Result<Entry, sqlx::Error> {
+    let state: &str = row.try_get(5)?;
     let reason: Option<&str> = row.try_get(6)?;
     Ok(Entry {
         message: row::message(row, FIRST, &queue.name)?,
-        state: match room {
-            Room::Ready if leased => State::Leased,
-            Room::Ready => State::Pending,
-            Room::Later => State::Waiting,
-            Room::Dead => State::Dead,
-            Room::Archive => State::Done,
-        },
+        state: state.parse().map_err(|error| sqlx::Error::Decode(Box::new(error) as Source))?,
         staged_at: row.try_get::<OffsetDateTime, _>(1)?.into(),
         at: row.try_get::<OffsetDateTime, _>(2)?.into(),
         deliveries: count(row.try_get(3)?),
@@ -257,18 +266,21 @@ fn cursor(row: &PgRow) -> Result<Cursor, sqlx::Error> {
 }
 
 fn counts(row: &PgRow) -> Result<(QueueName, Counts), sqlx::Error> {
-    let number = |column: usize| row.try_get::<i64, _>(column);
-    let (ready, lanes) = (number(1)?, number(3)?);
-    let leased = number(2)? + lanes;
-    let tally = |counted: i64, capped: bool| Tally { at_least: counted.clamp(0, CAP).unsigned_abs(), capped };
+    let number = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
+    let cap = CAP.unsigned_abs();
+    let (ready, leased, blocked) = (number(1)?, number(2)? + number(3)?, number(4)?);
+    let (later, come) = (number(5)?, number(6)?);
+    // What was cut off at the cap may be in any of these states.
+    let capped = ready > cap || later > cap;
+    let tally = |counted: u64| Tally { at_least: counted.min(cap), capped };
     Ok((
         QueueName::stored(row.try_get::<String, _>(0)?),
         Counts {
-            pending: tally(ready - leased, ready > CAP),
-            leased: tally(leased, ready > CAP),
-            waiting: Tally::new(number(4)?.unsigned_abs(), CAP.unsigned_abs()),
-            dead: Tally::new(number(5)?.unsigned_abs(), CAP.unsigned_abs()),
-            done: Tally::new(number(6)?.unsigned_abs(), CAP.unsigned_abs()),
+            pending: tally((ready + come).saturating_sub(leased + blocked)),
+            leased: tally(leased),
+            waiting: tally(later.saturating_sub(come) + blocked),
+            dead: Tally::new(number(7)?, cap),
+            done: Tally::new(number(8)?, cap),
         },
     ))
 }

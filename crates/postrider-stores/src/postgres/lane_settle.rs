@@ -6,7 +6,7 @@ use super::{
 };
 use postrider_core::{OnFailure, Ordering, Settle, Settlement};
 use sqlx::{Postgres, postgres::PgArguments, query::Query};
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 use uuid::Uuid;
 
 /// The settlements of turns, grouped by lane. Sorted, so that locks are taken in one order.
@@ -31,7 +31,7 @@ struct Outcome<'s> {
     wait: Option<f64>,
     bury: bool,
     reason: Option<&'static str>,
-    error: Option<&'s str>,
+    error: Option<Cow<'s, str>>,
     /// Settled behind a failure of the same lane: the turn was over by then.
     lost: Vec<usize>,
 }
@@ -106,7 +106,7 @@ impl<'s> LaneBatch<'s> {
             .bind(outcomes.iter().map(|outcome| outcome.wait).collect::<Vec<_>>())
             .bind(each(|outcome| outcome.bury))
             .bind(outcomes.iter().map(|outcome| owned(outcome.reason)).collect::<Vec<_>>())
-            .bind(outcomes.iter().map(|outcome| owned(outcome.error)).collect::<Vec<_>>())
+            .bind(outcomes.iter().map(|outcome| owned(outcome.error.as_deref())).collect::<Vec<_>>())
             .bind(self.0.values().map(|entry| entry.floor).collect::<Vec<_>>())
             .bind(done.iter().map(|(lane, _)| *lane).collect::<Vec<_>>())
             .bind(done.iter().map(|(_, place)| *place).collect::<Vec<_>>())

@@ -13,6 +13,7 @@ use super::{Names, error::store_error, lane_settle::LaneBatch, names::Sql, queue
 use postrider_core::{Error, Lease, QueueName, QueuePolicy, Settle, Settlement, limits};
 use sqlx::{PgPool, Postgres, Row, postgres::PgArguments, query::Query};
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -49,7 +50,7 @@ struct Ending<'s> {
     /// Seconds to wait or to keep.
     seconds: f64,
     reason: Option<&'static str>,
-    error: Option<&'s str>,
+    error: Option<Cow<'s, str>>,
 }
 
 /// A batch in which every message id is there once.
@@ -196,11 +197,10 @@ pub(super) fn seconds(after: Duration) -> f64 {
     after.min(limits::FARTHEST_DUE).as_secs_f64()
 }
 
-/// Error text as it is kept: without what PostgreSQL refuses, and not longer than the limit.
-pub(super) fn text(error: Option<&str>) -> Option<&str> {
-    let error = error?;
-    let end = error.find('\0').unwrap_or(error.len());
-    Some(limits::truncated(&error[..end], limits::ERROR_BYTES))
+/// Error text as it is kept: not longer than the limit, and without the one character that PostgreSQL refuses.
+pub(super) fn text(error: Option<&str>) -> Option<Cow<'_, str>> {
+    let error = limits::truncated(error?, limits::ERROR_BYTES);
+    Some(if error.contains('\0') { error.replace('\0', " ").into() } else { error.into() })
 }
 
 fn bind_rows<'q>(
@@ -222,7 +222,7 @@ fn bind_rows<'q>(
         query = query.bind(rows.iter().map(|row| row.reason).collect::<Vec<_>>());
     }
     if matches!(kind, RETRY | DEAD) {
-        query = query.bind(rows.iter().map(|row| row.error).collect::<Vec<_>>());
+        query = query.bind(rows.iter().map(|row| row.error.clone()).collect::<Vec<_>>());
     }
     query
 }
@@ -318,7 +318,7 @@ fn template(shape: Shape) -> String {
         let held_count = held.iter().map(|name| format!("(select count(*) from {name})")).collect::<Vec<_>>();
         let sent_count = ids.iter().map(|id| format!("cardinality({id})")).collect::<Vec<_>>();
         format!(
-            "case when {} = {} then null else array(select unnest({}) except {}) end",
+            "case when {} = {} then null else array(select unnest({}) except ({})) end",
             held_count.join(" + "),
             sent_count.join(" + "),
             ids.join(" || "),

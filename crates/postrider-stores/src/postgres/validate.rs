@@ -30,6 +30,8 @@ pub(super) async fn describe(
     names: &Names,
 ) -> Result<BTreeMap<String, String>, Error> {
     let sql = names.sql(include_str!("catalog.sql"));
+    // Expressions are printed with the schema of what they name, unless it is on the path.
+    connection.execute("set search_path = pg_catalog").await.map_err(store_error)?;
     let rows = sql
         .query()
         .bind(names.schema())

@@ -164,7 +164,7 @@ pub async fn only_lapsed_leases_are_claimed_again<F: Fixture>(fixture: F) {
 /// Promise 4: every call has a token of its own.
 pub async fn every_claim_has_a_fresh_token<F: Fixture>(fixture: F) {
     let store = fixture.store();
-    stage(&fixture, &numbered("orders", 3)).await;
+    stage(&fixture, &numbered("orders", 2)).await;
     let first = claim(&store, "orders", 1).await;
     let second = claim(&store, "orders", 1).await;
     settle(&store, &[second[0].lease.release()]).await;

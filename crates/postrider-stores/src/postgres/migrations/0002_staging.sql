@@ -181,7 +181,8 @@ begin
   delete from {later} l where l.message_id = v_id and l.queue = v_queue;
   if not found then
     delete from {ready} r where r.message_id = v_id and r.queue = v_queue and r.lease_until <= clock_timestamp()
-      and not r.ordered;
+      and not (r.ordered and exists (
+        select from {lane} l where l.queue = r.queue and l.key = r.key and l.leased_until > clock_timestamp()));
     if not found then
       return false;
     end if;

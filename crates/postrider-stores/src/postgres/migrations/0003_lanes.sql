@@ -41,7 +41,7 @@ begin
                        content_type, key, tenant, subject, timer, headers, last_error)
   select c.staged_at, c.due_at, c.message_id, c.attempts, c.deliveries, c.queue, c.ordered, c.payload, c.event_type,
          c.content_type, c.key, c.tenant, c.subject, c.timer, c.headers, c.last_error
-  from come c on conflict do nothing;
+  from come c order by c.due_at, c.id on conflict do nothing;
 
   -- Discovery comes first, because it alone may wait (for somebody who is deleting a lane) and must hold nothing then.
   last_place := coalesce(pg_sequence_last_value('{place}'), 0);
@@ -204,6 +204,7 @@ begin
       from gone g where (select q.dead_letters from {queue} q where q.id = g.queue);
     else
       update {ready} r set attempts = r.attempts + 1, deliveries = r.deliveries + 1 + v_lapses,
+                           due_at = coalesce(clock_timestamp() + nullif(p_wait[v_lane], 'infinity') * interval '1 s', r.due_at),
                            last_error = p_error[v_lane]
       where r.queue = p_queue[v_lane] and r.id = p_failed[v_lane];
     end if;

@@ -1,0 +1,193 @@
+//! What was measured, as a table for people or one JSON object a line.
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
+
+/// What one turn of one side measured, per message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Figures {
+    /// Messages a second.
+    pub(crate) rate: f64,
+    /// Processor time of the server, in microseconds.
+    pub(crate) server: Option<f64>,
+    /// Processor time of this process, in microseconds.
+    pub(crate) client: Option<f64>,
+    /// Round trips.
+    pub(crate) trips: Option<f64>,
+    /// Bytes of write-ahead log.
+    pub(crate) wal: f64,
+    /// Row versions that died.
+    pub(crate) dead: f64,
+    /// The share of updates that touched no index.
+    pub(crate) hot: Option<f64>,
+}
+
+/// The turns of one side.
+#[derive(Debug)]
+pub(crate) struct Series {
+    side: &'static str,
+    pub(crate) figures: Vec<Figures>,
+    pub(crate) trips: Option<f64>,
+}
+
+impl Series {
+    pub(crate) fn new(side: &'static str) -> Self {
+        Self { side, figures: Vec::new(), trips: None }
+    }
+
+    fn median(&self, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        median(self.figures.iter().filter_map(figure).collect())
+    }
+
+    /// The median of the rounds' ratios: what was measured next to each other is compared.
+    fn ratio(&self, to: &Self, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        let pairs = self.figures.iter().zip(&to.figures);
+        median(pairs.filter_map(|(own, other)| Some(figure(own)? / figure(other)?)).collect())
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
+
+/// Prints scenarios as they come.
+#[derive(Debug)]
+pub(crate) struct Report {
+    json: bool,
+    server: String,
+    rounds: u32,
+    begun: bool,
+}
+
+impl Report {
+    pub(crate) fn new(json: bool, server: &str, rounds: u32) -> Self {
+        Self { json, server: server.to_owned(), rounds, begun: false }
+    }
+
+    /// The first series is ours, the second is the reference.
+    pub(crate) fn scenario(&mut self, name: &str, messages: usize, series: &[Series]) -> Result<()> {
+        let [ours, others @ ..] = series else { return Ok(()) };
+        if self.json {
+            let object = object(name, messages, self.rounds, &self.server, ours, others)?;
+            return print(&object.to_string());
+        }
+        if !self.begun {
+            self.begun = true;
+            print(&format!(
+                "PostgreSQL {}, medians of {} rounds. Ratios are ours to that side, the median of the rounds' ratios:\n\
+                 in messages a second (more than 1: ours is faster) and in the server's CPU (less than 1: ours is cheaper).\n\
+                 The rest is per message.\n",
+                self.server, self.rounds
+            ))?;
+            print(&format!(
+                "{:<34} {:<10} {:>9} {:>6} {:>6} {:>10} {:>10} {:>8} {:>7} {:>6} {:>6}",
+                "scenario",
+                "side",
+                "msgs/s",
+                "ratio",
+                "CPU",
+                "server µs",
+                "client µs",
+                "trips",
+                "WAL B",
+                "dead",
+                "HOT %"
+            ))?;
+        }
+        for (index, side) in series.iter().enumerate() {
+            let title = if index == 0 { name } else { "" };
+            let (ratio, cpu) = match index {
+                0 => (None, None),
+                _ => (ours.ratio(side, rate), ours.ratio(side, |figures| figures.server)),
+            };
+            print(&format!(
+                "{title:<34} {:<10} {:>9} {:>6} {:>6} {:>10} {:>10} {:>8} {:>7} {:>6} {:>6}",
+                side.side,
+                cell(side.median(rate), 0),
+                cell(ratio, 2),
+                cell(cpu, 2),
+                cell(side.median(|figures| figures.server), 2),
+                cell(side.median(|figures| figures.client), 2),
+                cell(side.trips, 4),
+                cell(side.median(|figures| Some(figures.wal)), 0),
+                cell(side.median(|figures| Some(figures.dead)), 2),
+                cell(side.median(|figures| Some(figures.hot? * 100.0)), 1),
+            ))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn end(self) -> Result<()> {
+        io::stdout().flush().context("writing the report")
+    }
+}
+
+fn object(
+    name: &str,
+    messages: usize,
+    rounds: u32,
+    server: &str,
+    ours: &Series,
+    others: &[Series],
+) -> Result<Value> {
+    let reference = others.first().context("a scenario without a reference")?;
+    let mut object = Map::new();
+    let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
+    put("bench", json!("store"));
+    put("scenario", json!(name));
+    put("store", json!("postgres"));
+    put("server", json!(server));
+    put("rounds", json!(rounds));
+    put("messages", json!(messages));
+    put("ours", json!(ours.median(rate)));
+    put("reference", json!(reference.median(rate)));
+    put("ratio", json!(ours.ratio(reference, rate)));
+    put("server_cpu_ratio", json!(ours.ratio(reference, |figures| figures.server)));
+    if let Some(raw) = others.get(1) {
+        put("raw_reference", json!(raw.median(rate)));
+        put("raw_ratio", json!(ours.ratio(raw, rate)));
+        put("raw_server_cpu_ratio", json!(ours.ratio(raw, |figures| figures.server)));
+    }
+    let per_side = [("", ours)].into_iter().chain(["reference_", "raw_"].into_iter().zip(others));
+    for (prefix, side) in per_side {
+        put(&format!("{prefix}server_us_per_message"), json!(side.median(|figures| figures.server)));
+        put(&format!("{prefix}client_us_per_message"), json!(side.median(|figures| figures.client)));
+        put(&format!("{prefix}round_trips_per_message"), json!(side.trips));
+        put(&format!("{prefix}wal_bytes_per_message"), json!(side.median(|figures| Some(figures.wal))));
+        put(&format!("{prefix}dead_tuples_per_message"), json!(side.median(|figures| Some(figures.dead))));
+        put(&format!("{prefix}hot_share"), json!(side.median(|figures| figures.hot)));
+    }
+    Ok(Value::Object(object))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a figure that every turn has, among those that it may lack")]
+fn rate(figures: &Figures) -> Option<f64> {
+    Some(figures.rate)
+}
+
+fn cell(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+fn print(line: &str) -> Result<()> {
+    writeln!(io::stdout(), "{line}").context("writing the report")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(Vec::new()), None);
+    }
+}

@@ -1,0 +1,49 @@
+//! What a side of a comparison can do: ours, the reference, the raw lease.
+
+use anyhow::Result;
+use async_trait::async_trait;
+
+/// What one message carries: 200 bytes that look like JSON.
+pub(crate) const PAYLOAD: &[u8; 200] = b"{\"order\":\"0190c6a1-5d8e-7c3b-9f10-2b6a7d4e8f01\",\"customer\":\"c-004217\",\
+\"currency\":\"EUR\",\"total\":12995,\"lines\":[{\"sku\":\"A-1001\",\"quantity\":2,\"price\":4999},{\"sku\":\"B-2\",\"quantity\":1}],\
+\"note\":\"gift\"}   ";
+/// What happened.
+pub(crate) const EVENT_TYPE: &str = "order.placed";
+/// How long a claim holds, in seconds. No lease lapses during a run.
+pub(crate) const LEASE_SECONDS: u16 = 60;
+
+/// A way to do the work, in a database of its own.
+#[async_trait]
+pub(crate) trait Side: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// The table that messages pass through.
+    fn table(&self) -> &'static str;
+
+    /// Makes the tables.
+    async fn create(&self, url: &str) -> Result<()>;
+
+    /// Opens a connection that stages.
+    async fn producer(&self, url: &str) -> Result<Box<dyn Producer>>;
+
+    /// Opens a connection that claims and settles.
+    async fn worker(&self, url: &str) -> Result<Box<dyn Worker>>;
+}
+
+/// Stages messages.
+#[async_trait]
+pub(crate) trait Producer: Send {
+    /// Stages a batch in a transaction of its own.
+    async fn stage(&mut self, messages: usize) -> Result<()>;
+
+    async fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Claims messages and settles them.
+#[async_trait]
+pub(crate) trait Worker: Send {
+    /// Claims up to a batch of messages, settles them all as done, and answers how many there were.
+    async fn turn(&mut self, batch: usize) -> Result<usize>;
+
+    async fn close(self: Box<Self>) -> Result<()>;
+}
