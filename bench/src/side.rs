@@ -6,7 +6,7 @@ use async_trait::async_trait;
 /// What one message carries: 200 bytes that look like JSON.
 pub(crate) const PAYLOAD: &[u8; 200] = b"{\"order\":\"0190c6a1-5d8e-7c3b-9f10-2b6a7d4e8f01\",\"customer\":\"c-004217\",\
 \"currency\":\"EUR\",\"total\":12995,\"lines\":[{\"sku\":\"A-1001\",\"quantity\":2,\"price\":4999},{\"sku\":\"B-2\",\"quantity\":1}],\
-\"note\":\"gift\"}   ";
+\"note\":\"a gift\"}   ";
 /// What happened.
 pub(crate) const EVENT_TYPE: &str = "order.placed";
 /// How long a claim holds, in seconds. No lease lapses during a run.

@@ -42,11 +42,11 @@ const TAKE: &str = "update {ready} m set token = $1, deliveries = m.deliveries +
 const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, COLUMNS";
 /// Where the columns of the message begin.
 const FIRST: usize = 6;
-/// Where the header of a look has its snapshot; the last place follows.
+/// Where the header of a look has its snapshot; the last place and the age follow.
 const SNAPSHOT: usize = FIRST + row::COLUMN_COUNT;
 
 /// A look: what has come due is moved and leased in one go, the rest of the limit goes to what is ready. The first row is a
-/// header: the lowest bound of the transactions that ended, the snapshot, and the last place drawn.
+/// header: the lowest bound of the transactions that ended, the snapshot, the last place drawn, and the next xid by its age.
 const LOOK: &str = "with look as materialized ( \
       select coalesce((select min(b.low) from unnest($6::text[], $7::bigint[]) b(x, low) \
              where pg_visible_in_snapshot(b.x::xid8, pg_current_snapshot())), 9223372036854775807) as low), \
@@ -66,9 +66,9 @@ const LOOK: &str = "with look as materialized ( \
     taken as (TAKE) \
     select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::uuid, \
       null::bytea, null::text, null::text, null::text, null::text, null::text, null::text, null::text, \
-      pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{place}'), 0) from look l \
-    union all select p.*, null, null from promoted p \
-    union all select t.*, null, null from taken t";
+      pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{place}'), 0), age('3'::xid) from look l \
+    union all select p.*, null, null, null from promoted p \
+    union all select t.*, null, null, null from taken t";
 
 const OLDEST: &str = "select (select r.id from {ready} r where r.queue = q.queue and r.id > q.floor \
     order by r.queue, r.id limit 1) from unnest($1::smallint[], $2::bigint[]) q(queue, floor)";
@@ -227,7 +227,7 @@ impl Claimer {
         let Some((header, rows)) = rows.split_first() else { return Ok(true) };
         let last = collect(rows, queues, want.token, claimed)?;
         let seen = Seen {
-            snapshot: snapshot(header, SNAPSHOT)?,
+            snapshot: snapshot(header, SNAPSHOT, SNAPSHOT + 2)?,
             last_place: header.try_get(SNAPSHOT + 1).map_err(store_error)?,
             low: header.try_get(0).map_err(store_error)?,
             last,
@@ -278,9 +278,10 @@ pub(super) fn limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-pub(super) fn snapshot(row: &PgRow, column: usize) -> Result<Snapshot, Error> {
-    let text: &str = row.try_get(column).map_err(store_error)?;
-    Snapshot::parse(text).ok_or_else(|| Error::Other(format!("unreadable snapshot {text:?}").into()))
+pub(super) fn snapshot(row: &PgRow, text: usize, age: usize) -> Result<Snapshot, Error> {
+    let text: &str = row.try_get(text).map_err(store_error)?;
+    let age: i32 = row.try_get(age).map_err(store_error)?;
+    Snapshot::parse(text, age).ok_or_else(|| Error::Other(format!("unreadable snapshot {text:?}").into()))
 }
 
 /// Adds the rows to what was claimed. Answers, for each queue, the last place among them.

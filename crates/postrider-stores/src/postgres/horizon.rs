@@ -7,9 +7,12 @@
 //! appeared:
 //!
 //! - A transaction has its xid before it draws a place (the column's default sees to that). So a row at or below the mark
-//!   that a look could not see belongs to an xid that its snapshot lists as running, and appears only when that xid ends.
-//! - At every look we remember `(xmax, last place drawn)`. A transaction with `x >= xmax` began after that look, so its
-//!   places lie above that look's last place. The newest such look bounds how low the transaction can have written.
+//!   that a look could not see belongs to an xid that was running then, and appears only when that xid ends. Running are
+//!   the xids that the snapshot lists, *and* those from its `xmax` to the next xid to be assigned: `xmax` is one past the
+//!   last that completed, and what began after that is not listed.
+//! - At every look we remember `(next xid, last place drawn)`. A transaction with an xid from there on began after that
+//!   look, so its places lie above that look's last place. The newest such look bounds how low a transaction can
+//!   have written.
 //! - So the next look starts at the lowest bound of the xids **that have ended since**, computed by the statement itself
 //!   from its own snapshot. An idle writer has not ended, and costs nothing until it does.
 //!
@@ -33,7 +36,7 @@ const FULL_SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// A sweep may take at most one part in so many of the time.
 const DUTY: u32 = 20;
 /// A sweep that took no longer is always worth making for a claimer with empty hands.
-const CHEAP: Duration = Duration::from_millis(50);
+const CHEAP: Duration = Duration::from_secs(1);
 /// Bounds memory while a transaction stays open for hours; thinning only lowers bounds.
 const MOST_SAMPLES: usize = 4096;
 
@@ -62,10 +65,10 @@ struct Track {
     unfinished: Option<i64>,
 }
 
-/// No transaction with an xid of `xmax` or above has written at or below `place`.
+/// No transaction with an xid of `next` or above has written at or below `place`.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    xmax: u64,
+    next: u64,
     place: i64,
 }
 
@@ -109,22 +112,32 @@ pub(super) struct Seen {
     pub(super) took: Duration,
 }
 
-/// A snapshot of PostgreSQL: `xmin:xmax:running`.
+/// Which transactions run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Snapshot {
+    /// Whatever runs now or later has this xid or a higher one.
     xmin: u64,
-    xmax: u64,
+    /// What was assigned after this snapshot has this xid or a higher one.
+    next: u64,
     running: Vec<u64>,
 }
 
 impl Snapshot {
-    /// Reads the text form of `pg_snapshot`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    /// Reads the text of a `pg_snapshot`, `xmin:xmax:running`, and `age('3'::xid)`, which tells the next xid to be assigned.
+    pub(super) fn parse(text: &str, age: i32) -> Option<Self> {
         let mut parts = text.splitn(3, ':');
         let xmin = parts.next()?.parse().ok()?;
-        let xmax = parts.next()?.parse().ok()?;
-        let running = parts.next()?.split(',').filter(|xid| !xid.is_empty());
-        Some(Self { xmin, xmax, running: running.map(str::parse).collect::<Result<_, _>>().ok()? })
+        let xmax: u64 = parts.next()?.parse().ok()?;
+        let listed = parts.next()?.split(',').filter(|xid| !xid.is_empty());
+        let mut running = listed.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
+        // The age counts 32 bits; the snapshot knows the rest.
+        let low = 3_u32.wrapping_add_signed(age);
+        let mut next = (xmax & !u64::from(u32::MAX)) | u64::from(low);
+        if next + (1 << 31) < xmax {
+            next += 1 << 32;
+        }
+        running.extend(xmax..next);
+        Some(Self { xmin, next, running })
     }
 }
 
@@ -235,7 +248,7 @@ impl Horizon {
                 self.next_full = now + wait.max(FULL_SWEEP_EVERY);
             }
         }
-        self.remember(Sample { xmax: seen.snapshot.xmax, place: look.drawn_before }, seen.snapshot.xmin);
+        self.remember(Sample { next: seen.snapshot.next, place: look.drawn_before }, seen.snapshot.xmin);
         self.last_place = seen.last_place;
         self.seen = Some(seen.snapshot);
     }
@@ -243,7 +256,7 @@ impl Horizon {
     fn remember(&mut self, sample: Sample, xmin: u64) {
         self.samples.push_back(sample);
         // Below the newest sample that bounds every running transaction: never asked for again.
-        while self.samples.len() > 1 && self.samples[1].xmax <= xmin {
+        while self.samples.len() > 1 && self.samples[1].next <= xmin {
             self.samples.pop_front();
         }
         if self.samples.len() > MOST_SAMPLES {
@@ -258,11 +271,41 @@ impl Horizon {
 
     /// Nothing that `xid` wrote lies at or below this place.
     fn bound(&self, xid: u64) -> Option<i64> {
-        self.samples.iter().rev().find(|sample| sample.xmax <= xid).map(|sample| sample.place)
+        self.samples.iter().rev().find(|sample| sample.next <= xid).map(|sample| sample.place)
     }
 }
 
 /// How often lapsed leases are looked for: often enough for short leases, rarely for long ones.
 fn lapse_every(lease: Duration) -> Duration {
     (lease / 10).clamp(Duration::from_millis(200), Duration::from_secs(5))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_began_after_the_last_that_completed_is_running_too() {
+        // 750 and 752 are listed; the last that completed is 754; 755 to 757 have begun since.
+        let snapshot = Snapshot::parse("750:755:750,752", 758 - 3).unwrap();
+        assert_eq!(snapshot.running, [750, 752, 755, 756, 757]);
+        assert_eq!((snapshot.xmin, snapshot.next), (750, 758));
+    }
+
+    #[test]
+    fn the_next_xid_is_told_across_the_wrap_of_its_low_half() {
+        let epoch = 5_u64 << 32;
+        let snapshot = Snapshot::parse(&format!("{0}:{0}:", epoch - 2), 1 - 3).unwrap();
+        assert_eq!(snapshot.running, [epoch - 2, epoch - 1, epoch]);
+        let high = epoch + 3_000_000_000;
+        let age = i32::from_ne_bytes((3_000_000_001_u32 - 3).to_ne_bytes());
+        assert_eq!(Snapshot::parse(&format!("{high}:{high}:"), age).unwrap().running, [high]);
+    }
+
+    #[test]
+    fn an_unreadable_snapshot_is_none() {
+        for text in ["", "1", "1:2", "a:2:", "1:2:x"] {
+            assert_eq!(Snapshot::parse(text, 0), None, "{text:?}");
+        }
+    }
 }

@@ -34,14 +34,14 @@ const WINDOW: i32 = 1_000;
 const WIDEST_WINDOW: i32 = 50_000;
 const FEWEST_LANES: usize = 32;
 
-const HEADER_COLUMNS: usize = 7;
+const HEADER_COLUMNS: usize = 8;
 /// Where the columns of the message begin: behind the header's and the place.
 const FIRST: usize = HEADER_COLUMNS + 1;
 const STAGED_AT: usize = FIRST + row::COLUMN_COUNT;
 
 pub(super) fn claim_template() -> String {
     format!(
-        "select m.header, m.snapshot, m.last_place, m.scanned_to, m.window_full, m.ring_to, m.lane_keys, m.id, {}, \
+        "select m.header, m.snapshot, m.next_age, m.last_place, m.scanned_to, m.window_full, m.ring_to, m.lane_keys, m.id, {}, \
          m.staged_at, m.due_at, m.attempts, m.deliveries \
          from {{claim_lanes}}($1, $2, $3, $4, $5, $6, $7::text[], $8::bigint[], $9, $10, $11) m",
         row::COLUMNS
@@ -215,10 +215,10 @@ impl LaneClaimer {
         lease: Duration,
         began: Instant,
     ) -> Result<Found, Error> {
-        let lanes: Vec<String> = header.try_get(6).map_err(store_error)?;
-        let scanned_to: i64 = header.try_get(3).map_err(store_error)?;
-        let window_full: bool = header.try_get(4).map_err(store_error)?;
-        let ring_to: i64 = header.try_get(5).map_err(store_error)?;
+        let lanes: Vec<String> = header.try_get(7).map_err(store_error)?;
+        let scanned_to: i64 = header.try_get(4).map_err(store_error)?;
+        let window_full: bool = header.try_get(5).map_err(store_error)?;
+        let ring_to: i64 = header.try_get(6).map_err(store_error)?;
         let now = Instant::now();
         let mut memory = self.memory();
         memory.window = match window_full {
@@ -243,8 +243,8 @@ impl LaneClaimer {
             None => memory.horizon.passed(&[Some(scanned_to)]),
             Some(look) => {
                 let seen = Seen {
-                    snapshot: snapshot(header, 1)?,
-                    last_place: header.try_get(2).map_err(store_error)?,
+                    snapshot: snapshot(header, 1, 2)?,
+                    last_place: header.try_get(3).map_err(store_error)?,
                     low: i64::MAX,
                     last: vec![Some(scanned_to)],
                     full: window_full,

@@ -13,7 +13,7 @@ create function {claim_lanes}(
   -- The ring is read from here.
   p_ring bigint)
 returns table (
-  header boolean, snapshot text, last_place bigint, scanned_to bigint, window_full boolean, ring_to bigint,
+  header boolean, snapshot text, next_age integer, last_place bigint, scanned_to bigint, window_full boolean, ring_to bigint,
   lane_keys text[],
   id bigint, message_id uuid, payload bytea, event_type text, content_type text, key text, tenant text, subject text,
   headers text, staged_at timestamptz, due_at timestamptz, attempts integer, deliveries integer, timer text)
@@ -45,6 +45,7 @@ begin
 
   -- Discovery comes first, because it alone may wait (for somebody who is deleting a lane) and must hold nothing then.
   last_place := coalesce(pg_sequence_last_value('{place}'), 0);
+  next_age := age('3'::xid);
   snapshot := pg_current_snapshot()::text;
   v_from := least(p_mark, (
     select min(b.low) from unnest(p_xids, p_lows) b(x, low)
@@ -130,7 +131,7 @@ begin
   -- In a statement of its own: in the snapshot of the lease, messages that the last owner has just settled would still
   -- be there. A key that lost a lease gets its head alone, so that a message that kills its workers is found.
   return query
-  select false, null::text, null::bigint, null::bigint, null::boolean, null::bigint, null::text[],
+  select false, null::text, null::integer, null::bigint, null::bigint, null::boolean, null::bigint, null::text[],
          m.id, m.message_id, m.payload, m.event_type, m.content_type, m.key, m.tenant, m.subject, m.headers::text,
          m.staged_at, m.due_at, m.attempts, m.deliveries + 1 + k.lapses, m.timer
   from unnest(v_keys, v_afters, v_lapses) k(key, after, lapses),
