@@ -1,1 +1,22 @@
-//! Placeholder.
+#![doc = include_str!("../../../README.md")]
+//!
+//! # Where things are
+//!
+//! This crate holds no logic: it re-exports the rooms of the house, each store behind its own feature.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | the crate's root | [`Message`], its names, [`Event`], [`Outbox`], [`Store`], [`Settlement`], [`RetryStrategy`] |
+//! | [`inspect`], [`schema`], [`wake`] | the other seams of a store |
+//! | [`cloudevents`], [`hlc`], [`codec`] | what travels, and in what order |
+#![cfg_attr(feature = "memory", doc = "| [`memory`] | the store in memory, for tests |")]
+#![cfg_attr(
+    feature = "postgres",
+    doc = "| [`postgres`] | the store in PostgreSQL, and staging in sqlx transactions |"
+)]
+
+pub use postrider_core::*;
+#[cfg(feature = "memory")]
+pub use postrider_stores::memory;
+#[cfg(feature = "postgres")]
+pub use postrider_stores::postgres;

@@ -46,7 +46,7 @@ use claim::{ClaimSql, Claimer, Sweeps, Want};
 use error::store_error;
 use lanes::LaneClaimer;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, LeaseToken, Limits, Ordering, PruneRequest, Pruned, QueueName,
+    ClaimRequest, Claimed, Error, Invalid, Lease, LeaseToken, Limits, Ordering, PruneRequest, Pruned, QueueName,
     Settle, Store, store::check_lease,
 };
 use queues::{Queue, Queues};
@@ -115,7 +115,10 @@ impl PostgresOptions {
     /// When the URL cannot be read.
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self {
-            connect: PgConnectOptions::from_str(url).map_err(store_error)?,
+            // Without the URL, which may hold a password.
+            connect: PgConnectOptions::from_str(url).map_err(|error| {
+                Invalid::rule("url", format!("{error}; write it as postgres://user@host:5432/database"))
+            })?,
             names: Names::default(),
             limits: Limits::default(),
             connections: 8,

@@ -1,0 +1,137 @@
+//! Commits that come late, beside an idle writer and a held snapshot: none is missed. Places in the line are not commit
+//! order, and claims start at a mark, so this is what the sweeps below the mark are for.
+
+#[path = "support/postgres.rs"]
+mod support;
+
+use postrider_core::{ClaimRequest, Message, MessageId, Outbox, QueueName, Store};
+use postrider_stores::postgres::{PostgresOptions, PostgresStore};
+use postrider_testkit::Fixture;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use sqlx::{Executor, Postgres, Transaction};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+use support::PostgresFixture;
+use tokio::task::JoinSet;
+
+const PRODUCERS: u64 = 8;
+const CLAIMERS: u64 = 4;
+const PRODUCE_FOR: Duration = Duration::from_secs(6);
+/// A claimer that finds nothing for so long has everything that it will ever find.
+const QUIET_FOR: Duration = Duration::from_secs(4);
+const LEASE: Duration = Duration::from_millis(1_000);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_up_to_seconds_late_are_all_found() {
+    let fixture = Arc::new(PostgresFixture::new().await);
+    let writer = idle_writer(&fixture).await;
+    let snapshot = held_snapshot(&fixture).await;
+    let missed = missed(&fixture, |options| options).await;
+    assert_eq!(missed, BTreeMap::new(), "message and how often it was settled");
+    drop((writer, snapshot));
+}
+
+/// The negative control: the mark alone misses what commits late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_its_sweeps_a_claimer_misses_late_commits() {
+    let fixture = Arc::new(PostgresFixture::new().await);
+    assert!(!missed(&fixture, PostgresOptions::without_sweeps).await.is_empty());
+}
+
+/// A transaction that has written and then does nothing.
+async fn idle_writer(fixture: &PostgresFixture) -> Transaction<'static, Postgres> {
+    let mut tx = fixture.begin().await;
+    tx.execute("create table idle (n int)").await.unwrap();
+    tx
+}
+
+/// A transaction that keeps the database from forgetting anything.
+async fn held_snapshot(fixture: &PostgresFixture) -> Transaction<'static, Postgres> {
+    let mut tx = fixture.begin().await;
+    tx.execute("set transaction isolation level repeatable read").await.unwrap();
+    tx.execute("select 1 from postrider.queue").await.unwrap();
+    tx
+}
+
+/// Producers commit out of order while claimers claim, settle and crash. Answers with every message that was not settled
+/// exactly once though it was committed, or settled though it was not.
+async fn missed(
+    fixture: &Arc<PostgresFixture>,
+    configure: fn(PostgresOptions) -> PostgresOptions,
+) -> BTreeMap<MessageId, usize> {
+    let committed = Arc::new(Mutex::new(BTreeSet::new()));
+    let settled: Arc<Mutex<BTreeMap<MessageId, usize>>> = Arc::default();
+    let mut producers = JoinSet::new();
+    for seed in 0..PRODUCERS {
+        let (fixture, committed) = (Arc::clone(fixture), Arc::clone(&committed));
+        producers.spawn(async move { produce(&fixture, seed, &committed).await });
+    }
+    let mut claimers = JoinSet::new();
+    for seed in 0..CLAIMERS {
+        let options = configure(PostgresOptions::new(fixture.database.url()).unwrap().with_connections(2));
+        let (store, settled) = (PostgresStore::open(options).await.unwrap(), Arc::clone(&settled));
+        claimers.spawn(async move { claim(&store, seed, &settled).await });
+    }
+    while let Some(done) = producers.join_next().await {
+        done.unwrap();
+    }
+    while let Some(done) = claimers.join_next().await {
+        done.unwrap();
+    }
+    let (committed, settled) = (committed.lock().unwrap(), settled.lock().unwrap());
+    assert!(committed.len() > 500, "only {} messages were committed", committed.len());
+    let all: BTreeSet<_> = committed.iter().chain(settled.keys()).copied().collect();
+    let count = |id| settled.get(&id).copied().unwrap_or(0);
+    let wrong = all.into_iter().map(|id| (id, count(id)));
+    wrong.filter(|(id, count)| *count != usize::from(committed.contains(id))).collect()
+}
+
+async fn produce(fixture: &PostgresFixture, seed: u64, committed: &Mutex<BTreeSet<MessageId>>) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let outbox = fixture.outbox();
+    let began = Instant::now();
+    while began.elapsed() < PRODUCE_FOR {
+        let batch: Vec<_> = (0..random.random_range(1..5))
+            .map(|n| Message::builder("orders").json(&n).build().unwrap())
+            .collect();
+        let mut tx = fixture.begin().await;
+        let staged = outbox.stage_all(&mut tx, &batch).await.unwrap();
+        // The work of the transaction: most are quick, some take seconds.
+        let takes = if random.random_bool(0.02) { 2_000 } else { random.random_range(0..80) };
+        tokio::time::sleep(Duration::from_millis(takes)).await;
+        if random.random_bool(0.1) {
+            fixture.rollback(tx).await;
+        } else {
+            // Known before it can be claimed.
+            committed.lock().unwrap().extend(staged.fates().iter().map(|(id, _)| *id));
+            fixture.commit(tx).await;
+        }
+    }
+}
+
+async fn claim(store: &PostgresStore, seed: u64, settled: &Mutex<BTreeMap<MessageId, usize>>) {
+    let mut random = StdRng::seed_from_u64(1_000 + seed);
+    let request = ClaimRequest::new(QueueName::new("orders").unwrap(), 50).with_lease_for(LEASE);
+    let mut found = Instant::now();
+    while found.elapsed() < QUIET_FOR {
+        let claimed = store.claim(&request).await.unwrap();
+        if claimed.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            continue;
+        }
+        found = Instant::now();
+        if random.random_bool(0.03) {
+            // It dies with its claims in hand: others take them when the lease is over.
+            continue;
+        }
+        let done: Vec<_> = claimed.iter().map(|claimed| claimed.lease.done()).collect();
+        let lost = store.settle(&done).await.unwrap();
+        let mut settled = settled.lock().unwrap();
+        for claimed in claimed.iter().filter(|claimed| !lost.contains(&claimed.lease)) {
+            *settled.entry(claimed.id()).or_default() += 1;
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The plan of the house: which room may touch which, checked against what cargo knows.
+
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What each room may depend on besides the libraries in `ANYBODY`. A room that is not listed here is not built yet.
+const ROOMS: [(&str, &[&str]); 6] = [
+    ("postrider-core", &["rand"]),
+    ("postrider-stores", &["postrider-core", "sqlx", "time", "tokio", "tracing"]),
+    ("postrider-testkit", &["postrider-core", "rand", "sqlx", "tokio"]),
+    ("postrider", &["postrider-core", "postrider-stores"]),
+    (
+        "bench",
+        &["postrider", "postrider-core", "postrider-stores", "anyhow", "clap", "sqlx", "time", "tokio"],
+    ),
+    ("xtask", &["anyhow", "clap", "nix", "signal-hook", "tempfile"]),
+];
+
+/// Plain data: no I/O, no runtime, no clock.
+const ANYBODY: [&str; 6] = ["async-trait", "bytes", "serde", "serde_json", "thiserror", "uuid"];
+
+fn workspace() -> Vec<Package> {
+    let metadata = MetadataCommand::new().no_deps().exec().unwrap();
+    metadata.workspace_packages().into_iter().cloned().collect()
+}
+
+fn normal_dependencies(package: &Package) -> BTreeSet<String> {
+    let normal = package.dependencies.iter().filter(|dependency| dependency.kind == DependencyKind::Normal);
+    normal.map(|dependency| dependency.name.clone()).collect()
+}
+
+#[test]
+fn every_room_touches_only_what_it_may() {
+    let rooms: BTreeMap<_, _> = ROOMS.into_iter().collect();
+    for package in workspace() {
+        let name = package.name.as_str();
+        let may = rooms.get(name).unwrap_or_else(|| panic!("{name} is no room of the plan: add it to ROOMS"));
+        for dependency in normal_dependencies(&package) {
+            assert!(
+                may.contains(&dependency.as_str()) || ANYBODY.contains(&dependency.as_str()),
+                "{name} must not touch {dependency}"
+            );
+        }
+    }
+}
+
+#[test]
+fn only_tests_depend_on_the_test_kit() {
+    for package in workspace() {
+        assert!(!normal_dependencies(&package).contains("postrider-testkit"), "{} does", package.name);
+    }
+}
+
+/// Siblings do not know each other: one module per store, and one driver in each.
+#[test]
+fn no_store_knows_another() {
+    let stores = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider-stores/src");
+    let names = ["memory", "postgres"];
+    for name in names {
+        for file in std::fs::read_dir(format!("{stores}/{name}")).unwrap() {
+            let path = file.unwrap().path();
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            for other in names.iter().filter(|other| **other != name) {
+                assert!(!text.contains(&format!("crate::{other}")), "{} knows {other}", path.display());
+            }
+        }
+    }
+}
+
+/// SQL text is put together in one place; everywhere else it comes from a template, and values are bound.
+#[test]
+fn sql_is_asserted_safe_in_one_place_only() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider-stores/src/postgres");
+    let mut places = Vec::new();
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        if text.contains("AssertSqlSafe(") {
+            places.push(path.file_name().unwrap().to_string_lossy().into_owned());
+        }
+    }
+    places.sort();
+    assert_eq!(places, ["names.rs", "schema.rs"], "schema.rs runs the migrations, which are templates too");
+}
