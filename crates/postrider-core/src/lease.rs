@@ -14,6 +14,9 @@ pub struct Lease {
 
 /// On a queue ordered by key the key is leased, not the message: a claim is the key's turn, and hands out several
 /// consecutive messages, to be run one after the other. Settling the last of them, or a failure, ends the turn.
+///
+/// What is settled behind a failure of the same turn is lost, since the turn was over: it will come again. Release the rest
+/// of a turn together with its failure; a release that comes later may be answered as lost, and loses nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Turn {
     /// The key.

@@ -15,7 +15,7 @@ pub enum Settlement {
         /// What failed.
         error: Option<String>,
     },
-    /// It failed for good.
+    /// It failed for good. Like a retry, it counts as a failed attempt.
     Dead {
         /// Why it is not tried again.
         reason: Reason,

@@ -1,9 +1,9 @@
 //! Where Postrider's messages wait: one module per store, each behind its own feature.
 //!
-//! | module | feature | for |
-//! |---|---|---|
-//! | [`memory`] | `memory` | tests and trying things out; nothing survives the process |
-//! | [`postgres`] | `postgres` | PostgreSQL 14 and later, through sqlx |
+//! | module and feature | for |
+//! |---|---|
+//! | `memory` | tests and trying things out; nothing survives the process |
+//! | `postgres` | PostgreSQL 14 and later, through sqlx |
 //!
 //! Every store passes the same suite, and implements the seams of `postrider-core`: `Store`, `Wake`, `Inspect`,
 //! `Schema`, and `Outbox` for its driver's transaction.

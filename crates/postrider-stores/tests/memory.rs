@@ -35,7 +35,7 @@ impl Fixture for MemoryFixture {
     type Outbox = MemoryStore;
 
     fn features(&self) -> Features {
-        Features { concurrent_transactions: true, signals_across_processes: true }
+        Features { concurrent_transactions: true }
     }
 
     fn store(&self) -> Arc<dyn Store> {

@@ -60,6 +60,4 @@ pub trait Fixture: Sized + Send + Sync + 'static {
 pub struct Features {
     /// Transactions run side by side: one may commit after another that began later. The memory store has one writer.
     pub concurrent_transactions: bool,
-    /// A signal given in a transaction is heard by listeners in other processes.
-    pub signals_across_processes: bool,
 }

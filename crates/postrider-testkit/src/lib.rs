@@ -10,6 +10,7 @@
 pub mod fixture;
 pub mod flaws;
 pub mod postgres;
+pub mod proxy;
 pub mod store;
 
 pub use fixture::{Features, Fixture};

@@ -2,6 +2,7 @@
 
 use super::{
     Names,
+    connections::Connections,
     error::store_error,
     horizon::{Horizon, Seen, Snapshot, Sweep},
     names::Sql,
@@ -9,7 +10,7 @@ use super::{
     row,
 };
 use postrider_core::{Claimed, Error, Lease, LeaseToken};
-use sqlx::{PgPool, Row, postgres::PgRow};
+use sqlx::{Row, postgres::PgRow};
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -131,11 +132,11 @@ impl Claimer {
     /// Claims from `queues`, which are those that this claimer was made for, in the same order.
     pub(super) async fn claim(
         &self,
-        pool: &PgPool,
+        connections: &Connections,
         queues: &[Arc<Queue>],
         want: Want,
     ) -> Result<Vec<(i64, Claimed)>, Error> {
-        let claimed = self.claim_from(pool, queues, want).await;
+        let claimed = self.claim_from(connections, queues, want).await;
         if claimed.is_err() {
             // What we remember may belong to a server that is gone.
             *self.horizon() = Horizon::new(queues.len(), Instant::now());
@@ -145,23 +146,23 @@ impl Claimer {
 
     async fn claim_from(
         &self,
-        pool: &PgPool,
+        connections: &Connections,
         queues: &[Arc<Queue>],
         want: Want,
     ) -> Result<Vec<(i64, Claimed)>, Error> {
         let mut claimed = Vec::new();
         let mut looked = false;
         if self.horizon().is_due(Instant::now()) {
-            looked = self.look(pool, queues, want, false, &mut claimed).await?;
+            looked = self.look(connections, queues, want, false, &mut claimed).await?;
         }
         let room = Want { limit: want.limit - claimed.len(), ..want };
         if room.limit > 0 {
-            self.take_new(pool, queues, room, &mut claimed).await?;
+            self.take_new(connections, queues, room, &mut claimed).await?;
         }
         let room = Want { limit: want.limit - claimed.len(), ..want };
         if room.limit > 0 && (!looked || claimed.is_empty()) {
             let empty_handed = claimed.is_empty();
-            self.look(pool, queues, room, empty_handed, &mut claimed).await?;
+            self.look(connections, queues, room, empty_handed, &mut claimed).await?;
         }
         claimed.sort_unstable_by_key(|(place, _)| *place);
         Ok(claimed)
@@ -170,14 +171,14 @@ impl Claimer {
     /// Claims what lies above the marks.
     async fn take_new(
         &self,
-        pool: &PgPool,
+        connections: &Connections,
         queues: &[Arc<Queue>],
         want: Want,
         claimed: &mut Vec<(i64, Claimed)>,
     ) -> Result<(), Error> {
         let order = self.order(queues.len());
         let marks = self.horizon().marks();
-        let rows = self
+        let query = self
             .sql
             .hot
             .query()
@@ -185,10 +186,8 @@ impl Claimer {
             .bind(want.lease_for.as_secs_f64())
             .bind(in_order(&order, |index| queues[index].number))
             .bind(in_order(&order, |index| marks[index]))
-            .bind(limit(want.limit))
-            .fetch_all(pool)
-            .await
-            .map_err(store_error)?;
+            .bind(limit(want.limit));
+        let rows = connections.fetch_all(query).await?;
         let last = collect(&rows, queues, want.token, claimed)?;
         self.horizon().passed(&last);
         Ok(())
@@ -197,7 +196,7 @@ impl Claimer {
     /// Looks back. Answers whether it did: one look at a time is enough.
     async fn look(
         &self,
-        pool: &PgPool,
+        connections: &Connections,
         queues: &[Arc<Queue>],
         want: Want,
         empty_handed: bool,
@@ -210,7 +209,7 @@ impl Claimer {
         let began = Instant::now();
         let look = self.horizon().look(empty_handed, began);
         let order = self.order(queues.len());
-        let rows = self
+        let query = self
             .sql
             .look
             .query()
@@ -220,10 +219,8 @@ impl Claimer {
             .bind(in_order(&order, |index| look.starts[index]))
             .bind(limit(want.limit))
             .bind(&look.xids)
-            .bind(&look.lows)
-            .fetch_all(pool)
-            .await
-            .map_err(store_error)?;
+            .bind(&look.lows);
+        let rows = connections.fetch_all(query).await?;
         let Some((header, rows)) = rows.split_first() else { return Ok(true) };
         let last = collect(rows, queues, want.token, claimed)?;
         let seen = Seen {
@@ -237,17 +234,16 @@ impl Claimer {
         let swept = look.sweep != Sweep::Late && !seen.full;
         self.horizon().looked(&look, seen, want.lease_for, Instant::now());
         if swept {
-            self.raise_floors(pool, queues).await?;
+            self.raise_floors(connections, queues).await?;
         }
         Ok(true)
     }
 
     /// After a sweep: where is the oldest live row? The next sweep starts there.
-    async fn raise_floors(&self, pool: &PgPool, queues: &[Arc<Queue>]) -> Result<(), Error> {
+    async fn raise_floors(&self, connections: &Connections, queues: &[Arc<Queue>]) -> Result<(), Error> {
         let floors = self.horizon().floors();
         let numbers: Vec<i16> = queues.iter().map(|queue| queue.number).collect();
-        let rows =
-            self.sql.oldest.query().bind(numbers).bind(floors).fetch_all(pool).await.map_err(store_error)?;
+        let rows = connections.fetch_all(self.sql.oldest.query().bind(numbers).bind(floors)).await?;
         let oldest: Result<Vec<Option<i64>>, _> = rows.iter().map(|row| row.try_get(0)).collect();
         let floors: Vec<_> = oldest.map_err(store_error)?.into_iter().map(|id| id.map(|id| id - 1)).collect();
         self.horizon().raise_floors(&floors);

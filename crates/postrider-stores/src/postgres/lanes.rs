@@ -12,6 +12,7 @@
 use super::{
     Names,
     claim::{Want, count, snapshot},
+    connections::Connections,
     error::store_error,
     horizon::{Horizon, Look, Seen, Sweep, TICK},
     names::Sql,
@@ -19,7 +20,7 @@ use super::{
     row,
 };
 use postrider_core::{Claimed, Error, Lease, OrderingKey, lease::Turn};
-use sqlx::{PgPool, Row, postgres::PgRow};
+use sqlx::{Row, postgres::PgRow};
 use std::{
     collections::{HashSet, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -128,11 +129,11 @@ impl LaneClaimer {
     /// Claims turns. Answers also with the keys that it leased and that turned out to have no messages: they must be freed.
     pub(super) async fn claim(
         &self,
-        pool: &PgPool,
+        connections: &Connections,
         queue: &Queue,
         want: Want,
     ) -> Result<(Vec<(i64, Claimed)>, Vec<Lease>), Error> {
-        let claimed = self.claim_turns(pool, queue, want).await;
+        let claimed = self.claim_turns(connections, queue, want).await;
         if claimed.is_err() {
             *self.memory() = Memory::new(Instant::now());
         }
@@ -141,7 +142,7 @@ impl LaneClaimer {
 
     async fn claim_turns(
         &self,
-        pool: &PgPool,
+        connections: &Connections,
         queue: &Queue,
         want: Want,
     ) -> Result<(Vec<(i64, Claimed)>, Vec<Lease>), Error> {
@@ -154,7 +155,7 @@ impl LaneClaimer {
             let began = Instant::now();
             let call = self.plan(want.limit, looked_back, began);
             looked_back |= call.look.as_ref().is_some_and(|look| look.sweep != Sweep::Late);
-            let rows = self.call(pool, queue, want, &call).await?;
+            let rows = self.call(connections, queue, want, &call).await?;
             let Some((header, rows)) = rows.split_first() else { break };
             let found = self.learn(header, rows.len(), &call, want.lease_for, began)?;
             collect(rows, queue, want, &mut claimed)?;
@@ -186,10 +187,17 @@ impl LaneClaimer {
         Call { look, start, ring, window: memory.window, lanes, floor: memory.horizon.settled_floor() }
     }
 
-    async fn call(&self, pool: &PgPool, queue: &Queue, want: Want, call: &Call) -> Result<Vec<PgRow>, Error> {
+    async fn call(
+        &self,
+        connections: &Connections,
+        queue: &Queue,
+        want: Want,
+        call: &Call,
+    ) -> Result<Vec<PgRow>, Error> {
         let (xids, lows) =
             call.look.as_ref().map_or((&[][..], &[][..]), |look| (&look.xids[..], &look.lows[..]));
-        self.sql
+        let query = self
+            .sql
             .query()
             .bind(queue.number)
             .bind(want.token.as_uuid())
@@ -201,10 +209,8 @@ impl LaneClaimer {
             .bind(lows)
             .bind(call.window)
             .bind(call.floor)
-            .bind(call.ring)
-            .fetch_all(pool)
-            .await
-            .map_err(store_error)
+            .bind(call.ring);
+        connections.fetch_all(query).await
     }
 
     fn learn(

@@ -17,6 +17,7 @@
 //! sequential scans, bitmap scans and sorts, each of our statements has one plan, whatever the statistics say.
 
 mod claim;
+mod connections;
 mod envelope;
 mod error;
 mod horizon;
@@ -43,11 +44,12 @@ pub use stage::PostgresOutbox;
 
 use async_trait::async_trait;
 use claim::{ClaimSql, Claimer, Sweeps, Want};
+use connections::Connections;
 use error::store_error;
 use lanes::LaneClaimer;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Invalid, Lease, LeaseToken, Limits, Ordering, PruneRequest, Pruned, QueueName,
-    Settle, Store, store::check_lease,
+    ClaimRequest, Claimed, Error, Invalid, Lease, LeaseToken, Limits, Ordering, PruneRequest, Pruned,
+    QueueName, Settle, Store, store::check_lease,
 };
 use queues::{Queue, Queues};
 use settle::SettleSql;
@@ -85,7 +87,9 @@ pub struct PostgresStore {
 
 #[derive(Debug)]
 struct Inner {
+    /// For everything that is not on the hot path.
     pool: PgPool,
+    hot: Connections,
     connect: PgConnectOptions,
     names: Names,
     limits: Limits,
@@ -109,7 +113,7 @@ pub struct PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// Connects to `url` with the default names, with up to eight connections.
+    /// Connects to `url` with the default names, with up to eight connections for claims and settlements.
     ///
     /// # Errors
     /// When the URL cannot be read.
@@ -140,7 +144,7 @@ impl PostgresOptions {
         self
     }
 
-    /// Opens up to so many connections.
+    /// Opens up to so many connections for claims and settlements, and two for the rest.
     #[must_use]
     pub fn with_connections(mut self, connections: u32) -> Self {
         self.connections = connections;
@@ -171,7 +175,8 @@ impl PostgresStore {
     /// When the server cannot be reached.
     pub async fn open(options: PostgresOptions) -> Result<Self, Error> {
         let pool = PgPoolOptions::new()
-            .max_connections(options.connections)
+            // Two besides those that claims and settlements keep.
+            .max_connections(options.connections + 2)
             .acquire_timeout(Duration::from_secs(10))
             .after_connect(|connection, _| Box::pin(pool::settle_in(connection)))
             .connect_with(options.connect.clone().application_name("postrider"))
@@ -180,6 +185,7 @@ impl PostgresStore {
         let names = options.names;
         Ok(Self {
             inner: Arc::new(Inner {
+                hot: Connections::new(pool.clone(), options.connections),
                 pool,
                 connect: options.connect,
                 queues: Queues::new(&names),
@@ -201,6 +207,7 @@ impl PostgresStore {
 
     /// Closes the connections.
     pub async fn close(&self) {
+        self.inner.hot.forget();
         self.inner.pool.close().await;
     }
 
@@ -253,7 +260,7 @@ fn remembered<K: Eq + Hash, V>(map: &Mutex<HashMap<K, Arc<V>>>, key: K, make: im
 impl Store for PostgresStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
         request.check()?;
-        let pool = &self.inner.pool;
+        let hot = &self.inner.hot;
         let mut want =
             Want { limit: request.limit(), lease_for: request.lease_for(), token: LeaseToken::fresh() };
         let queues = self.existing(request.queues()).await?;
@@ -261,14 +268,14 @@ impl Store for PostgresStore {
             queues.into_iter().partition(|queue| queue.policy.ordering != Ordering::Unordered);
         let mut claimed = Vec::new();
         if !plain.is_empty() && want.limit > 0 {
-            claimed = self.claimer(&plain).claim(pool, &plain, want).await?;
+            claimed = self.claimer(&plain).claim(hot, &plain, want).await?;
         }
         for queue in ordered {
             want.limit = request.limit() - claimed.len();
             if want.limit == 0 {
                 break;
             }
-            let (turns, empty) = self.lane_claimer(&queue.name).claim(pool, &queue, want).await?;
+            let (turns, empty) = self.lane_claimer(&queue.name).claim(hot, &queue, want).await?;
             claimed.extend(turns);
             if !empty.is_empty() {
                 self.settle(&empty.iter().map(Lease::release).collect::<Vec<_>>()).await?;
@@ -281,7 +288,7 @@ impl Store for PostgresStore {
         check_lease(lease_for)?;
         let inner = &self.inner;
         let known = inner.queues.known(&inner.pool).await?;
-        renew::renew(&inner.pool, &inner.names, &known, leases, lease_for).await
+        renew::renew(&inner.hot, &inner.names, &known, leases, lease_for).await
     }
 
     async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
@@ -291,7 +298,7 @@ impl Store for PostgresStore {
         let inner = &self.inner;
         let known = inner.queues.known(&inner.pool).await?;
         let floor = |queue: &QueueName| self.lane_claimer(queue).settled_floor();
-        inner.settle_sql.settle(&inner.pool, &inner.names, &known, floor, settlements).await
+        inner.settle_sql.settle(&inner.hot, &inner.names, &known, floor, settlements).await
     }
 
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {

@@ -1,8 +1,8 @@
 //! Extending leases that are still ours.
 
-use super::{Names, error::store_error, queues::Known};
+use super::{Names, connections::Connections, error::store_error, queues::Known};
 use postrider_core::{Error, Lease};
-use sqlx::{PgPool, Row};
+use sqlx::Row;
 use std::{
     collections::{BTreeMap, HashSet},
     time::Duration,
@@ -27,7 +27,7 @@ const RENEW: &str = "with rows as ( \
 
 /// Extends leases, and answers with those that were lost.
 pub(super) async fn renew(
-    pool: &PgPool,
+    connections: &Connections,
     names: &Names,
     known: &Known,
     leases: &[Lease],
@@ -56,7 +56,7 @@ pub(super) async fn renew(
                 rows.insert(lease.id().as_uuid(), (queue, lease));
             }
         }
-        let answer = sql
+        let query = sql
             .query()
             .bind(lease_for.as_secs_f64())
             .bind(rows.keys().copied().collect::<Vec<_>>())
@@ -64,10 +64,8 @@ pub(super) async fn renew(
             .bind(rows.values().map(|(queue, _)| *queue).collect::<Vec<_>>())
             .bind(lanes.keys().map(|(queue, ..)| *queue).collect::<Vec<_>>())
             .bind(lanes.keys().map(|(_, key, _)| *key).collect::<Vec<_>>())
-            .bind(lanes.keys().map(|(.., token)| *token).collect::<Vec<_>>())
-            .fetch_all(pool)
-            .await
-            .map_err(store_error)?;
+            .bind(lanes.keys().map(|(.., token)| *token).collect::<Vec<_>>());
+        let answer = connections.fetch_all(query).await?;
         let mut kept_rows = HashSet::new();
         let mut kept_lanes = HashSet::new();
         for row in &answer {

@@ -9,9 +9,11 @@
 //! Per-row values come through `unnest` and a full join, which has no nested loop and so nothing quadratic, and every row
 //! that is removed is stored: a value that is missing breaks a NOT NULL and fails the statement, and with it the removal.
 
-use super::{Names, error::store_error, lane_settle::LaneBatch, names::Sql, queues::Known};
+use super::{
+    Names, connections::Connections, error::store_error, lane_settle::LaneBatch, names::Sql, queues::Known,
+};
 use postrider_core::{Error, Lease, QueueName, QueuePolicy, Settle, Settlement, limits};
-use sqlx::{PgPool, Postgres, Row, postgres::PgArguments, query::Query};
+use sqlx::{Postgres, Row, postgres::PgArguments, query::Query};
 use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
@@ -64,7 +66,7 @@ impl SettleSql {
     /// Settles a batch and answers with what was lost.
     pub(super) async fn settle(
         &self,
-        pool: &PgPool,
+        connections: &Connections,
         names: &Names,
         known: &Known,
         floor: impl Fn(&QueueName) -> i64,
@@ -111,7 +113,7 @@ impl SettleSql {
             if wave.ids.is_empty() && lanes.is_none() {
                 continue;
             }
-            self.settle_wave(pool, names, wave, lanes.take(), &mut lost).await?;
+            self.settle_wave(connections, names, wave, lanes.take(), &mut lost).await?;
         }
         lost.sort_unstable();
         Ok(lost.into_iter().map(|index| settlements[index].lease.clone()).collect())
@@ -119,7 +121,7 @@ impl SettleSql {
 
     async fn settle_wave(
         &self,
-        pool: &PgPool,
+        connections: &Connections,
         names: &Names,
         mut wave: Wave<'_>,
         lanes: Option<LaneBatch<'_>>,
@@ -148,7 +150,8 @@ impl SettleSql {
         if let Some(lanes) = &lanes {
             query = lanes.bind(query);
         }
-        let answer = query.fetch_one(pool).await.map_err(store_error)?;
+        let answer = connections.fetch_all(query).await?;
+        let answer = answer.first().ok_or_else(|| store_error(sqlx::Error::RowNotFound))?;
         let ids: Option<Vec<Uuid>> = answer.try_get(0).map_err(store_error)?;
         if let Some(ids) = ids {
             let ids: HashSet<Uuid> = ids.into_iter().collect();

@@ -53,7 +53,7 @@ impl Fixture for PostgresFixture {
     type Outbox = PostgresOutbox;
 
     fn features(&self) -> Features {
-        Features { concurrent_transactions: true, signals_across_processes: true }
+        Features { concurrent_transactions: true }
     }
 
     fn store(&self) -> Arc<dyn Store> {

@@ -1,0 +1,133 @@
+//! What each path costs on a network, counted between the client and the server.
+
+#[path = "support/postgres.rs"]
+mod support;
+
+use postrider_core::{
+    ClaimRequest, Message, MessageId, OnFailure, Outbox, QueueName, QueuePolicy, Reason, Store,
+    schema::Schema,
+};
+use postrider_stores::postgres::PostgresStore;
+use postrider_testkit::{Fixture, proxy::CountingProxy};
+use sqlx::{ConnectOptions, Connection, PgConnection, postgres::PgConnectOptions};
+use std::{
+    str::FromStr,
+    time::{Duration, SystemTime},
+};
+use support::PostgresFixture;
+
+async fn proxied(fixture: &PostgresFixture) -> (CountingProxy, String) {
+    let options = PgConnectOptions::from_str(fixture.database.url()).unwrap();
+    let proxy = CountingProxy::before(format!("{}:{}", options.get_host(), options.get_port())).await;
+    let address = proxy.address();
+    let url = options.host(&address.ip().to_string()).port(address.port()).to_url_lossy();
+    (proxy, url.to_string())
+}
+
+fn messages(count: usize, make: impl Fn(usize) -> postrider_core::MessageBuilder) -> Vec<Message> {
+    (0..count).map(|n| make(n).build().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn staging_is_one_round_trip_whatever_its_size() {
+    let fixture = PostgresFixture::new().await;
+    let (proxy, url) = proxied(&fixture).await;
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    let outbox = fixture.outbox();
+    let kinds: [(&str, fn(usize) -> postrider_core::MessageBuilder); 4] = [
+        ("plain", |n| Message::builder("orders").json(&n)),
+        ("several queues", |n| Message::builder(format!("queue-{}", n % 3)).json(&n)),
+        ("given ids", |n| Message::builder("orders").id(MessageId::at(SystemTime::now())).json(&n)),
+        ("timers", |n| {
+            Message::builder("orders").timer(format!("{n}")).due_after(Duration::from_secs(60)).json(&n)
+        }),
+    ];
+    for (kind, make) in kinds {
+        for count in [1, 100, 1_000] {
+            // The first call makes the queues and prepares the statement.
+            for expected in [None, Some(1)] {
+                let mut tx = connection.begin().await.unwrap();
+                let before = proxy.round_trips();
+                let staged = outbox.stage_all(&mut tx, &messages(count, make)).await.unwrap();
+                let trips = proxy.round_trips() - before;
+                assert_eq!(staged.fates().len(), count);
+                assert!(
+                    expected.is_none_or(|expected| trips == expected),
+                    "{count} {kind}: {trips} round trips"
+                );
+                if expected.is_none() {
+                    tx.commit().await.unwrap();
+                } else {
+                    tx.rollback().await.unwrap();
+                }
+            }
+            fixture
+                .run("delete from postrider.timer; delete from postrider.later; delete from postrider.ready")
+                .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_settlement_of_any_mix_is_one_round_trip() {
+    let fixture = PostgresFixture::new().await;
+    let lined = QueueName::new("lined").unwrap();
+    fixture.store.declare(&lined, &QueuePolicy::by_key(OnFailure::Skip)).await.unwrap();
+    let (proxy, url) = proxied(&fixture).await;
+    let store = PostgresStore::connect(&url).await.unwrap();
+    let mut trips = Vec::new();
+    for _ in 0..2 {
+        let mut tx = fixture.begin().await;
+        fixture
+            .outbox()
+            .stage_all(&mut tx, &messages(50, |n| Message::builder("orders").json(&n)))
+            .await
+            .unwrap();
+        let keyed = messages(50, |n| Message::builder("lined").key(format!("{}", n % 10)).json(&n));
+        fixture.outbox().stage_all(&mut tx, &keyed).await.unwrap();
+        fixture.commit(tx).await;
+        let mut batch = Vec::new();
+        for (queue, limit) in [("orders", 25), ("orders", 25), ("lined", 50)] {
+            let request = ClaimRequest::new(QueueName::new(queue).unwrap(), limit);
+            for (n, claimed) in store.claim(&request).await.unwrap().into_iter().enumerate() {
+                batch.push(match n % 4 {
+                    _ if queue == "lined" => claimed.lease.done(),
+                    0 => claimed.lease.done(),
+                    1 => claimed.lease.retry(Duration::from_secs(3600), "later"),
+                    2 => claimed.lease.dead(Reason::Rejected, "no"),
+                    _ => claimed.lease.release(),
+                });
+            }
+        }
+        assert_eq!(batch.len(), 100);
+        let before = proxy.round_trips();
+        assert_eq!(store.settle(&batch).await.unwrap(), []);
+        trips.push(proxy.round_trips() - before);
+        fixture.run("delete from postrider.ready").await;
+    }
+    assert_eq!(trips[1], 1, "the first call also prepares the statement: {trips:?}");
+}
+
+/// A claim that finds its limit right away is one round trip; with empty hands it also looks back, once.
+#[tokio::test]
+async fn a_claim_that_finds_enough_is_one_round_trip() {
+    let fixture = PostgresFixture::new().await;
+    let (proxy, url) = proxied(&fixture).await;
+    let store = PostgresStore::connect(&url).await.unwrap();
+    let mut tx = fixture.begin().await;
+    fixture
+        .outbox()
+        .stage_all(&mut tx, &messages(1_000, |n| Message::builder("orders").json(&n)))
+        .await
+        .unwrap();
+    fixture.commit(tx).await;
+    let request = ClaimRequest::new(QueueName::new("orders").unwrap(), 10);
+    let mut trips = Vec::new();
+    for _ in 0..50 {
+        let before = proxy.round_trips();
+        assert_eq!(store.claim(&request).await.unwrap().len(), 10);
+        trips.push(proxy.round_trips() - before);
+    }
+    let single = trips.iter().filter(|trips| **trips == 1).count();
+    assert!(single >= 25, "most claims are one round trip; some look back first: {trips:?}");
+}

@@ -1,0 +1,96 @@
+//! A proxy before a PostgreSQL server that counts round trips: what a statement costs on a network.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    task::JoinHandle,
+};
+
+/// Listens on a free port and passes everything on.
+#[derive(Debug)]
+pub struct CountingProxy {
+    address: SocketAddr,
+    round_trips: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+impl CountingProxy {
+    /// Stands before the server at `host:port`.
+    pub async fn before(server: String) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let round_trips = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&round_trips);
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                // A connection that breaks ends alone.
+                tokio::spawn(pass(client, server.clone(), Arc::clone(&counter)));
+            }
+        });
+        Self { address, round_trips, task }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How often a client has waited for the server so far.
+    pub fn round_trips(&self) -> usize {
+        self.round_trips.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for CountingProxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn pass(client: TcpStream, server: String, counter: Arc<AtomicUsize>) -> io::Result<()> {
+    let server = TcpStream::connect(server).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (from_client, mut to_client) = client.into_split();
+    let (mut from_server, to_server) = server.into_split();
+    let up = tokio::spawn(count(from_client, to_server, counter));
+    tokio::io::copy(&mut from_server, &mut to_client).await?;
+    up.abort();
+    Ok(())
+}
+
+/// After a Sync or a simple Query the client waits: one round trip.
+async fn count(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, counter: Arc<AtomicUsize>) -> io::Result<()> {
+    // The start-up message has no type.
+    let mut startup = vec![0; 4];
+    from.read_exact(&mut startup).await?;
+    forward_body(&mut from, &mut to, &startup).await?;
+    loop {
+        let mut head = [0; 5];
+        from.read_exact(&mut head).await?;
+        if matches!(head[0], b'S' | b'Q') {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+        to.write_all(&head[..1]).await?;
+        forward_body(&mut from, &mut to, &head[1..]).await?;
+    }
+}
+
+async fn forward_body(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf, length: &[u8]) -> io::Result<()> {
+    let len = u32::from_be_bytes(length.try_into().map_err(io::Error::other)?) as usize;
+    let mut body = vec![0; len.saturating_sub(4)];
+    from.read_exact(&mut body).await?;
+    to.write_all(length).await?;
+    to.write_all(&body).await
+}
