@@ -19,7 +19,7 @@ impl Event for OrderPlaced {
 }
 
 /// Runs the example, and writes what happens to `out`.
-pub async fn run(out: &mut (impl Write + Send)) -> Result<(), Box<dyn Error>> {
+pub(crate) async fn run(out: &mut (impl Write + Send)) -> Result<(), Box<dyn Error>> {
     let store = MemoryStore::new();
     let orders = QueueName::new("orders")?;
 

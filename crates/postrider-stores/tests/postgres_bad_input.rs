@@ -1,5 +1,7 @@
 //! Bad input: each case gets a message that names the field and says what to do, and none of them stages anything.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 #[path = "support/postgres.rs"]
 mod support;
 

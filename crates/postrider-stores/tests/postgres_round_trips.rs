@@ -1,11 +1,13 @@
 //! What each path costs on a network, counted between the client and the server.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 #[path = "support/postgres.rs"]
 mod support;
 
 use postrider_core::{
-    ClaimRequest, Message, MessageId, OnFailure, Outbox, QueueName, QueuePolicy, Reason, Store,
-    schema::Schema,
+    ClaimRequest, Message, MessageBuilder, MessageId, OnFailure, Outbox, QueueName, QueuePolicy, Reason,
+    Store, schema::Schema,
 };
 use postrider_stores::postgres::PostgresStore;
 use postrider_testkit::{Fixture, proxy::CountingProxy};
@@ -16,6 +18,9 @@ use std::{
 };
 use support::PostgresFixture;
 
+/// Makes the message of a number.
+type Make = fn(usize) -> MessageBuilder;
+
 async fn proxied(fixture: &PostgresFixture) -> (CountingProxy, String) {
     let options = PgConnectOptions::from_str(fixture.database.url()).unwrap();
     let proxy = CountingProxy::before(format!("{}:{}", options.get_host(), options.get_port())).await;
@@ -24,7 +29,7 @@ async fn proxied(fixture: &PostgresFixture) -> (CountingProxy, String) {
     (proxy, url.to_string())
 }
 
-fn messages(count: usize, make: impl Fn(usize) -> postrider_core::MessageBuilder) -> Vec<Message> {
+fn messages(count: usize, make: impl Fn(usize) -> MessageBuilder) -> Vec<Message> {
     (0..count).map(|n| make(n).build().unwrap()).collect()
 }
 
@@ -34,7 +39,7 @@ async fn staging_is_one_round_trip_whatever_its_size() {
     let (proxy, url) = proxied(&fixture).await;
     let mut connection = PgConnection::connect(&url).await.unwrap();
     let outbox = fixture.outbox();
-    let kinds: [(&str, fn(usize) -> postrider_core::MessageBuilder); 4] = [
+    let kinds: [(&str, Make); 4] = [
         ("plain", |n| Message::builder("orders").json(&n)),
         ("several queues", |n| Message::builder(format!("queue-{}", n % 3)).json(&n)),
         ("given ids", |n| Message::builder("orders").id(MessageId::at(SystemTime::now())).json(&n)),

@@ -1,5 +1,7 @@
 //! The tables of the PostgreSQL store: migrations, validation, printing.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 #[path = "support/postgres.rs"]
 mod support;
 

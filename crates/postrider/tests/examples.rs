@@ -1,5 +1,7 @@
 //! The examples do what they say.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 #[path = "../../../examples/outbox.rs"]
 mod outbox;
 

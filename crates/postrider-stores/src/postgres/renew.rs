@@ -4,7 +4,7 @@ use super::{Names, connections::Connections, error::store_error, queues::Known};
 use postrider_core::{Error, Lease};
 use sqlx::Row;
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashSet, btree_map::Entry},
     time::Duration,
 };
 use uuid::Uuid;
@@ -50,10 +50,11 @@ pub(super) async fn renew(
         for (queue, lease) in rest {
             if let Some(turn) = lease.turn() {
                 lanes.entry((queue, turn.key.as_str(), lease.token().as_uuid())).or_default().push(lease);
-            } else if rows.contains_key(&lease.id().as_uuid()) {
-                next.push((queue, lease));
             } else {
-                rows.insert(lease.id().as_uuid(), (queue, lease));
+                match rows.entry(lease.id().as_uuid()) {
+                    Entry::Vacant(free) => _ = free.insert((queue, lease)),
+                    Entry::Occupied(_) => next.push((queue, lease)),
+                }
             }
         }
         let query = sql

@@ -1,7 +1,7 @@
 //! Ordered queues under retries, dead letters, crashes and stalls (promises 2 and 4, decision "ordering").
 //!
 //! Four claimers, each with a handle of its own, take turns of some forty keys, two of them hot. They fail, crash and
-//! stall at random, and every delivery is checked against the [truth](super::truth). An operator releases parked keys, and
+//! stall at random, and every delivery is checked against the truth. An operator releases parked keys, and
 //! moves time on when nothing else moves. The seed is printed; `POSTRIDER_SEED` chooses another.
 
 use super::{helpers::*, truth::Truth};
