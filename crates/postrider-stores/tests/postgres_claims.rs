@@ -1,0 +1,180 @@
+//! Claims and settlements as only PostgreSQL can show them: locked rows, cancelled futures, whole days of the archive.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/postgres.rs"]
+mod support;
+
+use postrider_core::{
+    ClaimRequest, Claimed, Message, MessageId, OnFailure, Outbox, OutboxExt, PruneRequest, QueueName,
+    QueuePolicy, Store, schema::Schema,
+};
+use postrider_testkit::Fixture;
+use sqlx::{Executor, Row};
+use std::{
+    collections::BTreeSet,
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use support::PostgresFixture;
+
+fn orders() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+async fn stage(fixture: &PostgresFixture, count: usize) -> Vec<MessageId> {
+    let batch: Vec<_> = (0..count)
+        .map(|n| Message::builder("orders").key(format!("{}", n % 3)).json(&n).build().unwrap())
+        .collect();
+    let mut tx = fixture.begin().await;
+    let staged = fixture.outbox().stage_all(&mut tx, &batch).await.unwrap();
+    fixture.commit(tx).await;
+    staged.fates().iter().map(|(id, _)| *id).collect()
+}
+
+fn ids(claimed: &[Claimed]) -> Vec<MessageId> {
+    claimed.iter().map(Claimed::id).collect()
+}
+
+/// Rows that somebody else has locked are passed over, not waited for; and they are found when the lock is gone, though the
+/// mark has passed them.
+#[tokio::test]
+async fn locked_rows_are_skipped_and_found_again() {
+    let fixture = PostgresFixture::new().await;
+    let staged = stage(&fixture, 5).await;
+    let mut other = fixture.begin().await;
+    let lock = "select 1 from postrider.ready order by id limit 2 for update";
+    other.execute(lock).await.unwrap();
+
+    let request = ClaimRequest::new(orders(), 10);
+    assert_eq!(ids(&fixture.store.claim(&request).await.unwrap()), staged[2..]);
+    fixture.rollback(other).await;
+    assert_eq!(ids(&fixture.store.claim(&request).await.unwrap()), staged[..2]);
+}
+
+/// Every future is dropped after each number of polls: nothing stays open, and nothing is lost.
+#[tokio::test]
+async fn a_cancelled_claim_or_settlement_loses_nothing() {
+    for policy in [QueuePolicy::default(), QueuePolicy::by_key(OnFailure::Block)] {
+        let fixture = PostgresFixture::new().await;
+        fixture.store.declare(&orders(), &policy).await.unwrap();
+        let mut waiting: BTreeSet<_> = stage(&fixture, 60).await.into_iter().collect();
+        let lease = Duration::from_secs(60);
+        let request = ClaimRequest::new(orders(), 5).with_lease_for(lease);
+        for polls in 1..25 {
+            cancel(fixture.store.claim(&request), polls).await;
+            fixture.advance(lease).await;
+            let claimed = fixture.store.claim(&request).await.unwrap();
+            let done: Vec<_> = claimed.iter().map(|claimed| claimed.lease.done()).collect();
+            cancel(fixture.store.settle(&done), polls).await;
+            fixture.advance(lease).await;
+        }
+        let open = sqlx::query(
+            "select count(*) from pg_stat_activity where state like 'idle in transaction%' and datname = current_database()",
+        );
+        assert_eq!(open.fetch_one(&fixture.app).await.unwrap().get::<i64, _>(0), 0);
+        // What a cancelled settlement did is known to the database alone.
+        let left =
+            sqlx::query("select message_id from postrider.ready").fetch_all(&fixture.app).await.unwrap();
+        let left: BTreeSet<_> = left.iter().map(|row| MessageId::from_uuid(row.get(0))).collect();
+        assert!(left.is_subset(&waiting));
+        waiting = left;
+        while !waiting.is_empty() {
+            let claimed = fixture.store.claim(&request).await.unwrap();
+            assert!(!claimed.is_empty(), "{} messages cannot be claimed any more", waiting.len());
+            for claimed in &claimed {
+                assert!(waiting.remove(&claimed.id()), "{} was settled before", claimed.id());
+            }
+            let done: Vec<_> = claimed.iter().map(|claimed| claimed.lease.done()).collect();
+            assert_eq!(fixture.store.settle(&done).await.unwrap(), []);
+        }
+    }
+}
+
+async fn cancel(future: impl Future, polls: usize) {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        if let Poll::Ready(_) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return;
+        }
+        // Lets the driver read what the server has sent meanwhile.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A day of the archive that is over goes as a whole.
+#[tokio::test]
+async fn a_day_of_the_archive_that_is_over_is_dropped() {
+    let fixture = PostgresFixture::new().await;
+    let days = Duration::from_secs(30 * 86_400);
+    fixture.store.declare(&orders(), &QueuePolicy::default().with_keep_for(days)).await.unwrap();
+    stage(&fixture, 3).await;
+    let claimed = fixture.store.claim(&ClaimRequest::new(orders(), 10)).await.unwrap();
+    fixture
+        .store
+        .settle(&claimed.iter().map(|claimed| claimed.lease.done()).collect::<Vec<_>>())
+        .await
+        .unwrap();
+    let partitions = async || {
+        let sql = "select c.relname::text, (select count(*) from postrider.archive a where a.tableoid = c.oid) \
+                   from pg_class c join pg_inherits i on i.inhrelid = c.oid \
+                   where i.inhparent = 'postrider.archive'::regclass order by 1";
+        let rows = sqlx::query(sql).fetch_all(&fixture.app).await.unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect::<Vec<(String, i64)>>()
+    };
+    let before = partitions().await;
+    assert_eq!(before.len(), 4, "three days ahead, and the rest: {before:?}");
+    assert_eq!(before[0].1, 3, "what was kept lies in its day: {before:?}");
+    fixture
+        .run(
+            "create table postrider.archive_20200101 partition of postrider.archive \
+             for values from ('2020-01-01') to ('2020-01-02')",
+        )
+        .await;
+    fixture
+        .run(
+            "insert into postrider.archive (id, staged_at, due_at, expires_at, message_id, attempts, deliveries, queue, \
+             ordered, payload) select 1, now(), now(), '2020-01-01 12:00+00', gen_random_uuid(), 0, 1, 1, false, '' \
+             from generate_series(1, 7)",
+        )
+        .await;
+    fixture.run("analyze postrider.archive_20200101").await;
+
+    assert_eq!(fixture.store.prune(&PruneRequest::new()).await.unwrap().archived, 7);
+    assert_eq!(partitions().await, before);
+    assert_eq!(fixture.store.validate().await.unwrap(), []);
+}
+
+/// A producer that did not know yet that its queue is ordered: its message is put in line all the same.
+#[tokio::test]
+async fn a_stray_message_on_an_ordered_queue_is_put_in_line() {
+    let fixture = PostgresFixture::new().await;
+    fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+    let staged = stage(&fixture, 4).await;
+    fixture.run("update postrider.ready set ordered = false, key = null where id % 2 = 0").await;
+
+    let claimed = fixture.store.claim(&ClaimRequest::new(orders(), 10)).await.unwrap();
+    assert_eq!(ids(&claimed), staged);
+    assert!(claimed.iter().all(|claimed| claimed.lease.turn().is_some()));
+}
+
+/// Two transactions use a new queue at the same time: the second waits for the first and then uses its queue.
+#[tokio::test]
+async fn a_new_queue_is_made_once() {
+    let fixture = PostgresFixture::new().await;
+    let outbox = fixture.outbox();
+    let mut first = fixture.begin().await;
+    outbox.stage(&mut first, Message::builder("orders").json(&1)).await.unwrap();
+    let second = async {
+        let mut second = fixture.begin().await;
+        outbox.stage(&mut second, Message::builder("orders").json(&2)).await.unwrap();
+        fixture.commit(second).await;
+    };
+    tokio::join!(second, fixture.commit(first));
+
+    assert_eq!(fixture.store.claim(&ClaimRequest::new(orders(), 10)).await.unwrap().len(), 2);
+    let queues = sqlx::query("select count(*) from postrider.queue").fetch_one(&fixture.app).await.unwrap();
+    assert_eq!(queues.get::<i64, _>(0), 1);
+}
