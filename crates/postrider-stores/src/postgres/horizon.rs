@@ -308,4 +308,117 @@ mod tests {
             assert_eq!(Snapshot::parse(text, 0), None, "{text:?}");
         }
     }
+
+    /// A horizon of one queue, driven by hand: each look tells where it would start.
+    struct Driver {
+        horizon: Horizon,
+        now: Instant,
+    }
+
+    impl Driver {
+        fn new() -> Self {
+            let now = Instant::now();
+            Self { horizon: Horizon::new(1, now), now }
+        }
+
+        /// Looks while `running` run and `next` is the next xid; everything up to `place` has been drawn. Answers where the
+        /// look starts, given that the transactions not in `running` have ended.
+        fn look(&mut self, running: &[u64], next: u64, place: i64) -> i64 {
+            let look = self.horizon.look(false, self.now);
+            let ended =
+                look.xids.iter().zip(&look.lows).filter(|(xid, _)| !running.contains(&xid.parse().unwrap()));
+            let low = ended.map(|(_, low)| *low).min().unwrap_or(i64::MAX);
+            let xmin = running.iter().copied().min().unwrap_or(next);
+            let snapshot = Snapshot { xmin, next, running: running.to_vec() };
+            let start = look.starts[0].min(low);
+            let seen = Seen {
+                snapshot,
+                last_place: place,
+                low,
+                last: vec![None],
+                full: false,
+                took: Duration::from_millis(1),
+            };
+            self.horizon.looked(&look, seen, Duration::from_secs(60), self.now);
+            self.horizon.raise_floors(&[None]);
+            start
+        }
+    }
+
+    #[test]
+    fn the_first_look_starts_at_the_beginning() {
+        assert_eq!(Driver::new().look(&[], 100, 50), 0);
+    }
+
+    #[test]
+    fn a_quiet_server_is_read_from_the_mark() {
+        let mut driver = Driver::new();
+        driver.look(&[], 100, 50);
+        driver.look(&[], 110, 60);
+        driver.horizon.passed(&[Some(60)]);
+        assert_eq!(
+            driver.look(&[], 120, 70),
+            50,
+            "what began since the last look lies above what it knew to be drawn"
+        );
+        assert_eq!(driver.look(&[], 130, 80), 60);
+    }
+
+    #[test]
+    fn an_idle_writer_costs_nothing_until_it_ends() {
+        let mut driver = Driver::new();
+        driver.look(&[], 100, 50);
+        driver.look(&[105], 110, 60);
+        for step in 0..1_000 {
+            let place = 70 + step;
+            driver.horizon.passed(&[Some(place)]);
+            assert!(driver.look(&[105], 120 + step as u64, place) >= place - 21, "step {step}");
+        }
+        assert!(
+            driver.look(&[], 2_000, 2_000) <= 50,
+            "105 began after the first look, which knew of nothing drawn"
+        );
+    }
+
+    #[test]
+    fn a_place_below_an_open_transaction_is_not_settled() {
+        let mut driver = Driver::new();
+        driver.look(&[], 100, 50);
+        driver.look(&[], 110, 60);
+        driver.look(&[115], 120, 70);
+        assert!(driver.horizon.settled_floor() <= 60, "115 may still write above 60");
+        driver.look(&[], 130, 80);
+        driver.look(&[], 140, 90);
+        assert!(driver.horizon.settled_floor() >= 70);
+    }
+
+    #[test]
+    fn a_look_that_was_cut_short_goes_on_where_it_stopped() {
+        let mut driver = Driver::new();
+        driver.look(&[], 100, 50);
+        driver.horizon.passed(&[Some(100)]);
+        let look = driver.horizon.look(false, driver.now);
+        let snapshot = Snapshot { xmin: 110, next: 110, running: vec![] };
+        let seen = Seen {
+            snapshot,
+            last_place: 100,
+            low: i64::MAX,
+            last: vec![Some(30)],
+            full: true,
+            took: Duration::ZERO,
+        };
+        driver.horizon.looked(&look, seen, Duration::from_secs(60), driver.now);
+        assert!(driver.horizon.is_due(driver.now), "at once");
+        assert!(driver.horizon.look(false, driver.now).starts[0] <= 30);
+    }
+
+    #[test]
+    fn memory_stays_bounded_beside_an_endless_transaction() {
+        let mut driver = Driver::new();
+        for step in 0..20_000 {
+            driver.look(&[1], 2 + step, i64::try_from(step).unwrap());
+        }
+        assert!(driver.horizon.samples.len() <= MOST_SAMPLES + 1);
+        assert_eq!(driver.look(&[], 30_000, 30_000), 0, "and what it wrote is still found");
+    }
 }
