@@ -6,13 +6,13 @@
 mod support;
 
 use postrider_core::{
-    ClaimRequest, Claimed, Message, MessageId, OnFailure, Outbox, OutboxExt, PruneRequest, QueueName,
-    QueuePolicy, Store, schema::Schema,
+    ClaimRequest, Claimed, Message, MessageId, OnFailure, OrderingKey, Outbox, OutboxExt, PruneRequest,
+    QueueName, QueuePolicy, Store, schema::Schema,
 };
 use postrider_testkit::Fixture;
 use sqlx::{Executor, Row};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     future::Future,
     pin::pin,
     task::{Context, Poll, Waker},
@@ -177,4 +177,58 @@ async fn a_new_queue_is_made_once() {
     assert_eq!(fixture.store.claim(&ClaimRequest::new(orders(), 10)).await.unwrap().len(), 2);
     let queues = sqlx::query("select count(*) from postrider.queue").fetch_one(&fixture.app).await.unwrap();
     assert_eq!(queues.get::<i64, _>(0), 1);
+}
+
+/// A backlog far deeper than what one claim reads, with a busy key in front: everything comes, in the order of its key, and
+/// the busy key does not keep the others waiting.
+#[tokio::test]
+async fn a_deep_backlog_of_keys_comes_whole_and_fairly() {
+    let fixture = PostgresFixture::new().await;
+    fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+    let message = |key: String, n: usize| Message::builder("orders").key(key).json(&n).build().unwrap();
+    let busy = (0..10_000).map(|n| message("busy".to_owned(), n));
+    let batch: Vec<_> = busy.chain((0..10_000).map(|n| message(format!("key-{}", n % 500), n))).collect();
+    let mut tx = fixture.begin().await;
+    fixture.outbox().stage_all(&mut tx, &batch).await.unwrap();
+    fixture.commit(tx).await;
+
+    let request = ClaimRequest::new(orders(), 500);
+    let (mut left, mut busy_before_others) = (batch.len(), 0);
+    let mut last: HashMap<OrderingKey, i64> = HashMap::new();
+    let mut others = 10_000;
+    while left > 0 {
+        let claimed = fixture.store.claim(&request).await.unwrap();
+        assert!(!claimed.is_empty(), "{left} messages are left and none is claimed");
+        for claimed in &claimed {
+            let turn = claimed.lease.turn().unwrap();
+            let before = last.insert(turn.key.clone(), turn.place);
+            assert!(before.is_none_or(|before| before < turn.place), "{} came out of order", claimed.id());
+            match turn.key.as_str() {
+                "busy" if others > 0 => busy_before_others += 1,
+                "busy" => {}
+                _ => others -= 1,
+            }
+        }
+        left -= claimed.len();
+        let done: Vec<_> = claimed.iter().map(|claimed| claimed.lease.done()).collect();
+        assert_eq!(fixture.store.settle(&done).await.unwrap(), []);
+    }
+    assert!(
+        busy_before_others < 9_000,
+        "{busy_before_others} messages of the busy key came before the last of the others"
+    );
+}
+
+/// The place below which no transaction can still write may lie above messages that nobody has discovered yet: a new lane's
+/// cursor must not skip them.
+#[tokio::test]
+async fn a_new_lane_skips_nothing_that_was_not_discovered() {
+    let fixture = PostgresFixture::new().await;
+    fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+    stage(&fixture, 6).await;
+    let far_floor = 1_000_000_i64;
+    let sql = "select key, id from postrider.claim_lanes(1::smallint, gen_random_uuid(), 60, 100, 10, 0, '{}', '{}', 100, $1, 0) \
+               where not header";
+    let rows = sqlx::query(sql).bind(far_floor).fetch_all(&fixture.app).await.unwrap();
+    assert_eq!(rows.len(), 6);
 }

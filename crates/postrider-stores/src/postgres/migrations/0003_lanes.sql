@@ -22,6 +22,7 @@ set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
   v_from bigint;
   v_new text[];
+  v_heads bigint[];
   v_scanned integer;
   v_stray boolean;
   v_began timestamptz := clock_timestamp();
@@ -51,10 +52,10 @@ begin
     select min(b.low) from unnest(p_xids, p_lows) b(x, low)
     where pg_visible_in_snapshot(b.x::xid8, snapshot::pg_snapshot)));
   loop
-    select array_agg(k.key), max(k.last), sum(k.n), bool_or(k.stray)
-    into v_new, scanned_to, v_scanned, v_stray
+    select array_agg(k.key), array_agg(k.head), max(k.last), sum(k.n), bool_or(k.stray)
+    into v_new, v_heads, scanned_to, v_scanned, v_stray
     from (
-      select s.key, max(s.id) as last, count(*) as n, bool_or(not s.ordered) as stray
+      select s.key, min(s.id) as head, max(s.id) as last, count(*) as n, bool_or(not s.ordered) as stray
       from (select r.id, coalesce(r.key, r.message_id::text) collate "C" as key, r.ordered
             from {ready} r where r.queue = p_queue and r.id > v_from
             order by r.queue, r.id limit p_window) s
@@ -73,15 +74,16 @@ begin
   if v_new is not null then
     for v_some in
       insert into {lane} (queue, key, after, token, leased_until)
-      select p_queue, u.key, p_floor,
+      -- Below its first new message, and below whatever an open transaction may still put before it.
+      select p_queue, u.key, least(u.head - 1, p_floor),
              case when u.fresh <= v_share then p_token end,
              case when u.fresh <= v_share then clock_timestamp() + p_lease * interval '1 s' else '-infinity' end
       from (
-        select n.key, sum(case when exists (select from {lane} l where l.queue = p_queue and l.key = n.key offset 0)
+        select n.key, n.head, sum(case when exists (select from {lane} l where l.queue = p_queue and l.key = n.key offset 0)
                           then 0 else 1 end) over (rows unbounded preceding)
                + case when exists (select from {lane} l where l.queue = p_queue and l.key = n.key offset 0)
                  then v_share else 0 end as fresh
-        from unnest(v_new) n(key)) u
+        from unnest(v_new, v_heads) n(key, head)) u
       on conflict do nothing returning {lane}.key, {lane}.after, {lane}.token
     loop
       if v_some.token is not null then
