@@ -32,7 +32,9 @@ impl Databases {
 
     pub(crate) async fn version(&mut self) -> Result<String> {
         let row = sqlx::query("select current_setting('server_version')").fetch_one(&mut self.admin).await?;
-        Ok(row.try_get(0)?)
+        // Packagers add their own words.
+        let version: String = row.try_get(0)?;
+        Ok(version.split_whitespace().next().unwrap_or_default().to_owned())
     }
 
     pub(crate) fn server(&self) -> (String, u16) {

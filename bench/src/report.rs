@@ -40,10 +40,21 @@ impl Series {
         median(self.figures.iter().filter_map(figure).collect())
     }
 
-    /// The median of the rounds' ratios: what was measured next to each other is compared.
-    fn ratio(&self, to: &Self, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+    /// The ratio of each round: what was measured next to each other is compared.
+    fn ratios(&self, to: &Self, figure: impl Fn(&Figures) -> Option<f64>) -> Vec<f64> {
         let pairs = self.figures.iter().zip(&to.figures);
-        median(pairs.filter_map(|(own, other)| Some(figure(own)? / figure(other)?)).collect())
+        pairs.filter_map(|(own, other)| Some(figure(own)? / figure(other)?)).collect()
+    }
+
+    fn ratio(&self, to: &Self, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        median(self.ratios(to, figure))
+    }
+
+    /// The lowest and the highest ratio.
+    fn range(&self, to: &Self) -> Option<(f64, f64)> {
+        let ratios = self.ratios(to, rate);
+        let lowest = ratios.iter().copied().reduce(f64::min)?;
+        Some((lowest, ratios.iter().copied().reduce(f64::max)?))
     }
 }
 
@@ -87,11 +98,12 @@ impl Report {
                 self.server, self.rounds
             ))?;
             print(&format!(
-                "{:<34} {:<10} {:>9} {:>6} {:>6} {:>10} {:>10} {:>8} {:>7} {:>6} {:>6}",
+                "{:<34} {:<10} {:>8} {:>6} {:>10} {:>6} {:>10} {:>10} {:>7} {:>6} {:>5} {:>6}",
                 "scenario",
                 "side",
                 "msgs/s",
                 "ratio",
+                "(range)",
                 "CPU",
                 "server µs",
                 "client µs",
@@ -107,11 +119,13 @@ impl Report {
                 0 => (None, None),
                 _ => (ours.ratio(side, rate), ours.ratio(side, |figures| figures.server)),
             };
+            let range = if index == 0 { None } else { ours.range(side) };
             print(&format!(
-                "{title:<34} {:<10} {:>9} {:>6} {:>6} {:>10} {:>10} {:>8} {:>7} {:>6} {:>6}",
+                "{title:<34} {:<10} {:>8} {:>6} {:>10} {:>6} {:>10} {:>10} {:>7} {:>6} {:>5} {:>6}",
                 side.side,
                 cell(side.median(rate), 0),
                 cell(ratio, 2),
+                range.map_or_else(|| "-".to_owned(), |(lowest, highest)| format!("{lowest:.2}–{highest:.2}")),
                 cell(cpu, 2),
                 cell(side.median(|figures| figures.server), 2),
                 cell(side.median(|figures| figures.client), 2),
@@ -149,6 +163,10 @@ fn object(
     put("ours", json!(ours.median(rate)));
     put("reference", json!(reference.median(rate)));
     put("ratio", json!(ours.ratio(reference, rate)));
+    if let Some((lowest, highest)) = ours.range(reference) {
+        put("ratio_lowest", json!(lowest));
+        put("ratio_highest", json!(highest));
+    }
     put("server_cpu_ratio", json!(ours.ratio(reference, |figures| figures.server)));
     if let Some(raw) = others.get(1) {
         put("raw_reference", json!(raw.median(rate)));

@@ -10,6 +10,7 @@ pub struct Lease {
     id: MessageId,
     token: LeaseToken,
     turn: Option<Turn>,
+    place: Option<i64>,
 }
 
 /// On a queue ordered by key the key is leased, not the message: a claim is the key's turn, and hands out several
@@ -30,7 +31,7 @@ pub struct Turn {
 impl Lease {
     /// A lease on one message.
     pub fn new(queue: QueueName, id: MessageId, token: LeaseToken) -> Self {
-        Self { queue, id, token, turn: None }
+        Self { queue, id, token, turn: None, place: None }
     }
 
     /// A lease on a message as part of its key's turn.
@@ -38,6 +39,18 @@ impl Lease {
     pub fn in_turn(mut self, turn: Turn) -> Self {
         self.turn = Some(turn);
         self
+    }
+
+    /// Where a store finds the message again, for its own use. A lease without it works as well.
+    #[must_use]
+    pub fn at_place(mut self, place: i64) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    /// Where the store finds it.
+    pub fn place(&self) -> Option<i64> {
+        self.place
     }
 
     /// The queue of the message.

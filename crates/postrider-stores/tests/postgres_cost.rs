@@ -195,6 +195,11 @@ async fn no_statistics_make_a_plan_that_degrades() {
             let plan = explain_claim(&mut connection, &fixture.store, name, mark, SETTLE).await;
             plan.assert_bounded(&format!("{name}, {rows_when_analyzed:?}"), 3.0 * SETTLE as f64);
         }
+        let places: Vec<_> = settles.iter().map(|settle| settle.lease.place().unwrap().to_string()).collect();
+        let arguments = format!("'{}', 1, '{{{}}}'", settles[0].lease.token().as_uuid(), places.join(","));
+        let delivered = statement(&fixture.store, "settle delivered");
+        let plan = explain(&mut connection, &delivered, "uuid, smallint, bigint[]", &arguments).await;
+        plan.assert_bounded(&format!("settle delivered, {rows_when_analyzed:?}"), 3.0 * SETTLE as f64);
         for name in ["settle one claim", "settle mixed claims"] {
             let plan = explain_settle(&mut connection, &fixture.store, &settles, name).await;
             plan.assert_bounded(&format!("{name}, {rows_when_analyzed:?}"), 3.0 * SETTLE as f64);

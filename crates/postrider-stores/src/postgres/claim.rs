@@ -18,7 +18,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use time::OffsetDateTime;
 
 /// The statements, made once per store.
 #[derive(Debug)]
@@ -30,11 +29,11 @@ pub(super) struct ClaimSql {
 
 /// Leases rows by the `ctid`s that the same statement has locked: the only plan there is, whatever the statistics say.
 const TAKE: &str = "update {ready} m set token = $1, deliveries = m.deliveries + 1, \
-        lease_until = clock_timestamp() + $2::float8 * interval '1 s' \
+        lease_until = (select clock_timestamp() + $2::float8 * interval '1 s') \
     where m.ctid = any(array( \
       select s.ctid from unnest($3::smallint[], $4::bigint[]) q(queue, start), lateral ( \
         select r.ctid from {ready} r \
-        where r.queue = q.queue and r.id > START and r.lease_until <= clock_timestamp() \
+        where r.queue = q.queue and r.id > START and r.lease_until <= (select clock_timestamp()) \
         order by r.queue, r.id limit LIMIT for update skip locked) s \
       limit LIMIT)) \
     returning RETURNED";
@@ -298,24 +297,27 @@ fn collect(
 }
 
 fn read(row: &PgRow, queues: &[Arc<Queue>], token: LeaseToken) -> Result<(usize, i64, Claimed), sqlx::Error> {
-    let place: i64 = row.try_get(0)?;
-    let number: i16 = row.try_get(1)?;
+    let place: i64 = row.try_get_unchecked(0)?;
+    let number: i16 = row.try_get_unchecked(1)?;
     let index = queues.iter().position(|queue| queue.number == number);
     let index =
         index.ok_or_else(|| sqlx::Error::Protocol(format!("claimed from queue {number}, not asked for")))?;
     let message = row::message(row, FIRST, &queues[index].name)?;
     let id = message.id().ok_or(sqlx::Error::RowNotFound)?;
-    let lease = Lease::new(queues[index].name.clone(), id, token);
+    let mut lease = Lease::new(queues[index].name.clone(), id, token);
+    if message.timer().is_none() {
+        lease = lease.at_place(place);
+    }
     Ok((
         index,
         place,
         Claimed {
             message,
             lease,
-            staged_at: row.try_get::<OffsetDateTime, _>(2)?.into(),
-            due_at: row.try_get::<OffsetDateTime, _>(3)?.into(),
-            attempts: count(row.try_get(4)?),
-            deliveries: count(row.try_get(5)?),
+            staged_at: row.try_get_unchecked::<row::Moment, _>(2)?.0,
+            due_at: row.try_get_unchecked::<row::Moment, _>(3)?.0,
+            attempts: count(row.try_get_unchecked(4)?),
+            deliveries: count(row.try_get_unchecked(5)?),
         },
     ))
 }

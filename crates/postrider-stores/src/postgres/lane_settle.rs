@@ -1,8 +1,8 @@
 //! What a batch says about turns: one entry per lane for the function `settle_lanes`.
 
 use super::{
+    batch::{seconds, text},
     queues::Queue,
-    settle::{seconds, text},
 };
 use postrider_core::{OnFailure, Ordering, Settle, Settlement};
 use sqlx::{Postgres, postgres::PgArguments, query::Query};

@@ -16,6 +16,7 @@
 //! The store opens its own connections, because bounded work depends on their settings: with generic plans and without
 //! sequential scans, bitmap scans and sorts, each of our statements has one plan, whatever the statistics say.
 
+mod batch;
 mod claim;
 mod connections;
 mod envelope;
@@ -216,10 +217,7 @@ impl PostgresStore {
     pub fn statements(&self) -> Vec<(&'static str, String)> {
         let inner = &self.inner;
         let claims = inner.claim_sql.texts().map(|(name, text)| (name, text.to_owned()));
-        let settles =
-            [("settle one claim", true), ("settle mixed claims", false)].map(|(name, one_claim)| {
-                (name, inner.settle_sql.mixed(&inner.names, one_claim).as_str().to_owned())
-            });
+        let settles = inner.settle_sql.texts(&inner.names);
         claims.into_iter().chain(settles).collect()
     }
 

@@ -8,23 +8,38 @@
 //!
 //! Per-row values come through `unnest` and a full join, which has no nested loop and so nothing quadratic, and every row
 //! that is removed is stored: a value that is missing breaks a NOT NULL and fails the statement, and with it the removal.
+//!
+//! The most common batch, one claim that was delivered, has a statement of its own: its rows lie close together in the line,
+//! and a short scan of that stretch costs less than a probe for each id.
 
 use super::{
-    Names, connections::Connections, error::store_error, lane_settle::LaneBatch, names::Sql, queues::Known,
+    Names,
+    batch::{Batch, DEAD, DONE, Ending, KEEP, KINDS, RETRY, Wave},
+    connections::Connections,
+    error::store_error,
+    lane_settle::LaneBatch,
+    names::Sql,
+    queues::Known,
 };
-use postrider_core::{Error, Lease, QueueName, QueuePolicy, Settle, Settlement, limits};
-use sqlx::{Postgres, Row, postgres::PgArguments, query::Query};
+use postrider_core::{Error, Lease, LeaseToken, QueueName, Settle};
+use sqlx::{
+    Postgres, Row,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
 use std::{
-    borrow::Cow,
     collections::{HashMap, HashSet},
-    sync::{Mutex, PoisonError},
-    time::Duration,
+    hash::Hash,
+    sync::{Mutex, OnceLock, PoisonError},
 };
 use uuid::Uuid;
 
 /// The statements, each made when first needed.
 #[derive(Debug, Default)]
-pub(super) struct SettleSql(Mutex<HashMap<Shape, Sql>>);
+pub(super) struct SettleSql {
+    mixed: Mutex<HashMap<Shape, Sql>>,
+    delivered: OnceLock<Sql>,
+}
 
 /// What a statement has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,34 +47,6 @@ struct Shape {
     kinds: u8,
     one_claim: bool,
     lanes: bool,
-}
-
-/// The kinds of endings, in the order of the statement's parts.
-const KINDS: usize = 5;
-const DONE: usize = 0;
-const KEEP: usize = 1;
-const RETRY: usize = 2;
-const DEAD: usize = 3;
-const RELEASE: usize = 4;
-
-/// One row to settle.
-#[derive(Debug, Clone)]
-struct Ending<'s> {
-    index: usize,
-    lease: &'s Lease,
-    queue: i16,
-    kind: usize,
-    /// Seconds to wait or to keep.
-    seconds: f64,
-    reason: Option<&'static str>,
-    error: Option<Cow<'s, str>>,
-}
-
-/// A batch in which every message id is there once.
-#[derive(Debug, Default)]
-struct Wave<'s> {
-    rows: [Vec<Ending<'s>>; KINDS],
-    ids: HashSet<Uuid>,
 }
 
 impl SettleSql {
@@ -72,48 +59,27 @@ impl SettleSql {
         floor: impl Fn(&QueueName) -> i64,
         settlements: &[Settle],
     ) -> Result<Vec<Lease>, Error> {
-        let mut lost: Vec<usize> = Vec::new();
-        let mut lanes = LaneBatch::default();
-        let mut waves: Vec<Wave<'_>> = vec![Wave::default()];
-        let mut seen = HashSet::with_capacity(settlements.len());
-        for (index, settle) in settlements.iter().enumerate() {
-            let Some(queue) = known.named(settle.lease.queue()) else {
-                lost.push(index);
-                continue;
-            };
-            if !seen.insert((
-                queue.number,
-                settle.lease.id(),
-                settle.lease.token(),
-                settle.lease.turn().is_some(),
-            )) {
-                // Settled already, earlier in this batch.
-                lost.push(index);
-            } else if settle.lease.turn().is_some() {
-                lanes.add(index, queue, settle, floor(&queue.name));
-            } else {
-                let row = row(index, settle, queue.number, &queue.policy);
-                let id = row.lease.id().as_uuid();
-                // The same id under another token or in another queue: a statement of its own, since it is found by id.
-                let wave = match waves.iter_mut().find(|wave| !wave.ids.contains(&id)) {
-                    Some(wave) => wave,
-                    None => {
-                        waves.push(Wave::default());
-                        let last = waves.len() - 1;
-                        &mut waves[last]
-                    }
-                };
-                wave.ids.insert(id);
-                wave.rows[row.kind].push(row);
-            }
-        }
-        lost.extend(lanes.lost_here());
+        let Batch { mut lost, lanes, waves } = Batch::sort(settlements, known, floor);
         let mut lanes = Some(lanes).filter(|lanes| !lanes.is_empty());
+        let waves = if waves.is_empty() && lanes.is_some() { vec![Wave::default()] } else { waves };
         for wave in waves {
-            if wave.ids.is_empty() && lanes.is_none() {
-                continue;
+            match (lanes.take(), wave.one_claim(), wave.close_places()) {
+                (None, Some((token, queue)), Some(places)) => {
+                    let query = self.delivered(names);
+                    let query = query.query().bind(token.as_uuid()).bind(queue).bind(&places);
+                    let gone: Option<Vec<i64>> =
+                        answer(connections, query).await?.try_get(0).map_err(store_error)?;
+                    let gone: HashSet<i64> = gone.into_iter().flatten().collect();
+                    lost.extend(
+                        wave.iter()
+                            .filter(|ending| is_in(ending.lease.place(), &gone))
+                            .map(|ending| ending.index),
+                    );
+                }
+                (lanes, claim, _) => {
+                    self.settle_wave(connections, names, &wave, claim, lanes, &mut lost).await?;
+                }
             }
-            self.settle_wave(connections, names, wave, lanes.take(), &mut lost).await?;
         }
         lost.sort_unstable();
         Ok(lost.into_iter().map(|index| settlements[index].lease.clone()).collect())
@@ -123,41 +89,28 @@ impl SettleSql {
         &self,
         connections: &Connections,
         names: &Names,
-        mut wave: Wave<'_>,
+        wave: &Wave<'_>,
+        claim: Option<(LeaseToken, i16)>,
         lanes: Option<LaneBatch<'_>>,
         lost: &mut Vec<usize>,
     ) -> Result<(), Error> {
-        for rows in &mut wave.rows {
-            rows.sort_unstable_by_key(|row| row.lease.id());
-        }
-        let mut all = wave.rows.iter().flatten();
-        let claim = all.next().map(|first| (first.lease.token(), first.queue));
-        let one_claim = claim.is_none_or(|claim| all.all(|row| (row.lease.token(), row.queue) == claim));
-        let kinds = (0..KINDS).filter(|kind| !wave.rows[*kind].is_empty());
-        let shape = Shape {
-            kinds: kinds.fold(0, |bits, kind| bits | (1 << kind)),
-            one_claim,
-            lanes: lanes.is_some(),
-        };
-        let sql = self.statement(names, shape);
+        let one_claim = claim.is_some();
+        let sql = self.statement(names, Shape { kinds: wave.kinds(), one_claim, lanes: lanes.is_some() });
         let mut query = sql.query();
-        if let Some((token, queue)) = claim.filter(|_| one_claim) {
+        if let Some((token, queue)) = claim {
             query = query.bind(token.as_uuid()).bind(queue);
         }
-        for (kind, rows) in wave.rows.iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
-            query = bind_rows(query, kind, rows, one_claim);
+        for (kind, endings) in wave.0.iter().enumerate().filter(|(_, endings)| !endings.is_empty()) {
+            query = bind_endings(query, kind, endings, one_claim);
         }
         if let Some(lanes) = &lanes {
             query = lanes.bind(query);
         }
-        let answer = connections.fetch_all(query).await?;
-        let answer = answer.first().ok_or_else(|| store_error(sqlx::Error::RowNotFound))?;
-        let ids: Option<Vec<Uuid>> = answer.try_get(0).map_err(store_error)?;
-        if let Some(ids) = ids {
-            let ids: HashSet<Uuid> = ids.into_iter().collect();
-            let gone = wave.rows.iter().flatten().filter(|row| ids.contains(&row.lease.id().as_uuid()));
-            lost.extend(gone.map(|row| row.index));
-        }
+        let answer = answer(connections, query).await?;
+        let gone: Option<Vec<Uuid>> = answer.try_get(0).map_err(store_error)?;
+        let gone: HashSet<Uuid> = gone.into_iter().flatten().collect();
+        let ids = wave.iter().filter(|ending| is_in(Some(ending.lease.id().as_uuid()), &gone));
+        lost.extend(ids.map(|ending| ending.index));
         if let Some(lanes) = lanes {
             let gone: Vec<i32> = answer.try_get(1).map_err(store_error)?;
             lost.extend(lanes.indexes_of(&gone));
@@ -166,50 +119,46 @@ impl SettleSql {
     }
 
     fn statement(&self, names: &Names, shape: Shape) -> Sql {
-        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.mixed.lock().unwrap_or_else(PoisonError::into_inner);
         cache.entry(shape).or_insert_with(|| names.sql(&template(shape))).clone()
     }
 
-    /// The statement of a mixed batch, for tests that read its plan.
-    pub(super) fn mixed(&self, names: &Names, one_claim: bool) -> Sql {
-        self.statement(names, Shape { kinds: (1 << KINDS) - 1, one_claim, lanes: false })
+    fn delivered(&self, names: &Names) -> &Sql {
+        self.delivered.get_or_init(|| names.sql(DELIVERED))
+    }
+
+    /// The statements, for tests that read their plans.
+    pub(super) fn texts(&self, names: &Names) -> [(&'static str, String); 3] {
+        let mixed =
+            |one_claim| self.statement(names, Shape { kinds: (1 << KINDS) - 1, one_claim, lanes: false });
+        [
+            ("settle one claim", mixed(true).as_str().to_owned()),
+            ("settle mixed claims", mixed(false).as_str().to_owned()),
+            ("settle delivered", self.delivered(names).as_str().to_owned()),
+        ]
     }
 }
 
-fn row<'s>(index: usize, settle: &'s Settle, queue: i16, policy: &QueuePolicy) -> Ending<'s> {
-    let plain =
-        |kind| Ending { index, lease: &settle.lease, queue, kind, seconds: 0.0, reason: None, error: None };
-    match &settle.settlement {
-        Settlement::Done => match policy.keep_for {
-            Some(keep) => Ending { seconds: keep.as_secs_f64(), ..plain(KEEP) },
-            None => plain(DONE),
-        },
-        Settlement::Retry { after, error } => {
-            Ending { seconds: seconds(*after), error: text(error.as_deref()), ..plain(RETRY) }
-        }
-        Settlement::Dead { .. } if !policy.dead_letters => plain(DONE),
-        Settlement::Dead { reason, error } => {
-            Ending { reason: Some(reason.as_str()), error: text(error.as_deref()), ..plain(DEAD) }
-        }
-        Settlement::Release => plain(RELEASE),
-    }
+/// A claim that was delivered, by its places; none of its messages is a timer.
+const DELIVERED: &str = "with done as (delete from {ready} r where r.queue = $2::smallint \
+      and r.id between ($3::bigint[])[1] and ($3::bigint[])[cardinality($3::bigint[])] and r.token = $1::uuid \
+      and ($3::bigint[])[width_bucket(r.id, $3::bigint[])] = r.id returning r.id) \
+    select case when (select count(*) from done) = cardinality($3::bigint[]) then null \
+      else array(select unnest($3::bigint[]) except select id from done) end";
+
+async fn answer(connections: &Connections, query: Query<'_, Postgres, PgArguments>) -> Result<PgRow, Error> {
+    let rows = connections.fetch_all(query).await?;
+    rows.into_iter().next().ok_or_else(|| store_error(sqlx::Error::RowNotFound))
 }
 
-/// A delay that every database can add to the time.
-pub(super) fn seconds(after: Duration) -> f64 {
-    after.min(limits::FARTHEST_DUE).as_secs_f64()
+fn is_in<T: Eq + Hash>(value: Option<T>, set: &HashSet<T>) -> bool {
+    value.is_some_and(|value| set.contains(&value))
 }
 
-/// Error text as it is kept: not longer than the limit, and without the one character that PostgreSQL refuses.
-pub(super) fn text(error: Option<&str>) -> Option<Cow<'_, str>> {
-    let error = limits::truncated(error?, limits::ERROR_BYTES);
-    Some(if error.contains('\0') { error.replace('\0', " ").into() } else { error.into() })
-}
-
-fn bind_rows<'q>(
+fn bind_endings<'q>(
     mut query: Query<'q, Postgres, PgArguments>,
     kind: usize,
-    rows: &[Ending<'q>],
+    rows: &[Ending<'_>],
     one_claim: bool,
 ) -> Query<'q, Postgres, PgArguments> {
     query = query.bind(rows.iter().map(|row| row.lease.id().as_uuid()).collect::<Vec<_>>());
@@ -225,7 +174,8 @@ fn bind_rows<'q>(
         query = query.bind(rows.iter().map(|row| row.reason).collect::<Vec<_>>());
     }
     if matches!(kind, RETRY | DEAD) {
-        query = query.bind(rows.iter().map(|row| row.error.clone()).collect::<Vec<_>>());
+        query =
+            query.bind(rows.iter().map(|row| row.error.as_deref().map(str::to_owned)).collect::<Vec<_>>());
     }
     query
 }

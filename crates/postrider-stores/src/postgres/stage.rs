@@ -84,8 +84,13 @@ impl PostgresOutbox {
     ) -> Result<bool, Error> {
         let (queues, positions) = queues(messages)?;
         let columns = Columns::of(messages);
-        let sql = self.plain_statement(columns.shape());
-        let mut query = sql.query().bind(queues).bind(positions).bind(ids).bind(payloads(messages));
+        let one_queue = queues.len() == 1;
+        let sql = self.plain_statement(columns.shape() | if one_queue { ONE_QUEUE } else { 0 });
+        let mut query = if one_queue {
+            sql.query().bind(queues[0]).bind(ids).bind(payloads(messages))
+        } else {
+            sql.query().bind(queues).bind(positions).bind(ids).bind(payloads(messages))
+        };
         for (_, values) in columns.used() {
             query = query.bind(values);
         }
@@ -182,6 +187,8 @@ type Shape = u8;
 /// The optional columns, in the order of the careful statement's arguments.
 const OPTIONAL: [&str; 6] = ["event_type", "content_type", "key", "tenant", "subject", "headers"];
 const KEY: usize = 2;
+/// The bit that says that the whole batch goes to one queue.
+const ONE_QUEUE: Shape = 1 << 7;
 
 /// The optional columns of a batch.
 struct Columns<'m>([Vec<Option<std::borrow::Cow<'m, str>>>; 6]);
@@ -231,7 +238,7 @@ fn plain_template(shape: Shape) -> String {
     let mut alias = String::new();
     for (index, column) in used.iter().enumerate() {
         let name = OPTIONAL[*column];
-        unnest.push_str(&format!(", ${}::text[]", index + 5));
+        unnest.push_str(&format!(", ${}::text[]", index + if shape & ONE_QUEUE != 0 { 4 } else { 5 }));
         alias.push_str(&format!(", {name}"));
         if *column != KEY {
             into.push_str(&format!(", {name}"));
@@ -239,6 +246,21 @@ fn plain_template(shape: Shape) -> String {
         }
     }
     let key = if used.contains(&KEY) { "u.key" } else { "null::text" };
+    if shape & ONE_QUEUE != 0 {
+        // No array of names: it would make every plan for given values look cheaper than the one for any, and so make the
+        // server plan this statement anew each time. OFFSET keeps the look-up of sleepers out of the rows.
+        return format!(
+            "insert into {{ready}} (queue, ordered, key, message_id, payload{into}) \
+             select k.id, k.ordered, case when k.ordered then coalesce({key}, u.message_id::text) else {key} end, \
+                    u.message_id, u.payload{select} \
+             from (select q.id, q.ordered, \
+                          (select count(pg_notify('{{#signal}}', $1::text)) from {{sleeper}} s \
+                           where s.queue = q.id and s.until > clock_timestamp()) as signalled \
+                   from {{queue}} q where q.name = $1::text offset 0) k, \
+                  unnest($2::uuid[], $3::bytea[]{unnest}) u(message_id, payload{alias}) \
+             where k.signalled >= 0"
+        );
+    }
     format!(
         "insert into {{ready}} (queue, ordered, key, message_id, payload{into}) \
          select k.id[u.queue], k.ordered[u.queue], \
