@@ -15,7 +15,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     future::Future,
     pin::pin,
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
     time::Duration,
 };
 use support::PostgresFixture;
@@ -96,7 +96,7 @@ async fn a_cancelled_claim_or_settlement_loses_nothing() {
 async fn cancel(future: impl Future, polls: usize) {
     let mut future = pin!(future);
     for _ in 0..polls {
-        if let Poll::Ready(_) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
         }
         // Lets the driver read what the server has sent meanwhile.

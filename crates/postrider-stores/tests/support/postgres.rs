@@ -120,7 +120,8 @@ impl Fixture for PostgresFixture {
         ];
         // A statement that a test has cancelled may still be running, and holds its locks in another order.
         while let Err(error) = self.run_all(&statements, by).await {
-            let code = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
+            let code =
+                error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
             assert_eq!(code.as_deref(), Some("40P01"), "{error}");
         }
     }
