@@ -3,10 +3,10 @@
 with tables as (
   select c.oid, substr(c.relname, length($2) + 1) as name, c.relkind, c.relpersistence, c.reloptions
   from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-  where n.nspname = $1 and c.relkind in ('r', 'p') and starts_with(c.relname, $2)
+  where n.nspname = $1 and c.relkind in ('r', 'p', 'v') and starts_with(c.relname, $2)
     and substr(c.relname, length($2) + 1) !~ '^(migration|archive_[0-9]+)$')
 select 'table ' || t.name,
-       case t.relkind when 'p' then 'partitioned' else 'plain' end || case t.relpersistence when 'p' then '' else ', not logged' end
+       case t.relkind when 'p' then 'partitioned' when 'v' then 'view' else 'plain' end || case t.relpersistence when 'p' then '' else ', not logged' end
 from tables t
 union all
 select 'column ' || t.name || '.' || a.attname,
@@ -37,8 +37,11 @@ from pg_catalog.pg_sequence s join pg_catalog.pg_class c on c.oid = s.seqrelid
 join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and starts_with(c.relname, $2)
 union all
 select 'function ' || substr(p.proname, length($2) + 1) || '(' || pg_get_function_identity_arguments(p.oid) || ')',
-       l.lanname || ' ' || coalesce(array_to_string(p.proconfig, ' ') || ' ', '') || md5(replace(replace(replace(replace(replace(
+       l.lanname || case when p.prosecdef then ' security definer ' else ' ' end || coalesce(array_to_string(p.proconfig, ' ') || ' ', '') || md5(replace(replace(replace(replace(replace(
          p.prosrc, '"' || $1 || '"."' || $2, '"'), '"' || $2, '"'), $1 || '.' || $2, ''), '''' || $1 || '''', ''''''), '''' || $2 || '''', ''''''))
 from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
 join pg_catalog.pg_language l on l.oid = p.prolang
 where n.nspname = $1 and starts_with(p.proname, $2)
+union all
+select 'trigger ' || g.tgname, pg_get_triggerdef(g.oid)
+from tables t join pg_catalog.pg_trigger g on g.tgrelid = t.oid and not g.tgisinternal

@@ -21,6 +21,7 @@ mod claim;
 mod connections;
 mod envelope;
 mod error;
+mod grants;
 mod horizon;
 mod inspect;
 mod lane_settle;
@@ -37,6 +38,7 @@ mod stage;
 mod validate;
 mod wake;
 
+pub use grants::Role;
 pub use names::Names;
 #[doc(hidden)]
 pub use pool::SETTINGS;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The longest name that is derived from the prefix, in bytes.
 const LONGEST_OBJECT: &str = "archive_rest_expires";
 /// PostgreSQL cuts longer identifiers in silence.
-const IDENTIFIER_BYTES: usize = 63;
+pub(super) const IDENTIFIER_BYTES: usize = 63;
 
 /// The schema and the table prefix of one store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,7 +114,8 @@ fn placeholder(text: &str) -> Option<(&str, usize)> {
     fits.then_some((name, close + 1))
 }
 
-fn check(field: &'static str, name: &str) -> Result<(), Invalid> {
+/// A name that means the same with and without quotes, and cannot end them.
+pub(super) fn check(field: &'static str, name: &str) -> Result<(), Invalid> {
     let mut bytes = name.bytes();
     let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
     if !first || !bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {

@@ -177,7 +177,7 @@ impl<'t> Outbox<Transaction<'t, Postgres>> for PostgresOutbox {
     }
 }
 
-const CAREFUL: &str = "select n, fate, id from {stage}($1::text[], $2::smallint[], $3::uuid[], $4::boolean[], \
+const CAREFUL: &str = "select n, fate, id from {stage_many}($1::text[], $2::smallint[], $3::uuid[], $4::boolean[], \
     $5::double precision[], $6::timestamptz[], $7::text[], $8::boolean[], $9::bytea[], $10::text[], $11::text[], \
     $12::text[], $13::text[], $14::text[], $15::text[])";
 

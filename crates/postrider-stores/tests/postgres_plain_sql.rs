@@ -1,0 +1,626 @@
+//! Staging through plain SQL, as any tool and language does it: psql, as a role that has no right on any table.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/postgres.rs"]
+mod postgres;
+#[path = "support/roles.rs"]
+mod roles;
+
+use postgres::PostgresFixture;
+use postrider_core::{
+    ClaimRequest, Claimed, Fate, Message, MessageBuilder, MessageId, OnFailure, OutboxExt, QueueName,
+    QueuePolicy, Store, TimerName,
+    inspect::Inspect,
+    schema::Schema,
+    wake::{Sleeper, Wake},
+};
+use postrider_stores::postgres::{Names, PostgresOptions, PostgresStore, Role};
+use postrider_testkit::{Fixture, postgres::TestDatabase};
+use rand::RngExt;
+use roles::Login;
+use sqlx::{Connection, PgConnection};
+use std::time::{Duration, SystemTime};
+
+fn orders() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+async fn producer() -> (PostgresFixture, Login) {
+    let fixture = PostgresFixture::new().await;
+    let login = Login::new(fixture.database.url(), &fixture.store, Role::Producer).await;
+    (fixture, login)
+}
+
+async fn claim(store: &PostgresStore) -> Vec<Claimed> {
+    store.claim(&ClaimRequest::new(orders(), 100)).await.unwrap()
+}
+
+async fn payloads(store: &PostgresStore) -> Vec<String> {
+    let claimed = claim(store).await;
+    claimed.iter().map(|one| String::from_utf8(one.message.payload().to_vec()).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn the_function_stages_what_commits_and_nothing_else() {
+    let (fixture, login) = producer().await;
+    login
+        .psql(
+            "begin; select postrider.stage('orders', 'rolled back'); rollback;
+             begin; select postrider.stage('orders', 'first'); savepoint here;
+             select postrider.stage('orders', 'taken back'); rollback to here;
+             select postrider.stage(queue => 'orders', payload => 'second'); commit;
+             select postrider.stage('orders', 'third')",
+        )
+        .unwrap();
+    assert_eq!(payloads(&fixture.store).await, ["first", "second", "third"]);
+}
+
+#[tokio::test]
+async fn an_insert_stages_what_commits_and_nothing_else() {
+    let (fixture, login) = producer().await;
+    login
+        .psql(
+            r#"begin; insert into postrider.outbox (queue, payload) values ('orders', 'rolled back'); rollback;
+               begin;
+               insert into postrider.outbox (queue, payload) values ('orders', convert_to('a\b', 'UTF8')), ('orders', 'b');
+               commit;
+               insert into postrider.outbox (queue, payload_json) values ('orders', '{"c": 3}');
+               copy postrider.outbox (queue, payload) from stdin;
+orders	d
+\.
+"#,
+        )
+        .unwrap();
+    assert_eq!(payloads(&fixture.store).await, ["a\\b", "b", "{\"c\": 3}", "d"]);
+    assert_eq!(login.psql("select count(*) from postrider.outbox").unwrap(), "0", "reading it tells nothing");
+}
+
+/// The insert alone is enough: whoever may insert needs no right to call the function.
+#[tokio::test]
+async fn a_role_may_be_given_the_view_alone() {
+    let fixture = PostgresFixture::new().await;
+    let login = Login::without_grants(fixture.database.url()).await;
+    let name = &login.name;
+    let grant =
+        format!("grant usage on schema postrider to {name}; grant insert on postrider.outbox to {name}");
+    login.admin(&grant).await;
+    login.psql("insert into postrider.outbox (queue, payload) values ('orders', 'x')").unwrap();
+    assert_eq!(login.psql_error("select postrider.stage('orders', 'x')").0, "42501");
+    assert_eq!(payloads(&fixture.store).await, ["x"]);
+}
+
+const EVERYTHING: [(&str, &str); 14] = [
+    ("queue", "'orders'"),
+    ("payload", "'\\x00ff'::bytea"),
+    ("type", "'order.placed'"),
+    ("key", "'order-17'"),
+    ("tenant", "'acme'"),
+    ("subject", "'customer-4'"),
+    ("content_type", "'application/octet-stream'"),
+    ("headers", r#"'{"Shop": "Köln", "empty": ""}'"#),
+    ("id", "'01890a5d-ac96-774b-bcce-b302099a8057'"),
+    ("due_at", "'2020-01-01 00:00:00Z'"),
+    ("on_conflict", "null"),
+    ("correlation_id", "'request-9'"),
+    ("causation_id", "'01890a5d'"),
+    ("traceparent", "'00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'"),
+];
+
+fn everything() -> Message {
+    Message::builder("orders")
+        .payload(vec![0, 255])
+        .event_type("order.placed")
+        .key("order-17")
+        .tenant("acme")
+        .subject("customer-4")
+        .content_type("application/octet-stream")
+        .header("shop", "Köln")
+        .header("empty", "")
+        .id("01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap())
+        .correlation_id("request-9")
+        .causation_id("01890a5d")
+        .traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn every_field_arrives_through_the_function() {
+    let (fixture, login) = producer().await;
+    let named: Vec<_> = EVERYTHING.iter().map(|(name, value)| format!("{name} => {value}")).collect();
+    let id = login.psql(&format!("select postrider.stage({})", named.join(", "))).unwrap();
+    let claimed = claim(&fixture.store).await;
+    assert_eq!(claimed.len(), 1);
+    assert_eq!(claimed[0].message, everything());
+    assert_eq!(claimed[0].id().to_string(), id);
+    assert_eq!(claimed[0].due_at, SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800));
+}
+
+#[tokio::test]
+async fn every_field_arrives_through_an_insert() {
+    let (fixture, login) = producer().await;
+    let (names, values): (Vec<_>, Vec<_>) = EVERYTHING.into_iter().unzip();
+    let id = login
+        .psql(&format!(
+            "insert into postrider.outbox ({}) values ({}) returning id",
+            names.join(", "),
+            values.join(", ")
+        ))
+        .unwrap();
+    let claimed = claim(&fixture.store).await;
+    assert_eq!(claimed[0].message, everything());
+    assert_eq!(claimed[0].id().to_string(), id);
+}
+
+#[tokio::test]
+async fn only_queue_and_payload_are_required() {
+    let (fixture, login) = producer().await;
+    let id = login.psql("select postrider.stage('orders', '17')").unwrap();
+    let claimed = claim(&fixture.store).await;
+    let plain = Message::builder("orders").payload("17").build().unwrap();
+    let id: MessageId = id.parse().unwrap();
+    assert_eq!(claimed[0].message, plain.identified(id));
+    assert_eq!(id.as_uuid().get_version_num(), 7, "made as the Rust API makes it");
+}
+
+#[tokio::test]
+async fn text_is_carried_byte_for_byte_and_jsonb_as_its_text() {
+    let (fixture, login) = producer().await;
+    login
+        .psql(
+            r#"select postrider.stage('orders', '{"b":1,  "a":"\n"}');
+               select postrider.stage('orders', '{"b":1,  "a":"\n"}'::jsonb);
+               select postrider.stage('orders', 'Grüße'::text, content_type => 'text/plain');
+               select postrider.stage('orders', ''::bytea)"#,
+        )
+        .unwrap();
+    let expected = ["{\"b\":1,  \"a\":\"\\n\"}", "{\"a\": \"\\n\", \"b\": 1}", "Grüße", ""];
+    assert_eq!(payloads(&fixture.store).await, expected);
+}
+
+/// One identity is one message, whichever way it comes.
+#[tokio::test]
+async fn an_identity_is_staged_once_by_whatever_way() {
+    let (fixture, login) = producer().await;
+    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
+    let printed = login
+        .psql(&format!(
+            "select postrider.stage('orders', 'function', id => '{id}');
+             select postrider.stage('orders', 'again', id => '{id}');
+             insert into postrider.outbox (queue, payload, id) values ('orders', 'insert', '{id}') returning id;
+             select postrider.stage('elsewhere', 'another queue', id => '{id}')"
+        ))
+        .unwrap();
+    assert!(printed.lines().all(|line| line == id.to_string()), "{printed}");
+    let mut tx = fixture.begin().await;
+    let staged =
+        fixture.outbox().stage(&mut tx, Message::builder("orders").payload("rust").id(id)).await.unwrap();
+    assert_eq!(staged.fates(), [(id, Fate::Duplicate)]);
+    fixture.commit(tx).await;
+    assert_eq!(payloads(&fixture.store).await, ["function"]);
+}
+
+#[tokio::test]
+async fn timers_are_ignored_extended_and_cancelled() {
+    let (fixture, login) = producer().await;
+    let printed = login
+        .psql(
+            "select postrider.stage('orders', 'first', timer => 't', due_after => '1 hour') as first \\gset
+             select postrider.stage('orders', 'ignored', timer => 't', due_after => '2 hours') is null;
+             select postrider.stage('orders', 'extended', timer => 't', due_after => '2 hours', on_conflict => 'extend')
+                    = :'first';
+             insert into postrider.outbox (queue, payload, timer, due_at)
+             values ('orders', 'ignored', 't', now() + interval '3 hours') returning id is null;
+             begin; select postrider.cancel_timer('orders', 't'); rollback;
+             select postrider.stage('orders', 'gone', timer => 'u', due_after => '1 hour') is not null;
+             select postrider.cancel_timer(queue => 'orders', timer => 'u');
+             select postrider.cancel_timer('orders', 'u');
+             select postrider.cancel_timer('nowhere', 'u')",
+        )
+        .unwrap();
+    assert_eq!(printed.lines().collect::<Vec<_>>(), ["t", "t", "t", "t", "t", "t", "f", "f"]);
+    fixture.advance(Duration::from_secs(5400)).await;
+    assert_eq!(claim(&fixture.store).await.len(), 0, "it was extended to two hours");
+    fixture.advance(Duration::from_secs(1801)).await;
+    let claimed = claim(&fixture.store).await;
+    assert_eq!(claimed.len(), 1);
+    assert_eq!(claimed[0].message.payload(), "extended");
+    assert_eq!(claimed[0].message.timer().unwrap().name, TimerName::new("t").unwrap());
+}
+
+#[tokio::test]
+async fn ordered_queues_keep_the_order_of_plain_sql() {
+    let (fixture, login) = producer().await;
+    fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+    login
+        .psql(
+            "select postrider.stage('orders', n::text, key => 'k') from generate_series(1, 20) n order by n;
+             select postrider.stage('orders', 'alone')",
+        )
+        .unwrap();
+    let mut seen = Vec::new();
+    loop {
+        let claimed = claim(&fixture.store).await;
+        if claimed.is_empty() {
+            break;
+        }
+        seen.extend(claimed.iter().map(|one| (one.message.key().cloned(), one.message.payload().clone())));
+        let done: Vec<_> = claimed.iter().map(|one| one.lease.done()).collect();
+        fixture.store.settle(&done).await.unwrap();
+    }
+    let keyed: Vec<_> =
+        seen.iter().filter(|(key, _)| key.is_some()).map(|(_, payload)| payload.clone()).collect();
+    assert_eq!(keyed, (1..=20).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(seen.len(), 21);
+}
+
+#[tokio::test]
+async fn staging_by_plain_sql_wakes_a_sleeper() {
+    let (fixture, login) = producer().await;
+    let sleeper = Sleeper { worker: uuid::Uuid::now_v7(), queues: vec![orders()] };
+    let mut ear = fixture.store.listen(&[orders()]).await.unwrap();
+    fixture.store.lie_down(&sleeper, Duration::from_secs(60)).await.unwrap();
+    for statement in [
+        "select postrider.stage('orders', 'x')",
+        "select postrider.stage('orders', 'x', id => gen_random_uuid())",
+        "insert into postrider.outbox (queue, payload) values ('orders', 'x')",
+    ] {
+        login.psql(statement).unwrap();
+        let heard = tokio::time::timeout(Duration::from_secs(10), ear.wait()).await;
+        assert_eq!(heard.expect(statement).unwrap(), orders());
+    }
+}
+
+fn order() -> MessageBuilder {
+    Message::builder("orders").payload("1")
+}
+
+/// A string as SQL writes it.
+fn literal(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('\'', "\\'");
+    let escaped: String = escaped
+        .chars()
+        .map(|c| if c.is_control() { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() })
+        .collect();
+    format!("E'{escaped}'")
+}
+
+/// Messages that break a rule, and the arguments that say the same.
+fn bad_messages() -> Vec<(MessageBuilder, String)> {
+    let long = |len| "x".repeat(len);
+    let text = |name: &str, value: &str| format!("{name} => {}", literal(value));
+    let header = |name: &str, value: &str| {
+        let object = serde_json::json!({ name: value });
+        (order().header(name, value), text("headers", &object.to_string()))
+    };
+    let mut many = order();
+    let mut object = serde_json::Map::new();
+    for n in 0..65 {
+        many = many.header(format!("h{n}"), "v");
+        object.insert(format!("h{n}"), "v".into());
+    }
+    let mut cases = vec![
+        (Message::builder(""), text("queue", "")),
+        (Message::builder(long(256)), text("queue", &long(256))),
+        (Message::builder("my orders"), text("queue", "my orders")),
+        (Message::builder("orders\n"), text("queue", "orders\n")),
+        (Message::builder("bestellungen\u{a0}köln"), text("queue", "bestellungen\u{a0}köln")),
+        (Message::builder("ä\u{3000}"), text("queue", "ä\u{3000}")),
+        (order().key(""), text("key", "")),
+        (order().key(long(256)), text("key", &long(256))),
+        (order().key("ä".repeat(128)), text("key", &"ä".repeat(128))),
+        (order().key("köln\u{7f}"), text("key", "köln\u{7f}")),
+        (order().event_type("order placed"), text("type", "order placed")),
+        (order().event_type(""), text("type", "")),
+        (order().tenant(long(300)), text("tenant", &long(300))),
+        (order().subject("\u{1b}[31mred"), text("subject", "\u{1b}[31mred")),
+        (order().timer(""), text("timer", "")),
+        (order().timer(long(256)), text("timer", &long(256))),
+        (order().timer("a\tb"), text("timer", "a\tb")),
+        (order().content_type(""), text("content_type", "")),
+        (order().content_type("text/plain\r\nx: y"), text("content_type", "text/plain\r\nx: y")),
+        (order().correlation_id(long(256)), text("correlation_id", &long(256))),
+        (order().causation_id(""), text("causation_id", "")),
+        (order().traceparent("not-a-trace"), text("traceparent", "not-a-trace")),
+        (many, text("headers", &serde_json::Value::Object(object).to_string())),
+        header("", "v"),
+        header("a:b", "v"),
+        header("a'b", "v"),
+        header("a\"\\b", "v"),
+        header("köln", "v"),
+        header("a b", "v"),
+        header(&long(129), "v"),
+        header("Content-Type", "text/plain"),
+        header("CE-id", "1"),
+        header("postrider-x", "1"),
+        header("note", &long(8 * 1024 + 1)),
+        header("note", "a\r\nx: y"),
+        (
+            order().due_after(Duration::from_secs(1)).due_at(SystemTime::now()),
+            "due_after => '1 s', due_at => now()".to_owned(),
+        ),
+        (order().due_after(Duration::from_secs(200 * 366 * 86_400)), "due_after => '200 years'".to_owned()),
+        (
+            order().due_at(SystemTime::UNIX_EPOCH - Duration::from_secs(1)),
+            "due_at => '1969-12-31 23:59:59Z'".to_owned(),
+        ),
+        (
+            order().due_at(SystemTime::UNIX_EPOCH + Duration::from_secs(32_503_680_000)),
+            "due_at => '3000-01-01 00:00:00Z'".to_owned(),
+        ),
+    ];
+    for bad in [
+        "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "",
+        "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+    ] {
+        cases.push((order().traceparent(bad), text("traceparent", bad)));
+    }
+    for (trace, parent) in [("0".repeat(32), "1".repeat(16)), ("1".repeat(32), "0".repeat(16))] {
+        let bad = format!("00-{trace}-{parent}-01");
+        cases.push((order().traceparent(bad.clone()), text("traceparent", &bad)));
+    }
+    cases
+}
+
+#[tokio::test]
+async fn bad_arguments_are_refused_in_the_words_of_the_rust_api() {
+    let (fixture, login) = producer().await;
+    let cases = bad_messages();
+    for (message, argument) in cases {
+        let expected = message.build().unwrap_err().to_string();
+        let queue =
+            if argument.starts_with("queue") { String::new() } else { "queue => 'orders', ".to_owned() };
+        let script = format!("select postrider.stage({queue}payload => '1', {argument})");
+        assert_eq!(login.psql_error(&script), ("22023".to_owned(), expected), "{argument}");
+    }
+    // An insert and a cancellation say the same.
+    let long = "x".repeat(256);
+    let expected = ("22023".to_owned(), order().key(long.clone()).build().unwrap_err().to_string());
+    let insert =
+        format!("insert into postrider.outbox (queue, payload, key) values ('orders', '1', '{long}')");
+    assert_eq!(login.psql_error(&insert), expected);
+    for (queue, timer) in [("my orders", "t"), ("orders", ""), ("", "t"), ("orders", long.as_str())] {
+        let rust = QueueName::new(queue).err().or_else(|| TimerName::new(timer).err()).unwrap();
+        let script = format!("select postrider.cancel_timer('{queue}', '{timer}')");
+        assert_eq!(login.psql_error(&script), ("22023".to_owned(), rust.to_string()));
+    }
+    assert!(fixture.store.counts().await.unwrap().is_empty(), "no queue was made, nothing was staged");
+}
+
+/// Names of all sorts of characters are taken and refused alike, in the same words.
+#[tokio::test]
+async fn random_names_meet_the_same_rules_in_sql_and_in_rust() {
+    let (_fixture, login) = producer().await;
+    let alphabet: Vec<char> = "aB7-_. \t\n\r\u{1}\u{1b}\u{7f}\u{85}\u{9f}\u{a0}\u{ad}\u{1680}\u{2003}\u{2028}\u{202f}\u{205f}\u{3000}äß€🦀\"'\\:{}%"
+        .chars()
+        .collect();
+    let mut connection = PgConnection::connect(&login.url).await.unwrap();
+    let mut random = rand::rng();
+    let (mut taken, mut refused) = (0, 0);
+    for round in 0..600 {
+        let text: String =
+            (0..random.random_range(0..5))
+                .map(|_| {
+                    if random.random_bool(0.6) {
+                        'x'
+                    } else {
+                        alphabet[random.random_range(0..alphabet.len())]
+                    }
+                })
+                .collect();
+        let (message, sql) = match round % 3 {
+            0 => (Message::builder(text.clone()), "select postrider.stage($1, '1'::text)"),
+            1 => (order().key(text.clone()), "select postrider.stage('orders', '1'::text, key => $1)"),
+            _ => (
+                order().header(text.clone(), "v"),
+                "select postrider.stage('orders', '1'::text, headers => jsonb_build_object($1::text, 'v'))",
+            ),
+        };
+        let rust = message.build().map(|_| ()).map_err(|error| error.to_string());
+        if round % 3 == 2 && text.contains('\u{ad}') {
+            continue; // Inside quotes, invisible characters are spelled out by Rust alone.
+        }
+        let staged = sqlx::query(sql).bind(&text).execute(&mut connection).await;
+        let sql = staged.map(|_| ()).map_err(|error| error.as_database_error().unwrap().message().to_owned());
+        assert_eq!(sql, rust, "{text:?}");
+        *if rust.is_ok() { &mut taken } else { &mut refused } += 1;
+    }
+    assert!(taken > 50 && refused > 50, "{taken} taken, {refused} refused");
+}
+
+/// What the Rust types make impossible has words of its own.
+#[tokio::test]
+async fn what_only_sql_can_get_wrong_is_refused_by_name() {
+    let (fixture, login) = producer().await;
+    for (script, expected) in [
+        ("select postrider.stage(null, 'x')", "queue: must not be empty"),
+        ("select postrider.stage('orders', null::text)", "payload: is missing"),
+        ("insert into postrider.outbox (queue) values ('orders')", "payload: is missing"),
+        (
+            "insert into postrider.outbox (queue, payload, payload_json) values ('orders', '1', '2')",
+            "payload: cannot be combined with payload_json: give one of the two",
+        ),
+        (
+            "select postrider.stage('orders', repeat('x', 16777217))",
+            "payload: is 16777217 bytes long; at most 16777216 bytes are allowed",
+        ),
+        (
+            "select postrider.stage('orders', 'x', headers => '[]')",
+            "headers: must be a JSON object of strings",
+        ),
+        ("select postrider.stage('orders', 'x', headers => '{\"a\": 1}')", "header \"a\": must be a string"),
+        (
+            "select postrider.stage('orders', 'x', on_conflict => 'replace')",
+            "on_conflict: must be ignore or extend",
+        ),
+        ("select postrider.stage('orders', 'x', due_after => '-1 s')", "due_after: must not be negative"),
+        ("select postrider.stage('orders', 'x', due_at => 'infinity')", "due_at: lies after the year 2170"),
+    ] {
+        assert_eq!(login.psql_error(script), ("22023".to_owned(), expected.to_owned()), "{script}");
+    }
+    assert!(fixture.store.counts().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn row_changes_become_messages() {
+    let (fixture, login) = producer().await;
+    login
+        .admin(&format!(
+            "create table public.orders (id int primary key, shop text, buyer text);
+             create trigger staged after insert or update or delete on public.orders
+               for each row execute function postrider.stage_changes('orders', 'id', 'shop', 'buyer');
+             grant select, insert, update, delete on public.orders to {}",
+            login.name
+        ))
+        .await;
+    login
+        .psql(
+            "begin; insert into orders values (1, 'acme', 'ada'); rollback;
+             insert into orders values (17, 'acme', null);
+             update orders set buyer = 'ada'; delete from orders",
+        )
+        .unwrap();
+    let claimed = claim(&fixture.store).await;
+    let seen: Vec<_> = claimed
+        .iter()
+        .map(|one| {
+            let message = &one.message;
+            let payload: serde_json::Value = serde_json::from_slice(message.payload()).unwrap();
+            let subject = message.subject().map(|subject| subject.as_str().to_owned());
+            assert_eq!(message.key().unwrap().as_str(), "17");
+            assert_eq!(message.tenant().unwrap().as_str(), "acme");
+            (message.event_type().unwrap().as_str().to_owned(), subject, payload)
+        })
+        .collect();
+    let row = |buyer: Option<&str>| serde_json::json!({ "id": 17, "shop": "acme", "buyer": buyer });
+    let change =
+        |op: &str, old, new| serde_json::json!({ "op": op, "table": "orders", "old": old, "new": new });
+    let ada = Some("ada".to_owned());
+    assert_eq!(
+        seen,
+        [
+            ("orders.insert".to_owned(), None, change("insert", serde_json::Value::Null, row(None))),
+            ("orders.update".to_owned(), ada.clone(), change("update", row(None), row(Some("ada")))),
+            ("orders.delete".to_owned(), ada, change("delete", row(Some("ada")), serde_json::Value::Null)),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_trigger_that_is_made_wrongly_says_so() {
+    let (fixture, login) = producer().await;
+    login.admin(&format!("create schema authorization {}", login.name)).await;
+    login.psql("create table orders (id int)").unwrap();
+    for (trigger, expected) in [
+        (
+            "after insert on orders for each row execute function postrider.stage_changes('orders', 'nope')",
+            "stage_changes: table orders has no column nope",
+        ),
+        (
+            "before insert on orders for each row execute function postrider.stage_changes('orders')",
+            "stage_changes: write it as",
+        ),
+        (
+            "after insert on orders execute function postrider.stage_changes('orders')",
+            "stage_changes: write it as",
+        ),
+        (
+            "after insert on orders for each row execute function postrider.stage_changes()",
+            "stage_changes: write it as",
+        ),
+        (
+            "after insert on orders for each row execute function postrider.stage_changes('my orders')",
+            "queue: contains ' ' at byte 2; neither white space nor control characters are allowed",
+        ),
+    ] {
+        let script = format!("begin; create trigger staged {trigger}; insert into orders values (1)");
+        let (code, message) = login.psql_error(&script);
+        assert_eq!(code, "22023", "{message}");
+        assert!(message.starts_with(expected), "{trigger}: {message}");
+    }
+    assert!(fixture.store.counts().await.unwrap().is_empty());
+}
+
+/// What runs with the owner's rights looks nowhere but where it should.
+#[tokio::test]
+async fn a_hostile_search_path_changes_nothing() {
+    let (fixture, login) = producer().await;
+    login.admin(&format!("create schema authorization {}", login.name)).await;
+    login
+        .psql(
+            "create function octet_length(bytea) returns integer language plpgsql as 'begin raise ''mine''; end';
+             create function convert_to(text, name) returns bytea language plpgsql as 'begin raise ''mine''; end';
+             create function clock_timestamp() returns timestamptz language plpgsql as 'begin raise ''mine''; end';
+             create temp table queue (id smallint, name text, ordered boolean);
+             create temp table ready (id bigint);
+             set search_path = pg_temp, \"$user\", pg_catalog;
+             set standard_conforming_strings = off;
+             select postrider.stage('orders', 'x'::text);
+             select postrider.stage('orders', 'y'::text, timer => 't', due_after => '0 s');
+             insert into postrider.outbox (queue, payload) values ('orders', 'z')",
+        )
+        .unwrap();
+    let mut seen = payloads(&fixture.store).await;
+    seen.sort();
+    assert_eq!(seen, ["x", "y", "z"]);
+    let refused = login.psql_error(
+        "set search_path = pg_temp, pg_catalog; set standard_conforming_strings = off; select postrider.stage('a b', 'x'::text)",
+    );
+    assert_eq!(
+        refused.1,
+        "queue: contains ' ' at byte 1; neither white space nor control characters are allowed"
+    );
+}
+
+#[tokio::test]
+async fn another_schema_and_a_prefix_work_as_well() {
+    let database = TestDatabase::empty().await;
+    let options = PostgresOptions::new(database.url()).unwrap();
+    let store = PostgresStore::open(options.with_names(Names::new("shop", "pr_").unwrap())).await.unwrap();
+    store.migrate().await.unwrap();
+    let login = Login::new(database.url(), &store, Role::Producer).await;
+    login.admin(&format!("create schema authorization {}", login.name)).await;
+    login
+        .psql(
+            "select shop.pr_stage('orders', 'a', headers => '{\"x\": \"y\"}');
+             insert into shop.pr_outbox (queue, payload) values ('orders', 'b');
+             create table t (id int);
+             create trigger t after insert on t for each row execute function shop.pr_stage_changes('orders', 'id');
+             insert into t values (1);
+             select shop.pr_stage('orders', 'd', timer => 't', due_after => '1 h');
+             select shop.pr_cancel_timer('orders', 't')",
+        )
+        .unwrap();
+    assert_eq!(claim(&store).await.len(), 3);
+    assert_eq!(login.psql("select shop.pr_contract()").unwrap(), "1");
+    store.close().await;
+}
+
+/// The contract is what the guide says it is: the columns of the view and the arguments of the function, in this order.
+#[tokio::test]
+async fn contract_1_is_what_the_guide_says() {
+    let (_fixture, login) = producer().await;
+    let guide = include_str!("../../../docs/guides/plain-sql.md");
+    let columns = login
+        .psql("select attname || ' ' || format_type(atttypid, null) from pg_attribute where attrelid = 'postrider.outbox'::regclass order by attnum")
+        .unwrap();
+    let documented: Vec<_> = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | `"))
+        .map(|(name, rest)| format!("{name} {}", rest.split('`').next().unwrap()))
+        .collect();
+    assert_eq!(columns.lines().collect::<Vec<_>>(), documented);
+    let arguments = login
+        .psql("select array_to_string(proargnames, ' ') from pg_proc where pronamespace = 'postrider'::regnamespace and proname = 'stage' group by 1")
+        .unwrap();
+    let names: Vec<_> = documented
+        .iter()
+        .map(|line| line.split(' ').next().unwrap())
+        .filter(|name| *name != "payload_json")
+        .collect();
+    assert_eq!(arguments, names.join(" "));
+    assert_eq!(login.psql("select postrider.contract()").unwrap(), "1");
+    assert!(guide.contains("contract 1"));
+}
