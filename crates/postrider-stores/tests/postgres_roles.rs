@@ -1,0 +1,423 @@
+//! Every role can do what it is for, and the server denies it everything else: verb by verb, on every table and column,
+//! function and sequence.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/postgres.rs"]
+mod postgres;
+#[path = "support/roles.rs"]
+mod roles;
+
+use async_trait::async_trait;
+use postgres::PostgresFixture;
+use postrider_core::{
+    ClaimRequest, Message, Outbox, OutboxExt, QueueName, Store, TimerName,
+    inspect::{Action, Inspect},
+    schema::Schema,
+    wake::Wake,
+};
+use postrider_stores::postgres::{PostgresOutbox, PostgresStore, Role};
+use postrider_testkit::{Features, Fixture};
+use roles::Login;
+use sqlx::{
+    AssertSqlSafe, Connection, Executor, PgConnection, PgPool, Postgres, Row, Transaction,
+    postgres::PgPoolOptions,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Each part of the store as its own role: the producer's pool, the worker's store, the operator's view.
+struct RoleFixture {
+    worker: PostgresStore,
+    operator: PostgresStore,
+    app: PgPool,
+    logins: Vec<Login>,
+    // After the logins, which go first.
+    inner: PostgresFixture,
+}
+
+impl RoleFixture {
+    async fn new() -> Self {
+        let inner = PostgresFixture::new().await;
+        let mut logins = Vec::new();
+        for role in [Role::RustProducer, Role::Worker, Role::Operator] {
+            logins.push(Login::new(inner.database.url(), &inner.store, role).await);
+        }
+        let app = PgPoolOptions::new().max_connections(20).connect(&logins[0].url).await.unwrap();
+        let worker = PostgresStore::connect(&logins[1].url).await.unwrap();
+        let operator = PostgresStore::connect(&logins[2].url).await.unwrap();
+        Self { worker, operator, app, logins, inner }
+    }
+}
+
+#[async_trait]
+impl Fixture for RoleFixture {
+    type Tx = Transaction<'static, Postgres>;
+    type Outbox = PostgresOutbox;
+
+    fn features(&self) -> Features {
+        self.inner.features()
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.worker.clone())
+    }
+
+    async fn another_store(&self) -> Arc<dyn Store> {
+        Arc::new(PostgresStore::connect(&self.logins[1].url).await.unwrap())
+    }
+
+    fn inspect(&self) -> Arc<dyn Inspect> {
+        Arc::new(self.operator.clone())
+    }
+
+    fn schema(&self) -> Arc<dyn Schema> {
+        Arc::new(self.worker.clone())
+    }
+
+    fn wake(&self) -> Arc<dyn Wake> {
+        Arc::new(self.worker.clone())
+    }
+
+    fn outbox(&self) -> PostgresOutbox {
+        PostgresOutbox::default()
+    }
+
+    async fn begin(&self) -> Self::Tx {
+        self.app.begin().await.unwrap()
+    }
+
+    async fn commit(&self, tx: Self::Tx) {
+        tx.commit().await.unwrap();
+    }
+
+    async fn rollback(&self, tx: Self::Tx) {
+        tx.rollback().await.unwrap();
+    }
+
+    async fn savepoint(&self, tx: &mut Self::Tx) {
+        self.inner.savepoint(tx).await;
+    }
+
+    async fn rollback_to_savepoint(&self, tx: &mut Self::Tx) {
+        self.inner.rollback_to_savepoint(tx).await;
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.inner.advance(by).await;
+    }
+
+    async fn break_dead_letters(&self, broken: bool) {
+        self.inner.break_dead_letters(broken).await;
+    }
+}
+
+/// Cases of the store suite that together run every statement of the store, with each role's rights.
+macro_rules! cases {
+    ($($module:ident { $($case:ident)* })*) => {
+        $(mod $module {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                postrider_testkit::store::run(super::RoleFixture::new(), postrider_testkit::store::$module::$case).await;
+            })*
+        })*
+    };
+}
+
+cases! {
+    staging { one_call_stages_messages_of_several_queues a_rolled_back_message_never_exists }
+    identity { the_identity_of_a_dead_letter_is_known the_identity_of_a_kept_message_is_known }
+    timers { a_timer_name_lives_once_in_its_queue delivery_frees_a_timer_name_and_nothing_before_it }
+    timer_changes { a_later_time_extends_a_timer a_leased_timer_cannot_be_cancelled }
+    big_batches { a_mixed_batch_of_five_thousand_ends_each_message_as_told }
+    leases { a_renewed_lease_outlives_its_first_term every_ending_spends_the_token }
+    turns { a_stalled_owner_loses_only_the_keys_taken_over }
+    failing_keys { skip_goes_on_after_a_dead_letter requeued_dead_letters_go_back_to_their_place }
+    torture { block_survives_crashes_retries_and_stalls }
+    retention { the_archive_is_pruned_when_its_time_is_over pruning_works_in_bounded_steps }
+    waking { a_commit_wakes_a_sleeper every_queue_is_signalled_once }
+    operators { every_action_leaves_one_audit_row a_requeued_dead_letter_starts_afresh }
+}
+
+const TABLES: [&str; 11] = [
+    "queue",
+    "ready",
+    "later",
+    "timer",
+    "dead",
+    "archive",
+    "archive_rest",
+    "lane",
+    "sleeper",
+    "audit",
+    "migration",
+];
+
+/// What a role may do, as a line for each table: the verbs, and the columns of a verb that is not given whole.
+fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
+    let read =
+        ["queue", "ready", "later", "timer", "dead", "archive", "archive_rest", "lane", "sleeper", "audit"];
+    match role {
+        Role::Producer => BTreeMap::new(),
+        Role::RustProducer => BTreeMap::from([
+            (
+                "ready",
+                vec![
+                    "insert queue",
+                    "insert ordered",
+                    "insert key",
+                    "insert message_id",
+                    "insert payload",
+                    "insert event_type",
+                    "insert content_type",
+                    "insert tenant",
+                    "insert subject",
+                    "insert headers",
+                ],
+            ),
+            ("queue", vec!["select id", "select name", "select ordered"]),
+            ("sleeper", vec!["select queue", "select until"]),
+        ]),
+        Role::Worker => BTreeMap::from([
+            ("queue", vec!["select"]),
+            (
+                "ready",
+                vec![
+                    "select",
+                    "insert",
+                    "delete",
+                    "update token",
+                    "update lease_until",
+                    "update attempts",
+                    "update deliveries",
+                    "update due_at",
+                    "update last_error",
+                    "update ordered",
+                    "update key",
+                ],
+            ),
+            ("later", vec!["select", "insert", "delete", "update due_at"]),
+            ("timer", vec!["select", "delete"]),
+            ("dead", vec!["select", "insert", "delete"]),
+            ("archive", vec!["insert"]),
+            ("archive_rest", vec!["select", "delete"]),
+            ("lane", vec!["select", "insert", "update", "delete"]),
+            ("sleeper", vec!["select", "insert", "update", "delete"]),
+        ]),
+        _ => read.into_iter().map(|table| (table, vec!["select"])).collect(),
+    }
+}
+
+fn functions(role: Role) -> &'static [&'static str] {
+    match role {
+        Role::Producer => &["stage", "cancel_timer", "stage_changes", "contract"],
+        Role::RustProducer => &["stage", "cancel_timer", "stage_changes", "contract", "stage_many"],
+        Role::Worker => &["queue_id", "declare_queue", "claim_lanes", "settle_lanes", "drop_days"],
+        Role::Operator => &["requeue", "discard", "release_key", "declare_queue"],
+        _ => &[],
+    }
+}
+
+/// What a role may do with a sequence; whoever may read it whole or draw from it sees its last value.
+fn sequences(role: Role) -> &'static [&'static str] {
+    match role {
+        Role::RustProducer => &["select nextval('postrider.place')"],
+        Role::Worker => &[
+            "select nextval('postrider.place')",
+            "select nextval('postrider.turn')",
+            "select last_value from postrider.place",
+        ],
+        _ => &[],
+    }
+}
+
+/// Whether the server lets a role do something. Whatever it does is rolled back.
+struct Tried {
+    connection: PgConnection,
+    role: Role,
+    allowed: usize,
+    denied: usize,
+}
+
+impl Tried {
+    async fn as_role(login: &Login, role: Role) -> Self {
+        Self { connection: PgConnection::connect(&login.url).await.unwrap(), role, allowed: 0, denied: 0 }
+    }
+
+    async fn is(&mut self, allowed: bool, sql: String) {
+        let mut tx = self.connection.begin().await.unwrap();
+        let answer = tx.execute(AssertSqlSafe(sql.clone())).await;
+        tx.rollback().await.unwrap();
+        let code = answer.err().and_then(|error| Some(error.as_database_error()?.code()?.into_owned()));
+        let role = self.role;
+        assert_eq!(code.as_deref() != Some("42501"), allowed, "{role:?}: {sql} answered with {code:?}");
+        *if allowed { &mut self.allowed } else { &mut self.denied } += 1;
+    }
+}
+
+async fn rows(fixture: &PostgresFixture, sql: &'static str) -> Vec<(String, String)> {
+    let rows = sqlx::query(sql).fetch_all(&fixture.app).await.unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+#[tokio::test]
+async fn every_verb_on_every_table_is_allowed_or_denied_as_told() {
+    let fixture = PostgresFixture::new().await;
+    let columns = rows(
+        &fixture,
+        "select c.relname::text, a.attname::text from pg_class c join pg_attribute a on a.attrelid = c.oid \
+         where c.relnamespace = 'postrider'::regnamespace and c.relkind in ('r', 'p') and a.attnum > 0 \
+         and a.attidentity = '' and not a.attisdropped",
+    )
+    .await;
+    let found: BTreeSet<_> = columns.iter().map(|(table, _)| table.as_str()).collect();
+    assert_eq!(found, BTreeSet::from(TABLES), "a table that this test does not know");
+    for role in Role::ALL {
+        let login = Login::new(fixture.database.url(), &fixture.store, role).await;
+        let mut tried = Tried::as_role(&login, role).await;
+        let rights = tables(role);
+        for table in TABLES {
+            let may = rights.get(table).cloned().unwrap_or_default();
+            let whole = |verb: &str| may.contains(&verb);
+            tried.is(whole("select"), format!("select * from postrider.{table}")).await;
+            tried.is(whole("delete"), format!("delete from postrider.{table}")).await;
+            tried.is(false, format!("truncate postrider.{table}")).await;
+            tried.is(false, format!("alter table postrider.{table} add column mine text")).await;
+            tried.is(false, format!("drop table postrider.{table}")).await;
+            for (_, column) in columns.iter().filter(|(of, _)| of == table) {
+                let may = |verb: &str| whole(verb) || may.contains(&format!("{verb} {column}").as_str());
+                tried.is(may("select"), format!("select \"{column}\" from postrider.{table}")).await;
+                tried.is(may("update"), format!("update postrider.{table} set \"{column}\" = default")).await;
+                let insert = format!("insert into postrider.{table} (\"{column}\") values (default)");
+                tried.is(may("insert"), insert).await;
+            }
+        }
+        assert!(tried.denied > 100, "{role:?}: {} allowed, {} denied", tried.allowed, tried.denied);
+    }
+}
+
+#[tokio::test]
+async fn every_function_and_sequence_is_allowed_or_denied_as_told() {
+    let fixture = PostgresFixture::new().await;
+    let known = rows(
+        &fixture,
+        "select p.proname::text, format('select postrider.%I(%s)', p.proname, (select string_agg('null::' || \
+         format_type(t, null), ', ') from unnest(p.proargtypes) t)) \
+         from pg_proc p where p.pronamespace = 'postrider'::regnamespace",
+    )
+    .await;
+    assert!(known.len() > 15);
+    for role in Role::ALL {
+        let login = Login::new(fixture.database.url(), &fixture.store, role).await;
+        let mut tried = Tried::as_role(&login, role).await;
+        for (name, call) in &known {
+            tried.is(functions(role).contains(&name.as_str()), call.clone()).await;
+        }
+        for name in functions(role) {
+            assert!(known.iter().any(|(known, _)| known == name), "{name} is no function");
+        }
+        for sequence in ["place", "turn"] {
+            for sql in [
+                format!("select nextval('postrider.{sequence}')"),
+                format!("select setval('postrider.{sequence}', 1)"),
+                format!("select last_value from postrider.{sequence}"),
+                format!("alter sequence postrider.{sequence} cache 100"),
+            ] {
+                tried.is(sequences(role).contains(&sql.as_str()), sql).await;
+            }
+        }
+        let producer = matches!(role, Role::Producer | Role::RustProducer);
+        tried
+            .is(producer, "insert into postrider.outbox (queue, payload) values ('orders', 'x')".to_owned())
+            .await;
+        for sql in [
+            "create table postrider.mine (id int)",
+            "create function postrider.mine() returns int language sql as 'select 1'",
+            "drop function postrider.contract",
+            "create or replace function postrider.contract() returns integer language sql as 'select 2'",
+            "drop view postrider.outbox",
+            "drop schema postrider cascade",
+            "delete from postrider.migration",
+        ] {
+            tried.is(false, sql.to_owned()).await;
+        }
+    }
+}
+
+/// Without a grant there is nothing, not even for a role that may look into the schema.
+#[tokio::test]
+async fn whoever_was_given_nothing_can_do_nothing() {
+    let fixture = PostgresFixture::new().await;
+    let login = Login::without_grants(fixture.database.url()).await;
+    for sql in
+        ["select postrider.stage('orders', 'x')", "insert into postrider.outbox (queue) values ('orders')"]
+    {
+        assert_eq!(login.psql_error(sql).0, "42501");
+    }
+    login.admin(&format!("grant usage on schema postrider to {}", login.name)).await;
+    for sql in [
+        "select postrider.stage('orders', 'x')",
+        "select postrider.queue_id('orders')",
+        "select postrider.drop_days()",
+        "insert into postrider.outbox (queue) values ('orders')",
+        "select * from postrider.ready",
+    ] {
+        assert_eq!(login.psql_error(sql).0, "42501");
+    }
+}
+
+/// The API tells a role what it may not do, and has done nothing.
+#[tokio::test]
+async fn the_api_is_denied_what_its_role_may_not() {
+    let fixture = RoleFixture::new().await;
+    let orders = QueueName::new("orders").unwrap();
+    let mut tx = fixture.begin().await;
+    fixture.outbox().stage(&mut tx, Message::builder("orders").json(&1)).await.unwrap();
+    fixture.commit(tx).await;
+    let request = ClaimRequest::new(orders.clone(), 1);
+    let action = Action::new("ada", "because");
+    let denied = |error: String| assert!(error.contains("permission denied"), "{error}");
+
+    let producer = PostgresStore::connect(&fixture.logins[0].url).await.unwrap();
+    denied(producer.claim(&request).await.unwrap_err().to_string());
+    denied(producer.counts().await.unwrap_err().to_string());
+    denied(fixture.operator.claim(&request).await.unwrap_err().to_string());
+    let claimed = fixture.worker.claim(&request).await.unwrap();
+    denied(fixture.worker.discard(&orders, &[claimed[0].id()], &action).await.unwrap_err().to_string());
+    denied(fixture.worker.audit(1).await.unwrap_err().to_string());
+    denied(fixture.worker.migrate().await.unwrap_err().to_string());
+    denied(fixture.operator.settle(&[claimed[0].lease.done()]).await.unwrap_err().to_string());
+
+    let reader = Login::new(fixture.inner.database.url(), &fixture.inner.store, Role::ReadOnly).await;
+    let reader_store = PostgresStore::connect(&reader.url).await.unwrap();
+    assert_eq!(reader_store.counts().await.unwrap().len(), 1);
+    assert!(reader_store.get(&orders, claimed[0].id()).await.unwrap().is_some());
+    assert_eq!(reader_store.audit(1).await.unwrap(), []);
+    denied(reader_store.discard(&orders, &[claimed[0].id()], &action).await.unwrap_err().to_string());
+    let reader_pool = PgPool::connect(&reader.url).await.unwrap();
+    let mut tx = reader_pool.begin().await.unwrap();
+    denied(
+        fixture.outbox().stage(&mut tx, Message::builder("orders").json(&1)).await.unwrap_err().to_string(),
+    );
+    drop(tx);
+    let mut tx = reader_pool.begin().await.unwrap();
+    let timer = TimerName::new("t").unwrap();
+    denied(fixture.outbox().cancel_timer(&mut tx, &orders, &timer).await.unwrap_err().to_string());
+    drop(tx);
+    fixture.worker.settle(&[claimed[0].lease.done()]).await.unwrap();
+}
+
+/// Every role validates the tables: what it compares is everybody's to read.
+#[tokio::test]
+async fn every_role_can_validate() {
+    let fixture = PostgresFixture::new().await;
+    for role in Role::ALL {
+        let login = Login::new(fixture.database.url(), &fixture.store, role).await;
+        let store = PostgresStore::connect(&login.url).await.unwrap();
+        assert_eq!(store.validate().await.unwrap(), [], "{role:?}");
+        store.close().await;
+    }
+}
