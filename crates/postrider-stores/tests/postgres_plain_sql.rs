@@ -543,6 +543,44 @@ async fn a_trigger_that_is_made_wrongly_says_so() {
     assert!(fixture.store.counts().await.unwrap().is_empty());
 }
 
+/// A change goes through with its message or not at all, whoever makes it.
+#[tokio::test]
+async fn a_change_by_a_role_that_may_not_stage_is_refused() {
+    let fixture = PostgresFixture::new().await;
+    let login = Login::without_grants(fixture.database.url()).await;
+    login
+        .admin(&format!(
+            "create table public.orders (id int);
+             create trigger staged after insert on public.orders
+               for each row execute function postrider.stage_changes('orders', 'id');
+             grant select, insert on public.orders to {}",
+            login.name
+        ))
+        .await;
+    assert_eq!(login.psql_error("insert into orders values (1)").0, "42501");
+    assert_eq!(login.psql("select count(*) from orders").unwrap(), "0");
+}
+
+/// Making JSON of a row calls casts that the owner of the table wrote. They must not run with the rights of ours.
+#[tokio::test]
+async fn a_cast_to_json_runs_with_the_rights_of_whoever_changes_the_row() {
+    let (fixture, login) = producer().await;
+    login.admin(&format!("create schema authorization {}", login.name)).await;
+    login
+        .psql(
+            "create type mood as enum ('fine');
+             create function shown(mood) returns json language sql as 'select to_json(current_user::text)';
+             create cast (mood as json) with function shown(mood);
+             create table moods (mood mood);
+             create trigger staged after insert on moods for each row execute function postrider.stage_changes('orders');
+             insert into moods values ('fine')",
+        )
+        .unwrap();
+    let claimed = claim(&fixture.store).await;
+    let payload: serde_json::Value = serde_json::from_slice(claimed[0].message.payload()).unwrap();
+    assert_eq!(payload["new"]["mood"], login.name);
+}
+
 /// What runs with the owner's rights looks nowhere but where it should.
 #[tokio::test]
 async fn a_hostile_search_path_changes_nothing() {

@@ -30,11 +30,12 @@ impl Login {
         let name = format!("postrider_test_{}", uuid::Uuid::now_v7().simple());
         let options = PgConnectOptions::from_str(database).unwrap();
         let url = options.username(&name).password(&name).to_url_lossy().to_string();
-        // What sqlx alone understands.
+        // Without what sqlx alone understands, and what everybody does anyway.
         let (start, settings) = url.split_once('?').unwrap_or((&url, ""));
-        let settings: Vec<_> =
-            settings.split('&').filter(|setting| !setting.starts_with("statement-cache-capacity")).collect();
-        let url = format!("{start}?{}", settings.join("&"));
+        let own =
+            |setting: &&str| setting.starts_with("statement-cache-capacity") || *setting == "sslmode=prefer";
+        let settings: Vec<_> = settings.split('&').filter(|setting| !own(setting)).collect();
+        let url = [start, &settings.join("&")].join("?").trim_end_matches('?').to_owned();
         let login = Self { name, url, admin_url: database.to_owned() };
         login.admin(&format!("create role {0} login password '{0}'", login.name)).await;
         login
