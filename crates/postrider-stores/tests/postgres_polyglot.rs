@@ -99,6 +99,7 @@ async fn stages_with_its_order(language: &str, script: fn() -> Command) {
         ))
         .await;
     let run = |order: &str| run(script().arg(order).env("DATABASE_URL", &login.url));
+    assert_eq!(login.psql_error("select * from postrider.ready").0, "42501", "it has no right on the tables");
     let refused =
         "refused: queue: contains ' ' at byte 2; neither white space nor control characters are allowed";
 

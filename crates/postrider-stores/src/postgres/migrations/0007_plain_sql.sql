@@ -175,7 +175,10 @@ begin
            v_content_type, v_tenant, v_subject, nullif(v_headers, '{}')
     from {queue} k where k.name = v_queue;
     if found then
-      perform {signal}(array(select k.id from {queue} k where k.name = v_queue));
+      -- As `signal` does it; in place, since a function of language sql is planned anew for each message.
+      perform pg_notify('{#signal}', k.name) from {queue} k
+      where k.name = v_queue
+        and exists (select from {sleeper} s where s.queue = k.id and s.until > clock_timestamp());
       return v_id;
     end if;
   end if;
@@ -187,7 +190,7 @@ begin
 end
 $$;
 
--- Text is carried as it is, in UTF-8. A literal without a type is text.
+-- Text is carried as it is, in UTF-8. A literal without a type is text. In plpgsql, which keeps its plans.
 create function {stage}(
   queue text, payload text, type text default null, key text default null, tenant text default null,
   subject text default null, content_type text default null, headers jsonb default null, id uuid default null,
@@ -195,8 +198,10 @@ create function {stage}(
   on_conflict text default 'ignore', correlation_id text default null, causation_id text default null,
   traceparent text default null)
 returns uuid
-language sql volatile set search_path = pg_catalog, pg_temp as $$
-  select {stage}($1, convert_to($2, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  return {stage}($1, convert_to($2, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+end
 $$;
 
 create function {stage}(
@@ -206,8 +211,10 @@ create function {stage}(
   on_conflict text default 'ignore', correlation_id text default null, causation_id text default null,
   traceparent text default null)
 returns uuid
-language sql volatile set search_path = pg_catalog, pg_temp as $$
-  select {stage}($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  return {stage}($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+end
 $$;
 
 -- The same function as before, with public names for its arguments, checks and the owner's rights.
