@@ -11,13 +11,13 @@ mod roles;
 use async_trait::async_trait;
 use postgres::PostgresFixture;
 use postrider_core::{
-    ClaimRequest, Message, Outbox, OutboxExt, QueueName, Store, TimerName,
+    ClaimRequest, Message, Outbox, OutboxExt, PruneRequest, QueueName, QueuePolicy, Reason, Store, TimerName,
     inspect::{Action, Inspect},
     schema::Schema,
     wake::Wake,
 };
 use postrider_stores::postgres::{PostgresOutbox, PostgresStore, Role};
-use postrider_testkit::{Features, Fixture};
+use postrider_testkit::{Features, Fixture, postgres::TestDatabase};
 use roles::Login;
 use sqlx::{
     AssertSqlSafe, Connection, Executor, PgConnection, PgPool, Postgres, Row, Transaction,
@@ -420,4 +420,35 @@ async fn every_role_can_validate() {
         assert_eq!(store.validate().await.unwrap(), [], "{role:?}");
         store.close().await;
     }
+}
+
+/// The owner need not be more than somebody who may make a schema; what runs with its rights works for the others.
+#[tokio::test]
+async fn an_owner_that_is_no_superuser_is_enough() {
+    let database = TestDatabase::empty().await;
+    let owner = Login::without_grants(database.url()).await;
+    let allow =
+        "do $$ begin execute format('grant create on database %I to OWNER', current_database()); end $$";
+    owner.admin(&allow.replace("OWNER", &owner.name)).await;
+    let store = PostgresStore::connect(&owner.url).await.unwrap();
+    store.migrate().await.unwrap();
+    assert_eq!(store.validate().await.unwrap(), []);
+    let mut logins = Vec::new();
+    for role in [Role::Producer, Role::Worker, Role::Operator] {
+        let login = Login::without_grants(database.url()).await;
+        owner.psql(&store.grants(role, &login.name).unwrap()).unwrap();
+        logins.push(login);
+    }
+    let orders = QueueName::new("orders").unwrap();
+    let worker = PostgresStore::connect(&logins[1].url).await.unwrap();
+    let operator = PostgresStore::connect(&logins[2].url).await.unwrap();
+    worker.declare(&orders, &QueuePolicy::default().with_keep_for(Duration::from_secs(60))).await.unwrap();
+    logins[0].psql("select postrider.stage('orders', '1'); select postrider.stage('orders', '2')").unwrap();
+    let claimed = worker.claim(&ClaimRequest::new(orders.clone(), 2)).await.unwrap();
+    let dead = claimed[1].lease.dead(Reason::Rejected, "no");
+    assert_eq!(worker.settle(&[claimed[0].lease.done(), dead]).await.unwrap(), []);
+    worker.prune(&PruneRequest::new()).await.unwrap();
+    let requeued = operator.requeue(&orders, &[claimed[1].id()], &Action::new("ada", "again")).await.unwrap();
+    assert_eq!(requeued, [claimed[1].id()]);
+    assert_eq!(operator.audit(10).await.unwrap().len(), 1);
 }
