@@ -19,6 +19,7 @@
 mod batch;
 mod claim;
 mod connections;
+mod drivers;
 mod envelope;
 mod error;
 mod horizon;
@@ -34,6 +35,7 @@ mod row;
 mod schema;
 mod settle;
 mod stage;
+mod statement;
 mod validate;
 mod wake;
 
