@@ -6,7 +6,8 @@
 //! | `postgres` | PostgreSQL 14 and later, through sqlx |
 //!
 //! Every store passes the same suite, and implements the seams of `postrider-core`: `Store`, `Wake`, `Inspect`,
-//! `Schema`, and `Outbox` for its driver's transaction.
+//! `Schema`, and `Outbox` for its driver's transaction. The features `tokio-postgres`, `diesel-async` and `sea-orm` add
+//! staging in the transactions of these drivers; see `postgres::PostgresOutbox`.
 
 #[cfg(feature = "memory")]
 pub mod memory;

@@ -12,7 +12,7 @@
 #![cfg_attr(feature = "memory", doc = "| [`memory`] | the store in memory, for tests |")]
 #![cfg_attr(
     feature = "postgres",
-    doc = "| [`postgres`] | the store in PostgreSQL, and staging in sqlx transactions |"
+    doc = "| [`postgres`] | the store in PostgreSQL, and staging in the transactions of your driver |"
 )]
 
 pub use postrider_core::*;

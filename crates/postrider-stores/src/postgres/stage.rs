@@ -11,20 +11,17 @@ use postrider_core::{Due, Error, Fate, Limits, Message, MessageId, QueueName, St
 use std::{collections::HashSet, sync::Arc};
 use uuid::Uuid;
 
-/// Stages messages in a transaction of sqlx. Needs no connection of its own, and is cheap to clone.
+/// Stages messages in the caller's own transaction. Needs no connection of its own, and is cheap to clone.
 ///
-/// ```no_run
-/// use postrider_core::{Message, OutboxExt};
-/// use postrider_stores::postgres::PostgresOutbox;
+/// It is an [`Outbox`](postrider_core::Outbox) for the transactions of several drivers, each behind its own feature; each
+/// implementation below has an example.
 ///
-/// # async fn run(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
-/// let outbox = PostgresOutbox::default();
-/// let mut tx = pool.begin().await?;
-/// sqlx::query("insert into orders (id) values (17)").execute(&mut *tx).await?;
-/// outbox.stage(&mut tx, Message::builder("orders").json(&17)).await?;
-/// tx.commit().await?; // both, or neither
-/// # Ok(()) }
-/// ```
+/// | feature | stages in |
+/// |---|---|
+/// | `postgres` | `sqlx::Transaction<'_, Postgres>` |
+/// | `tokio-postgres` | `tokio_postgres::Transaction<'_>` |
+/// | `diesel-async` | `diesel_async::AsyncPgConnection`, inside a transaction |
+/// | `sea-orm` | `sea_orm::DatabaseTransaction` |
 #[derive(Debug, Clone, Default)]
 pub struct PostgresOutbox {
     shared: Arc<Shared>,

@@ -3,7 +3,13 @@
 //! A driver binds the parameters of a [`Statement`] and runs it, in one round trip. What is staged, and how, is none of its
 //! business.
 
+#[cfg(feature = "diesel-async")]
+mod diesel_async;
+#[cfg(feature = "sea-orm")]
+mod sea_orm;
 mod sqlx;
+#[cfg(feature = "tokio-postgres")]
+mod tokio_postgres;
 
 use super::statement::{Answer, Statement};
 use postrider_core::Error;

@@ -14,6 +14,20 @@ use sqlx::{
     query::Query,
 };
 
+/// In a transaction of sqlx. The feature is `postgres`.
+///
+/// ```no_run
+/// use postrider_core::{Message, OutboxExt};
+/// use postrider_stores::postgres::PostgresOutbox;
+///
+/// # async fn run(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+/// let outbox = PostgresOutbox::default();
+/// let mut tx = pool.begin().await?;
+/// sqlx::query("insert into orders (id) values (17)").execute(&mut *tx).await?;
+/// outbox.stage(&mut tx, Message::builder("orders").json(&17)).await?;
+/// tx.commit().await?; // both, or neither
+/// # Ok(()) }
+/// ```
 impl<'t> Outbox<Transaction<'t, Postgres>> for PostgresOutbox {
     async fn stage_all(
         &self,
