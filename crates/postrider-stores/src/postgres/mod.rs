@@ -18,7 +18,6 @@
 
 mod claim;
 mod connections;
-mod envelope;
 mod error;
 mod horizon;
 mod inspect;

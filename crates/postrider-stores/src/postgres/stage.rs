@@ -7,7 +7,8 @@
 //!
 //! Waking is part of both: workers that announced that they sleep are signalled, nobody else (`wake.rs`).
 
-use super::{Names, envelope, error::store_error, names::Sql};
+use super::{Names, error::store_error, names::Sql};
+use crate::envelope;
 use postrider_core::{
     Due, Error, Fate, Invalid, Limits, Message, MessageId, OnConflict, Outbox, QueueName, Staged, TimerName,
 };
