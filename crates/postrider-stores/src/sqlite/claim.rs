@@ -10,6 +10,7 @@
 
 use super::{
     Names,
+    each::{Bound, each, each_place},
     error::store_error,
     lanes,
     moment::{Micros, after},
@@ -31,13 +32,13 @@ const TURN: usize = 16;
 pub(super) const LOOK: &str = "select exists (select 1 from {queue} q \
     where q.name in (select j.value from json_each(?1) j) and ( \
       (q.ordered = 0 and ( \
-        exists (select 1 from {ready} r where r.queue = q.id and r.token is null) or \
-        exists (select 1 from {ready} r where r.queue = q.id and r.token is not null and r.lease_until <= {now}))) or \
+        exists (select 1 from {ready} r indexed by {ready_free} where r.queue = q.id and r.token is null) or \
+        exists (select 1 from {ready} r indexed by {ready_leased} where r.queue = q.id and r.token is not null and r.lease_until <= {now}))) or \
       (q.ordered = 1 and ( \
-        exists (select 1 from {lane} l where l.queue = q.id and l.token is null and l.due_at is null) or \
-        exists (select 1 from {lane} l where l.queue = q.id and l.token is not null and l.lease_until <= {now}) or \
-        exists (select 1 from {lane} l where l.queue = q.id and l.due_at is not null and l.due_at <= {now}))) or \
-      exists (select 1 from {later} w where w.queue = q.id and w.due_at <= {now})))";
+        exists (select 1 from {lane} l indexed by {lane_free} where l.queue = q.id and l.token is null and l.due_at is null) or \
+        exists (select 1 from {lane} l indexed by {lane_leased} where l.queue = q.id and l.token is not null and l.lease_until <= {now}) or \
+        exists (select 1 from {lane} l indexed by {lane_due} where l.queue = q.id and l.due_at is not null and l.due_at <= {now}))) or \
+      exists (select 1 from {later} w indexed by {later_due} where w.queue = q.id and w.due_at <= {now})))";
 
 pub(super) async fn is_anything_due(
     readers: &SqlitePool,
@@ -87,8 +88,8 @@ pub(super) async fn claim(
     let (in_lanes, messages): (Vec<_>, Vec<_>) = offers.into_iter().partition(|offer| offer.lane.is_some());
     let mut claimed = Vec::with_capacity(most.min(1024));
     if !messages.is_empty() {
-        let places = json(messages.iter().map(|offer| offer.since));
-        claimed.extend(lease_messages(connection, names, &queues, places, held).await?);
+        let places: Vec<_> = messages.iter().map(|offer| offer.since).collect();
+        claimed.extend(lease_messages(connection, names, &queues, &places, held).await?);
     }
     if !in_lanes.is_empty() {
         claimed.extend(lease_lanes(connection, names, &in_lanes, spare, held).await?);
@@ -105,8 +106,8 @@ struct Held {
 
 /// What is free, and what has lapsed, each from its own index.
 pub(super) const FREE: &str = "select id from ( \
-      select * from (select id from {ready} where queue = ?1 and token is null order by id limit ?2) \
-      union all select * from (select id from {ready} \
+      select * from (select id from {ready} indexed by {ready_free} where queue = ?1 and token is null order by id limit ?2) \
+      union all select * from (select id from {ready} indexed by {ready_leased} \
         where queue = ?1 and token is not null and lease_until <= ?3 order by lease_until, id limit ?2)) \
     order by id limit ?2";
 
@@ -125,8 +126,7 @@ async fn free(
 
 pub(super) fn lease_template() -> String {
     format!(
-        "update {{ready}} set token = ?1, lease_until = ?2, deliveries = deliveries + 1, ripe = 0 \
-         where id in (select j.value from json_each(?3) j) \
+        "update {{ready}} set token = ?, lease_until = ?, deliveries = deliveries + 1, ripe = 0 where id = ? \
          returning id, queue, ripe, deliveries, attempts, staged_at, due_at, {COLUMNS}"
     )
 }
@@ -135,14 +135,13 @@ async fn lease_messages(
     connection: &mut SqliteConnection,
     names: &Names,
     queues: &[Queue],
-    places: String,
+    places: &[i64],
     held: Held,
 ) -> Result<Vec<(i64, Claimed)>, Error> {
     let by_number: HashMap<i64, &Queue> = queues.iter().map(|queue| (queue.number, queue)).collect();
-    let sql = names.sql(&lease_template());
-    let query = sql.query().bind(held.token).bind(held.until).bind(places);
-    let mut claimed = Vec::new();
-    for row in query.fetch_all(connection).await.map_err(store_error)? {
+    let bind = |query: Bound<'static>, place: &i64| query.bind(held.token).bind(held.until).bind(*place);
+    let mut claimed = Vec::with_capacity(places.len());
+    for row in each(connection, names, &lease_template(), places, bind).await? {
         let number: i64 = row.try_get(1).map_err(store_error)?;
         let Some(queue) = by_number.get(&number) else { continue };
         let row = Found::read(&row, queue).map_err(store_error)?;
@@ -197,16 +196,15 @@ async fn lease_lanes(
         claimed.push((place, row.claimed(lease, lapses.saturating_add(1))));
     }
     if !ripe.is_empty() {
-        let sql = names.sql("update {ready} set ripe = 0 where id in (select j.value from json_each(?1) j)");
-        sql.query().bind(json(ripe)).execute(connection).await.map_err(store_error)?;
+        each_place(connection, names, "update {ready} set ripe = 0 where id = ?", &ripe).await?;
     }
     Ok(claimed)
 }
 
 pub(super) fn fetch_template() -> String {
     format!(
-        "select id, queue, ripe, deliveries, attempts, staged_at, due_at, {COLUMNS} from {{ready}} \
-         where id in (select j.value from json_each(?1) j)"
+        "select r.id, queue, ripe, deliveries, attempts, staged_at, due_at, {COLUMNS} \
+         from (select value as place from json_each(?1)) j cross join {{ready}} r on r.id = j.place"
     )
 }
 
@@ -245,14 +243,13 @@ impl Found {
 }
 
 /// What has come due, oldest first.
-pub(super) const COME: &str =
-    "select id from {later} where queue = ?1 and due_at <= ?2 order by due_at, id limit ?3";
+pub(super) const COME: &str = "select id from {later} indexed by {later_due} where queue = ?1 and due_at <= ?2 order by due_at, id limit ?3";
 
 pub(super) fn promote_template() -> String {
     format!(
         "insert into {{ready}} (id, due_at, ripe, {BODY}) \
-         select ?2 + row_number() over (order by due_at, id) - 1, due_at, 1, {BODY} from {{later}} \
-         where id in (select j.value from json_each(?1) j)"
+         select ?2 + j.turn, due_at, 1, {BODY} \
+         from (select value as place, key as turn from json_each(?1)) j cross join {{later}} w on w.id = j.place"
     )
 }
 
@@ -271,12 +268,16 @@ async fn promote(
         return Ok(());
     }
     let come = rows.iter().map(|row| row.try_get::<i64, _>(0));
-    let come = json(come.collect::<Result<Vec<_>, _>>().map_err(store_error)?);
+    let come = come.collect::<Result<Vec<_>, _>>().map_err(store_error)?;
     let (first, _) = queues::draw(connection, names, rows.len()).await.map_err(store_error)?;
     let sql = names.sql(&promote_template());
-    sql.query().bind(&come).bind(first).execute(&mut *connection).await.map_err(store_error)?;
-    let sql = names.sql("delete from {later} where id in (select j.value from json_each(?1) j)");
-    sql.query().bind(&come).execute(&mut *connection).await.map_err(store_error)?;
+    sql.query()
+        .bind(json(come.iter().copied()))
+        .bind(first)
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    each_place(connection, names, "delete from {later} where id = ?", &come).await?;
     if queue.is_ordered() {
         lanes::open(connection, names, first..first + limit(rows.len())).await?;
     }

@@ -5,6 +5,7 @@
 
 use super::{
     Names,
+    each::{each, each_place},
     error::store_error,
     lanes,
     leases::{LaneState, Stand},
@@ -16,21 +17,21 @@ use postrider_core::{Error, Reason};
 use serde_json::{Value, json};
 use sqlx::{SqliteConnection, sqlite::SqliteQueryResult};
 use std::collections::{BTreeMap, btree_map::Entry};
+use uuid::Uuid;
 
 /// What becomes of messages, by their places, and of lanes.
 #[derive(Debug, Default)]
 pub(super) struct Endings {
-    finished: BTreeMap<i64, Vec<i64>>,
+    /// By queue: the place, and the deliveries that the claim did not count.
+    finished: BTreeMap<i64, Vec<(i64, u32)>>,
     buried: BTreeMap<i64, Vec<(i64, Reason)>>,
     /// To `later`, until they are due.
     pub(super) waits: Vec<i64>,
     /// Handed back, uncounted.
     pub(super) released: Vec<i64>,
     failures: Vec<Failure>,
-    /// Deliveries that the claim did not count, by queue.
-    delivered: BTreeMap<i64, Vec<(i64, u32)>>,
-    /// Messages whose timers end.
-    timers: Vec<i64>,
+    /// The timers that end, each with its message.
+    timers: Vec<(i64, String, Uuid)>,
     lanes: BTreeMap<(i64, String), LaneEnd>,
 }
 
@@ -80,22 +81,18 @@ impl Endings {
         }
     }
 
-    pub(super) fn finish(&mut self, stand: &Stand) {
-        self.finished.entry(stand.queue).or_default().push(stand.place);
-        self.timers.extend(stand.is_timer.then_some(stand.place));
+    pub(super) fn finish(&mut self, stand: &Stand, delivered: u32) {
+        self.finished.entry(stand.queue).or_default().push((stand.place, delivered));
+        self.timers.extend(stand.timer.clone().map(|name| (stand.queue, name, stand.id)));
     }
 
     pub(super) fn bury(&mut self, stand: &Stand, reason: Reason) {
         self.buried.entry(stand.queue).or_default().push((stand.place, reason));
-        self.timers.extend(stand.is_timer.then_some(stand.place));
+        self.timers.extend(stand.timer.clone().map(|name| (stand.queue, name, stand.id)));
     }
 
     pub(super) fn fail(&mut self, place: i64, error: Option<String>, delivered: u32, due_at: Option<Micros>) {
         self.failures.push(Failure { place, error, delivered, due_at });
-    }
-
-    pub(super) fn count(&mut self, stand: &Stand, delivered: u32) {
-        self.delivered.entry(stand.queue).or_default().push((stand.place, delivered));
     }
 
     /// Writes all of it.
@@ -106,17 +103,15 @@ impl Endings {
         queues: &[Queue],
         now: Micros,
     ) -> Result<(), Error> {
-        for failure in &self.failures {
-            let sql = names.sql(
-                "update {ready} set attempts = attempts + 1, deliveries = deliveries + ?2, last_error = ?3, \
-                 due_at = coalesce(?4, due_at) where id = ?1",
-            );
-            let query = sql.query().bind(failure.place).bind(failure.delivered).bind(&failure.error);
-            query.bind(failure.due_at).execute(&mut *connection).await.map_err(store_error)?;
-        }
-        if !self.timers.is_empty() {
-            run(connection, names, TIMERS, json(self.timers.iter().copied())).await?;
-        }
+        each(connection, names, FAIL, &self.failures, |query, failure| {
+            let query = query.bind(failure.delivered).bind(failure.error.clone());
+            query.bind(failure.due_at).bind(failure.place)
+        })
+        .await?;
+        each(connection, names, END_TIMER, &self.timers, |query, (queue, name, id)| {
+            query.bind(*queue).bind(name.clone()).bind(*id)
+        })
+        .await?;
         for queue in queues {
             if let Some(keep_for) = queue.policy.keep_for {
                 self.archive(connection, names, queue.number, now, after(now, keep_for)).await?;
@@ -131,14 +126,10 @@ impl Endings {
             run(connection, names, &wait_template(), json(self.waits.iter().copied())).await?;
         }
         let buried = self.buried.values().flatten().map(|(place, _)| place);
-        let gone: Vec<i64> =
-            self.finished.values().flatten().chain(buried).chain(&self.waits).copied().collect();
-        if !gone.is_empty() {
-            run(connection, names, DELETE, json(gone)).await?;
-        }
-        if !self.released.is_empty() {
-            run(connection, names, RELEASE, json(self.released)).await?;
-        }
+        let finished = self.finished.values().flatten().map(|(place, _)| place);
+        let gone: Vec<i64> = finished.chain(buried).chain(&self.waits).copied().collect();
+        each_place(connection, names, DELETE, &gone).await?;
+        each_place(connection, names, RELEASE, &self.released).await?;
         end_lanes(connection, names, self.lanes).await
     }
 
@@ -151,12 +142,9 @@ impl Endings {
         expires_at: Micros,
     ) -> Result<(), Error> {
         let Some(finished) = self.finished.get(&queue) else { return Ok(()) };
-        if let Some(delivered) = self.delivered.get(&queue) {
-            let rows = json(delivered.iter().map(|(place, count)| json!([place, count])));
-            run(connection, names, DELIVERED, rows).await?;
-        }
+        let rows = json(finished.iter().map(|(place, delivered)| json!([place, delivered])));
         let sql = names.sql(&archive_template());
-        let query = sql.query().bind(json(finished.iter().copied())).bind(now).bind(expires_at);
+        let query = sql.query().bind(rows).bind(now).bind(expires_at);
         query.execute(connection).await.map(|_| ()).map_err(store_error)
     }
 }
@@ -170,22 +158,24 @@ async fn run(
     names.sql(template).query().bind(rows).execute(connection).await.map_err(store_error)
 }
 
-pub(super) const DELETE: &str = "delete from {ready} where id in (select j.value from json_each(?1) j)";
+pub(super) const FAIL: &str = "update {ready} set attempts = attempts + 1, deliveries = deliveries + ?, last_error = ?, \
+    due_at = coalesce(?, due_at) where id = ?";
+
+pub(super) const DELETE: &str = "delete from {ready} where id = ?";
 
 pub(super) const RELEASE: &str = "update {ready} set token = null, lease_until = null, deliveries = max(deliveries - 1, 0) \
-    where id in (select j.value from json_each(?1) j)";
+    where id = ?";
 
 /// Another timer may have taken the name since.
-pub(super) const TIMERS: &str = "delete from {timer} where (queue, name, message_id) in ( \
-    select r.queue, r.timer, r.message_id from {ready} r where r.id in (select j.value from json_each(?1) j))";
+pub(super) const END_TIMER: &str = "delete from {timer} where queue = ? and name = ? and message_id = ?";
 
-pub(super) const DELIVERED: &str = "update {ready} set deliveries = deliveries + j.delivered \
-    from (select value ->> 0 as place, value ->> 1 as delivered from json_each(?1)) j where {ready}.id = j.place";
-
+/// The deliveries that the claim did not count are counted on the way.
 pub(super) fn archive_template() -> String {
+    let counted = BODY.replace("deliveries", "deliveries + j.delivered");
     format!(
-        "insert into {{archive}} (id, due_at, archived_at, expires_at, {BODY}) \
-         select id, due_at, ?2, ?3, {BODY} from {{ready}} where id in (select j.value from json_each(?1) j)"
+        "insert into {{archive}} (id, due_at, archived_at, expires_at, {BODY}) select r.id, due_at, ?2, ?3, {counted} \
+         from (select value ->> 0 as place, value ->> 1 as delivered from json_each(?1)) j \
+         cross join {{ready}} r on r.id = j.place"
     )
 }
 
@@ -199,16 +189,17 @@ pub(super) fn bury_template() -> String {
 
 pub(super) fn wait_template() -> String {
     format!(
-        "insert into {{later}} (id, due_at, {BODY}) select id, due_at, {BODY} from {{ready}} \
-         where id in (select j.value from json_each(?1) j)"
+        "insert into {{later}} (id, due_at, {BODY}) select r.id, due_at, {BODY} \
+         from (select value as place from json_each(?1)) j cross join {{ready}} r on r.id = j.place"
     )
 }
 
 /// A lane that ends its turn goes to the ring's tail. One whose turn goes on keeps its lease.
-pub(super) const FREE_LANES: &str = "update {lane} set turn_at = j.turn_at, lapses = j.lapses, token = null, lease_until = null \
-    from (select value ->> 0 as queue, value ->> 1 as key, value ->> 2 as turn_at, value ->> 3 as lapses \
-          from json_each(?1)) j \
-    where {lane}.queue = j.queue and {lane}.key = j.key";
+/// A value for each row goes through `on conflict`: a join has a second plan, which scans the lanes.
+pub(super) const FREE_LANES: &str = "insert into {lane} (queue, key, turn_at, lapses) \
+    select j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3 from json_each(?1) j where true \
+    on conflict (queue, key) do update set turn_at = excluded.turn_at, lapses = excluded.lapses, token = null, \
+      lease_until = null";
 
 const BLOCK_LANE: &str = "update {lane} set turn_at = ?3, lapses = ?4, token = null, lease_until = null, due_at = ?5, \
     reason = ?6, error = ?7 where queue = ?1 and key = ?2";
@@ -248,8 +239,5 @@ async fn end_lanes(
     }
     let left = lanes.iter().filter(|(_, lane)| lane.has_left);
     let left: Vec<_> = left.map(|((queue, key), _)| (*queue, key.as_str())).collect();
-    if !left.is_empty() {
-        lanes::close(connection, names, left).await?;
-    }
-    Ok(())
+    lanes::close(connection, names, &left).await
 }

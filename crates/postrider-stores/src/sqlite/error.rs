@@ -58,7 +58,7 @@ pub(super) fn open_error(path: &Path, error: sqlx::Error) -> Error {
 
 /// Whether waiting may help.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
-    code(error).is_some_and(|code| matches!(code & 0xff, BUSY | LOCKED))
+    code(error).is_some_and(|code| code != BUSY_SNAPSHOT && matches!(code & 0xff, BUSY | LOCKED))
 }
 
 /// The extended result code of SQLite.
@@ -72,5 +72,7 @@ fn message(error: &sqlx::Error) -> String {
 
 fn is_missing(error: &sqlx::Error) -> bool {
     let message = message(error);
-    ["no such table", "no such column", "has no column named"].iter().any(|text| message.contains(text))
+    ["no such table", "no such index", "no such column", "has no column named"]
+        .iter()
+        .any(|text| message.contains(text))
 }

@@ -13,6 +13,7 @@
 
 use super::{
     Names,
+    each::{Bound, each},
     error::store_error,
     moment::Micros,
     row::{json, limit},
@@ -23,17 +24,18 @@ use sqlx::{Row, SqliteConnection};
 use std::ops::Range;
 use uuid::Uuid;
 
+pub(super) const OPEN: &str = "insert into {lane} (queue, key, turn_at) select r.queue, r.key, min(r.id) \
+    from {ready} r not indexed \
+    where r.id >= ?1 and r.id < ?2 and r.ordered = 1 group by r.queue, r.key \
+    on conflict (queue, key) do nothing";
+
 /// Opens the lanes of messages that have just been put at these places of `ready`, where they are not open yet.
 pub(super) async fn open(
     connection: &mut SqliteConnection,
     names: &Names,
     places: Range<i64>,
 ) -> Result<(), Error> {
-    let sql = names.sql(
-        "insert into {lane} (queue, key, turn_at) select r.queue, r.key, min(r.id) from {ready} r \
-         where r.id >= ?1 and r.id < ?2 and r.ordered = 1 group by r.queue, r.key \
-         on conflict (queue, key) do nothing",
-    );
+    let sql = names.sql(OPEN);
     let query = sql.query().bind(places.start).bind(places.end);
     query.execute(connection).await.map(|_| ()).map_err(store_error)
 }
@@ -61,21 +63,20 @@ pub(super) async fn take(
     );
     let query = sql.query().bind(queue).bind(&key).bind(place);
     query.execute(&mut *connection).await.map_err(store_error)?;
-    close(connection, names, [(queue, key.as_str())]).await
+    close(connection, names, &[(queue, key.as_str())]).await
 }
 
-const CLOSE: &str = "delete from {lane} where (queue, key) in ( \
-      select j.value ->> 0, j.value ->> 1 from json_each(?1) j) \
-    and not exists (select 1 from {ready} r where r.queue = {lane}.queue and r.key = {lane}.key and r.ordered = 1)";
+pub(super) const CLOSE: &str = "delete from {lane} where queue = ? and key = ? and not exists ( \
+    select 1 from {ready} r where r.queue = {lane}.queue and r.key = {lane}.key and r.ordered = 1)";
 
 /// Closes those of the lanes that have no messages any more.
-pub(super) async fn close<'k>(
+pub(super) async fn close(
     connection: &mut SqliteConnection,
     names: &Names,
-    lanes: impl IntoIterator<Item = (i64, &'k str)>,
+    lanes: &[(i64, &str)],
 ) -> Result<(), Error> {
-    let lanes = json(lanes.into_iter().map(|(queue, key)| Value::Array(vec![queue.into(), key.into()])));
-    names.sql(CLOSE).query().bind(lanes).execute(connection).await.map(|_| ()).map_err(store_error)
+    let bind = |query: Bound<'static>, (queue, key): &(i64, &str)| query.bind(*queue).bind((*key).to_owned());
+    each(connection, names, CLOSE, lanes, bind).await.map(|_| ())
 }
 
 /// A lane that may have a turn.
@@ -89,11 +90,11 @@ pub(super) struct Runnable {
 
 /// Free lanes, lapsed ones, and blocked ones that have come due, each from its own index.
 pub(super) const RUNNABLE: &str = "select turn_at, key, lapses from ( \
-      select * from (select turn_at, key, lapses from {lane} \
+      select * from (select turn_at, key, lapses from {lane} indexed by {lane_free} \
         where queue = ?1 and token is null and due_at is null order by turn_at limit ?2) \
-      union all select * from (select turn_at, key, lapses + 1 from {lane} \
+      union all select * from (select turn_at, key, lapses + 1 from {lane} indexed by {lane_leased} \
         where queue = ?1 and token is not null and lease_until <= ?3 order by lease_until limit ?2) \
-      union all select * from (select turn_at, key, lapses from {lane} \
+      union all select * from (select turn_at, key, lapses from {lane} indexed by {lane_due} \
         where queue = ?1 and due_at is not null and due_at <= ?3 order by due_at limit ?2)) \
     order by turn_at limit ?2";
 
@@ -114,11 +115,11 @@ pub(super) async fn runnable(
     runnable.collect::<Result<_, _>>().map_err(store_error)
 }
 
-/// The first places of each lane.
-pub(super) const HEADS: &str = "select j.key, r.id from json_each(?1) j cross join {ready} r \
-    where r.id in (select s.id from {ready} s where s.queue = j.value ->> 0 and s.key = j.value ->> 1 \
-      and s.ordered = 1 order by s.id limit ?2) \
-    order by j.key, r.id";
+/// The first places of each lane, as an array: a join would have a second plan, which scans.
+pub(super) const HEADS: &str = "select j.key, (select json_group_array(h.id) from ( \
+      select r.id from {ready} r indexed by {ready_key} \
+      where r.queue = j.value ->> 0 and r.key = j.value ->> 1 and r.ordered = 1 order by r.id limit ?2) h) \
+    from json_each(?1) j";
 
 /// Up to `most` places of each lane, in order.
 pub(super) async fn heads(
@@ -133,17 +134,18 @@ pub(super) async fn heads(
     let mut heads = vec![Vec::new(); lanes.len()];
     for row in rows {
         let index: i64 = row.try_get(0).map_err(store_error)?;
-        if let Some(places) = usize::try_from(index).ok().and_then(|index| heads.get_mut(index)) {
-            places.push(row.try_get(1).map_err(store_error)?);
+        let places: &str = row.try_get(1).map_err(store_error)?;
+        if let Some(slot) = usize::try_from(index).ok().and_then(|index| heads.get_mut(index)) {
+            *slot = serde_json::from_str(places).map_err(|error| Error::Other(error.into()))?;
+            slot.sort_unstable();
         }
     }
     Ok(heads)
 }
 
 /// A lease that nobody ended is counted.
-pub(super) const LEASE: &str = "update {lane} set lapses = lapses + (token is not null), token = ?1, lease_until = ?2, \
-      due_at = null, reason = null, error = null \
-    where (queue, key) in (select j.value ->> 0, j.value ->> 1 from json_each(?3) j)";
+pub(super) const LEASE: &str = "update {lane} set lapses = lapses + (token is not null), token = ?, lease_until = ?, \
+    due_at = null, reason = null, error = null where queue = ? and key = ?";
 
 /// Begins the turns of lanes.
 pub(super) async fn lease(
@@ -153,8 +155,8 @@ pub(super) async fn lease(
     token: Uuid,
     until: Micros,
 ) -> Result<(), Error> {
-    let lanes = json(lanes.iter().map(|(queue, key)| Value::Array(vec![(*queue).into(), (*key).into()])));
-    let sql = names.sql(LEASE);
-    let query = sql.query().bind(token).bind(until).bind(lanes);
-    query.execute(connection).await.map(|_| ()).map_err(store_error)
+    let bind = |query: Bound<'static>, (queue, key): &(i64, &str)| {
+        query.bind(token).bind(until).bind(*queue).bind((*key).to_owned())
+    };
+    each(connection, names, LEASE, lanes, bind).await.map(|_| ())
 }

@@ -5,6 +5,7 @@
 
 use super::{
     Names,
+    each::{Bound, each},
     error::store_error,
     moment::after,
     row::{hex, json},
@@ -21,7 +22,8 @@ use uuid::Uuid;
 pub(super) struct Stand {
     pub(super) queue: i64,
     pub(super) place: i64,
-    pub(super) is_timer: bool,
+    pub(super) id: Uuid,
+    pub(super) timer: Option<String>,
     token: Option<Uuid>,
     pub(super) lane: Option<LaneState>,
 }
@@ -50,7 +52,7 @@ impl Stand {
     }
 }
 
-pub(super) const STANDS: &str = "select j.key, r.queue, r.id, r.timer is not null, r.token, r.ordered, r.key, l.token, l.lapses, \
+pub(super) const STANDS: &str = "select j.key, r.queue, r.id, r.timer, r.token, r.ordered, r.key, l.token, l.lapses, r.message_id, \
       case r.ordered when 1 then (select min(h.id) from {ready} h \
         where h.queue = r.queue and h.key = r.key and h.ordered = 1) end \
     from json_each(?1) j \
@@ -84,7 +86,7 @@ fn stand(row: &SqliteRow) -> Result<Stand, sqlx::Error> {
             key: row.try_get(6)?,
             token: row.try_get(7)?,
             lapses: super::row::count(row, 8)?,
-            head: row.try_get(9)?,
+            head: row.try_get(10)?,
         })
     } else {
         None
@@ -92,11 +94,14 @@ fn stand(row: &SqliteRow) -> Result<Stand, sqlx::Error> {
     Ok(Stand {
         queue: row.try_get(1)?,
         place: row.try_get(2)?,
-        is_timer: row.try_get(3)?,
+        id: row.try_get(9)?,
+        timer: row.try_get(3)?,
         token: row.try_get(4)?,
         lane,
     })
 }
+
+pub(super) const RENEW_LANES: &str = "update {lane} set lease_until = ? where queue = ? and key = ?";
 
 /// Extends leases, and answers with those that were lost.
 pub(super) async fn renew(
@@ -116,19 +121,12 @@ pub(super) async fn renew(
             Some(stand) => places.push(stand.place),
         }
     }
-    if !places.is_empty() {
-        let sql = names
-            .sql("update {ready} set lease_until = ?1 where id in (select j.value from json_each(?2) j)");
-        let query = sql.query().bind(until).bind(json(places));
-        query.execute(&mut *connection).await.map_err(store_error)?;
-    }
-    if !lanes.is_empty() {
-        let sql = names.sql(
-            "update {lane} set lease_until = ?1 \
-             where (queue, key) in (select j.value ->> 0, j.value ->> 1 from json_each(?2) j)",
-        );
-        let lanes = json(lanes.into_iter().map(|(queue, key)| Value::Array(vec![queue.into(), key.into()])));
-        sql.query().bind(until).bind(lanes).execute(connection).await.map_err(store_error)?;
-    }
+    let bind = |query: Bound<'static>, place: &i64| query.bind(until).bind(*place);
+    each(connection, names, "update {ready} set lease_until = ? where id = ?", &places, bind).await?;
+    let lanes = Vec::from_iter(lanes);
+    let bind = |query: Bound<'static>, (queue, key): &(i64, String)| {
+        query.bind(until).bind(*queue).bind(key.clone())
+    };
+    each(connection, names, RENEW_LANES, &lanes, bind).await?;
     Ok(lost)
 }

@@ -21,6 +21,7 @@
 //! what lies ahead, and every claim would walk over both.
 
 mod claim;
+mod each;
 mod endings;
 mod error;
 mod evict;
@@ -50,7 +51,8 @@ pub use stage::SqliteOutbox;
 use async_trait::async_trait;
 use error::open_error;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, PruneRequest, Pruned, Settle, Store, store::check_lease,
+    ClaimRequest, Claimed, Error, Lease, PruneRequest, Pruned, Settle, Store, inspect::Room,
+    store::check_lease,
 };
 use sqlx::{SqlitePool, sqlite::SqlitePoolOptions};
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -114,6 +116,41 @@ impl SqliteStore {
     /// Stages in the tables of this store.
     pub fn outbox(&self) -> SqliteOutbox {
         SqliteOutbox::with_limits(self.inner.names.clone(), self.inner.options.limits)
+    }
+
+    /// The statements of the hot paths, for tests that read their plans.
+    #[doc(hidden)]
+    pub fn statements(&self) -> Vec<(&'static str, String)> {
+        let templates = [
+            ("look", claim::LOOK.to_owned()),
+            ("what has come due", claim::COME.to_owned()),
+            ("promote", claim::promote_template()),
+            ("free messages", claim::FREE.to_owned()),
+            ("lease messages", claim::lease_template()),
+            ("runnable lanes", lanes::RUNNABLE.to_owned()),
+            ("heads of lanes", lanes::HEADS.to_owned()),
+            ("lease lanes", lanes::LEASE.to_owned()),
+            ("fetch messages", claim::fetch_template()),
+            ("open lanes", lanes::OPEN.to_owned()),
+            ("close lanes", lanes::CLOSE.to_owned()),
+            ("free lanes", endings::FREE_LANES.to_owned()),
+            ("leases", leases::STANDS.to_owned()),
+            ("renew lanes", leases::RENEW_LANES.to_owned()),
+            ("delete", endings::DELETE.to_owned()),
+            ("release", endings::RELEASE.to_owned()),
+            ("end a timer", endings::END_TIMER.to_owned()),
+            ("fail", endings::FAIL.to_owned()),
+            ("archive", endings::archive_template()),
+            ("bury", endings::bury_template()),
+            ("wait", endings::wait_template()),
+            ("known identities", stage::KNOWN.to_owned()),
+            ("prune the archive", prune::ARCHIVED.to_owned()),
+            ("prune dead letters", prune::DEAD.to_owned()),
+            ("page of what is ready", page::page_template(Room::Ready)),
+            ("page of what waits", page::page_template(Room::Later)),
+            ("page of dead letters", page::page_template(Room::Dead)),
+        ];
+        templates.map(|(name, template)| (name, self.inner.names.render(&template))).into()
     }
 
     /// Closes the connections.

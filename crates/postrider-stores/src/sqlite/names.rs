@@ -105,7 +105,7 @@ fn placeholder(text: &str) -> Option<(&str, usize)> {
 pub(super) struct Sql(Arc<str>);
 
 impl Sql {
-    pub(super) fn query(&self) -> sqlx::query::Query<'_, sqlx::Sqlite, SqliteArguments> {
+    pub(super) fn query<'q>(&self) -> sqlx::query::Query<'q, sqlx::Sqlite, SqliteArguments> {
         sqlx::query(self.text())
     }
 

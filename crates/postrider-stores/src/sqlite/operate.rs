@@ -2,6 +2,7 @@
 
 use super::{
     Names,
+    each::each_place,
     error::store_error,
     evict, lanes,
     moment::Micros,
@@ -56,9 +57,8 @@ pub(super) async fn requeue(
     let sql = names.sql(BACK);
     let query = sql.query().bind(json(moves)).bind(queue.is_ordered()).bind(now);
     query.execute(&mut *connection).await.map_err(store_error)?;
-    let gone = names.sql("delete from {dead} where id in (select j.value from json_each(?1) j)");
-    let places = json(requeued.iter().map(|(_, was)| *was));
-    gone.query().bind(&places).execute(&mut *connection).await.map_err(store_error)?;
+    let places: Vec<_> = requeued.iter().map(|(_, was)| *was).collect();
+    each_place(connection, names, "delete from {dead} where id = ?", &places).await?;
     if queue.is_ordered() {
         for (_, place) in &requeued {
             lanes::open(connection, names, *place..place + 1).await?;

@@ -43,7 +43,12 @@ pub(super) async fn list(inner: &Inner, queue: &Queue, request: &ListRequest) ->
 
 /// Looks into all rooms in one statement, so that a message that moves meanwhile is not missed.
 pub(super) async fn get(inner: &Inner, queue: &Queue, id: MessageId) -> Result<Option<Entry>, Error> {
-    let rooms = ROOMS.map(|room| format!("{} and m.message_id = ?2", select(room, table(room))));
+    let rooms = ROOMS.map(|room| {
+        format!(
+            "{} and m.message_id = ?2",
+            select(room, &format!("{} m indexed by {}", table(room), identity(room)))
+        )
+    });
     let sql = inner.names.sql(&rooms.join(" union all "));
     let query = sql.query().bind(queue.number).bind(id.as_uuid());
     let row = query.fetch_optional(&inner.readers).await.map_err(store_error)?;
@@ -56,6 +61,16 @@ fn table(room: Room) -> &'static str {
         Room::Later => "{later}",
         Room::Dead => "{dead}",
         Room::Archive => "{archive}",
+    }
+}
+
+/// The index by which a room finds an identity.
+fn identity(room: Room) -> &'static str {
+    match room {
+        Room::Ready => "{ready_message}",
+        Room::Later => "{later_message}",
+        Room::Dead => "{dead_message}",
+        Room::Archive => "{archive_message}",
     }
 }
 
@@ -86,29 +101,38 @@ fn select(room: Room, from: &str) -> String {
     let reason = if room == Room::Dead { "m.reason" } else { "null" };
     format!(
         "select m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {COLUMNS} \
-         from {from} m where m.queue = ?1"
+         from {from} where m.queue = ?1"
     )
 }
 
-fn page_template(room: Room) -> String {
+pub(super) fn page_template(room: Room) -> String {
     let mut only = "(?4 is null or m.key = ?4) and (?5 is null or m.event_type = ?5)".to_owned();
     only.push_str(if room == Room::Dead { " and (?6 is null or m.reason = ?6)" } else { " and ?6 is null" });
     if room == Room::Ready {
         // What is free and what is leased are in two indexes; both are looked through, and the first of both make the page.
-        let part = |token: &str| {
-            let select = select(room, "{ready}");
+        let part = |index: &str, token: &str| {
+            let select = select(room, &format!("{{ready}} m indexed by {index}"));
             format!(
                 "select * from ({select} and m.token {token} and m.id > coalesce(?3, 0) and ?2 is null and {only} \
                  order by m.id limit ?7)"
             )
         };
-        return format!("{} union all {} order by 1 limit ?7", part("is null"), part("is not null"));
+        return format!(
+            "{} union all {} order by 1 limit ?7",
+            part("{ready_free}", "is null"),
+            part("{ready_leased}", "is not null")
+        );
     }
-    let (table, time) = (table(room), time(room));
+    let time = time(room);
+    let from = match room {
+        Room::Later => "{later} m indexed by {later_due}",
+        Room::Dead => "{dead} m indexed by {dead_failed}",
+        Room::Ready | Room::Archive => "{archive} m indexed by {archive_page}",
+    };
     format!(
         "{} and (m.{time}, m.id) > (coalesce(?2, -9223372036854775808), coalesce(?3, 0)) and {only} \
          order by m.{time}, m.id limit ?7",
-        select(room, table)
+        select(room, from)
     )
 }
 

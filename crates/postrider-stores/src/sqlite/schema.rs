@@ -31,7 +31,7 @@ impl Schema for SqliteStore {
         // All of it is one transaction, which has the write lock from its first moment on: of many processes that migrate at
         // once, one does, and the others find it done.
         let mut connection = inner.writer.connect().await?;
-        let mut tx = inner.writer.lock(&mut connection).await?;
+        let mut tx = connection.begin_with("begin immediate").await.map_err(store_error)?;
         migrator.run_direct(None, &mut *tx, false).await.map_err(|error| match error {
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => store_error(error),
             other => Error::SchemaMismatch(other.to_string()),

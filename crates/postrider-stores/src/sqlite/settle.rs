@@ -96,7 +96,7 @@ fn decide(
 /// Ends the claim on a message of an unordered queue.
 fn alone(endings: &mut Endings, settle: &Settle, stand: &Stand, now: Micros) {
     match &settle.settlement {
-        Settlement::Done => endings.finish(stand),
+        Settlement::Done => endings.finish(stand, 0),
         Settlement::Retry { after: wait, error } => {
             endings.fail(stand.place, text(error), 0, Some(after(now, *wait)));
             endings.waits.push(stand.place);
@@ -135,8 +135,7 @@ fn in_turn(
             if is_last {
                 lane.end(Run::Free);
             }
-            endings.count(stand, delivered);
-            endings.finish(stand);
+            endings.finish(stand, delivered);
         }
         (Settlement::Dead { reason, error }, OnFailure::Skip) => {
             lane.leave(stand.place);

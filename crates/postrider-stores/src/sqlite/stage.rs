@@ -9,6 +9,7 @@
 
 use super::{
     Names,
+    each::SIZES,
     error::{is_busy, store_error},
     moment::{self, Micros},
     queues::{self, Queue},
@@ -172,7 +173,7 @@ async fn draw(
     }
 }
 
-const KNOWN: &str = "select j.key from json_each(?1) j \
+pub(super) const KNOWN: &str = "select j.key from json_each(?1) j \
     where exists (select 1 from {ready} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0) \
        or exists (select 1 from {later} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0) \
        or exists (select 1 from {dead} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0) \
@@ -241,9 +242,6 @@ impl<'m> Fresh<'m> {
 
 const COLUMNS: &str = "id, queue, message_id, ordered, staged_at, due_at, key, timer, event_type, content_type, tenant, \
     subject, headers, payload";
-
-/// Rows in one statement. Each size is one more prepared statement; more rows than this gain nothing.
-const SIZES: [usize; 3] = [64, 8, 1];
 
 /// Puts messages into a room.
 pub(super) async fn insert(

@@ -16,10 +16,7 @@ use super::{
     options::SqliteOptions,
 };
 use postrider_core::Error;
-use sqlx::{
-    ConnectOptions, Connection, Executor, Row, Sqlite, SqliteConnection, Transaction,
-    sqlite::SqliteConnectOptions,
-};
+use sqlx::{ConnectOptions, Connection, Executor, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, OwnedMutexGuard},
@@ -51,7 +48,8 @@ impl Writer {
 
     /// Opens the connection, so that what is wrong with the file is known at once.
     pub(super) async fn open(&self) -> Result<(), Error> {
-        let connection = self.connect().await?;
+        let deadline = Instant::now() + self.options.patience;
+        let connection = self.connect_by(self.connect.clone(), deadline).await?;
         *self.slot.lock().await = Some(connection);
         Ok(())
     }
@@ -65,7 +63,7 @@ impl Writer {
         })?;
         let mut connection = match slot.take() {
             Some(connection) => connection,
-            None => self.connect_by(deadline).await?,
+            None => self.connect_by(self.connect.clone(), deadline).await?,
         };
         let mut pauses = Pauses::until(deadline);
         while let Err(error) = connection.execute("begin immediate").await {
@@ -79,31 +77,21 @@ impl Writer {
         Ok(Write { connection, now, slot })
     }
 
-    /// Opens a connection of its own, for what does not go through [`begin`](Self::begin).
+    /// Opens a connection of its own, for what does not go through [`begin`](Self::begin). It waits for locks by itself.
     pub(super) async fn connect(&self) -> Result<SqliteConnection, Error> {
-        self.connect_by(Instant::now() + self.options.patience).await
-    }
-
-    /// Begins a transaction of the driver on such a connection, with the write lock.
-    pub(super) async fn lock<'c>(
-        &self,
-        connection: &'c mut SqliteConnection,
-    ) -> Result<Transaction<'c, Sqlite>, Error> {
-        let mut pauses = Pauses::lasting(self.options.patience);
-        // Tried and given back, so that the borrow ends where it fails.
-        while let Err(error) = connection.execute("begin immediate; rollback").await {
-            if !is_busy(&error) || !pauses.pause().await {
-                return Err(store_error(error));
-            }
-        }
-        connection.begin_with("begin immediate").await.map_err(store_error)
+        let patience = self.options.patience;
+        self.connect_by(self.connect.clone().busy_timeout(patience), Instant::now() + patience).await
     }
 
     /// Opens the file. While another process opens it for the first time, it may be locked.
-    async fn connect_by(&self, deadline: Instant) -> Result<SqliteConnection, Error> {
+    async fn connect_by(
+        &self,
+        options: SqliteConnectOptions,
+        deadline: Instant,
+    ) -> Result<SqliteConnection, Error> {
         let mut pauses = Pauses::until(deadline);
         loop {
-            match self.connect.connect().await {
+            match options.connect().await {
                 Ok(connection) => return Ok(connection),
                 Err(error) if is_busy(&error) && pauses.pause().await => {}
                 Err(error) => return Err(open_error(self.options.path(), error)),
