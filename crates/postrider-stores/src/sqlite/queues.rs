@@ -52,10 +52,10 @@ pub(super) async fn named(
 }
 
 /// All of these queues. Those that nobody has used yet are made, with the default policy.
-pub(super) async fn used<'n>(
+pub(super) async fn used(
     connection: &mut SqliteConnection,
     names: &Names,
-    wanted: &[&'n QueueName],
+    wanted: &[&QueueName],
 ) -> Result<HashMap<QueueName, Queue>, Error> {
     let mut known = existing(&mut *connection, names, wanted.iter().copied()).await?;
     if known.len() < wanted.len() {
