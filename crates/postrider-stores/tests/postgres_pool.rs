@@ -1,5 +1,6 @@
 //! A `begin` that is cancelled must not lose what others write.
 
+#![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use postrider_testkit::postgres::TestDatabase;

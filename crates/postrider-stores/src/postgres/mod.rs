@@ -20,7 +20,6 @@ mod batch;
 mod claim;
 mod connections;
 mod drivers;
-mod envelope;
 mod error;
 mod horizon;
 mod inspect;

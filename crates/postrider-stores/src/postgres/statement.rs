@@ -10,7 +10,8 @@
 //! Parameters appear in a statement in the order of their numbers, and borrow from the messages whatever can be borrowed:
 //! payloads are copied once, by the driver, into what it sends.
 
-use super::{Names, envelope, names::Sql};
+use super::{Names, names::Sql};
+use crate::envelope;
 use postrider_core::{Due, Fate, Invalid, Message, OnConflict, QueueName, TimerName};
 use std::{
     borrow::Cow,
