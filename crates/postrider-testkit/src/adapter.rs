@@ -289,3 +289,21 @@ macro_rules! adapter_suite {
         }
     };
 }
+
+#[cfg(test)]
+mod tests {
+    /// A case that the macro does not name would never run.
+    #[test]
+    fn every_case_is_named_in_the_macro() {
+        let source = include_str!("adapter.rs");
+        let cases: Vec<_> = source
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub async fn ")?.split_once('<'))
+            .map(|(case, _)| format!("            async fn {case}() {{"))
+            .collect();
+        assert!(!cases.is_empty());
+        for case in cases {
+            assert!(source.lines().any(|line| line == case), "{case} is not in the macro");
+        }
+    }
+}

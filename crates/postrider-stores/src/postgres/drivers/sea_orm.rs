@@ -84,7 +84,7 @@ fn owned(Statement { sql, params }: Statement<'_>) -> sea_orm::Statement {
     sea_orm::Statement::from_sql_and_values(DbBackend::Postgres, text, values.collect::<Vec<Value>>())
 }
 
-/// An array as PostgreSQL writes it: `{"one",NULL,"t\\"wo\\""}`.
+/// An array as PostgreSQL writes it: `{"one",NULL,"t\"wo\""}`.
 fn array<T: Display>(values: Vec<Option<T>>) -> Value {
     let mut text = String::from("{");
     for (index, value) in values.into_iter().enumerate() {
