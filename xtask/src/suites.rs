@@ -31,6 +31,7 @@ pub(crate) struct Suite {
 const SUITES: &[Suite] = &[
     Suite { name: "core", server: None, tests: Tests::Package("postrider-core") },
     Suite { name: "memory", server: None, tests: Tests::Binaries("memory") },
+    Suite { name: "sqlite", server: None, tests: Tests::Binaries("sqlite") },
     Suite { name: "postgres", server: Some(Server::Postgres), tests: Tests::Binaries("postgres") },
 ];
 
@@ -112,7 +113,7 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let error = Selection::named(&["postgress".into()]).unwrap_err().to_string();
-        assert_eq!(error, "`--only` does not know `postgress`; it knows: core, memory, postgres");
+        assert_eq!(error, "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres");
     }
 
     #[test]

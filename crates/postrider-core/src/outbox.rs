@@ -5,8 +5,9 @@ use std::future::Future;
 
 /// Stages messages in a transaction of type `Tx` that belongs to the caller.
 ///
-/// Staging is one statement on the caller's connection, whatever the number of messages and queues. It never begins,
-/// commits or flushes: the messages exist if and only if the caller's transaction commits.
+/// Staging happens on the caller's connection, in one statement where that is a round trip, whatever the number of messages
+/// and queues; a call stages all of its messages or none. It never begins, commits or flushes: the messages exist if and
+/// only if the caller's transaction commits.
 pub trait Outbox<Tx> {
     /// Stages a batch of any size. An empty batch does nothing.
     fn stage_all(

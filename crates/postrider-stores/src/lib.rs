@@ -3,12 +3,18 @@
 //! | module and feature | for |
 //! |---|---|
 //! | `memory` | tests and trying things out; nothing survives the process |
+//! | `sqlite` | one machine: a file, through sqlx, with nothing to install |
 //! | `postgres` | PostgreSQL 14 and later, through sqlx |
 //!
 //! Every store passes the same suite, and implements the seams of `postrider-core`: `Store`, `Wake`, `Inspect`,
-//! `Schema`, and `Outbox` for its driver's transaction.
+//! `Schema`, and `Outbox` for its driver's transaction. The features `tokio-postgres`, `diesel-async` and `sea-orm` add
+//! staging in the transactions of these drivers; see `postgres::PostgresOutbox`.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod envelope;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

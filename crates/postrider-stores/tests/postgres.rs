@@ -1,5 +1,6 @@
 //! The PostgreSQL store passes the whole store suite.
 
+#![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "support/postgres.rs"]

@@ -1,5 +1,6 @@
 //! Bad input: each case gets a message that names the field and says what to do, and none of them stages anything.
 
+#![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "support/postgres.rs"]

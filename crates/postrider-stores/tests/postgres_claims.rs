@@ -1,5 +1,6 @@
 //! Claims and settlements as only PostgreSQL can show them: locked rows, cancelled futures, whole days of the archive.
 
+#![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "support/postgres.rs"]

@@ -1,5 +1,6 @@
 //! What a claim and a settle cost: bounded by an index, whatever the backlog, the future, the past and the statistics.
 
+#![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "support/plan.rs"]

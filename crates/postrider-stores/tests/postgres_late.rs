@@ -1,6 +1,7 @@
 //! Commits that come late, beside an idle writer and a held snapshot: none is missed. Places in the line are not commit
 //! order, and claims start at a mark, so this is what the sweeps below the mark are for.
 
+#![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "support/postgres.rs"]

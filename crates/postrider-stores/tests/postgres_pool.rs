@@ -1,5 +1,6 @@
 //! A `begin` that is cancelled must not lose what others write.
 
+#![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use postrider_testkit::postgres::TestDatabase;
@@ -45,7 +46,13 @@ async fn cancel_begin(pool: &PgPool, polls: usize) {
 /// The bug that the guard is for. When this fails, sqlx has mended it, and the guard can go.
 #[tokio::test]
 async fn an_unguarded_pool_loses_writes_after_a_cancelled_begin() {
-    assert!(lost_writes(PgPoolOptions::new).await > 0);
+    // Which poll sends BEGIN depends on when the server answers: a busy machine may need another try.
+    for _ in 0..20 {
+        if lost_writes(PgPoolOptions::new).await > 0 {
+            return;
+        }
+    }
+    panic!("no write was lost");
 }
 
 #[tokio::test]

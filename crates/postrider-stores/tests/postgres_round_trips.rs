@@ -1,5 +1,6 @@
 //! What each path costs on a network, counted between the client and the server.
 
+#![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "support/postgres.rs"]
@@ -11,23 +12,12 @@ use postrider_core::{
 };
 use postrider_stores::postgres::PostgresStore;
 use postrider_testkit::{Fixture, proxy::CountingProxy};
-use sqlx::{ConnectOptions, Connection, PgConnection, postgres::PgConnectOptions};
-use std::{
-    str::FromStr,
-    time::{Duration, SystemTime},
-};
+use sqlx::{Connection, PgConnection};
+use std::time::{Duration, SystemTime};
 use support::PostgresFixture;
 
 /// Makes the message of a number.
 type Make = fn(usize) -> MessageBuilder;
-
-async fn proxied(fixture: &PostgresFixture) -> (CountingProxy, String) {
-    let options = PgConnectOptions::from_str(fixture.database.url()).unwrap();
-    let proxy = CountingProxy::before(format!("{}:{}", options.get_host(), options.get_port())).await;
-    let address = proxy.address();
-    let url = options.host(&address.ip().to_string()).port(address.port()).to_url_lossy();
-    (proxy, url.to_string())
-}
 
 fn messages(count: usize, make: impl Fn(usize) -> MessageBuilder) -> Vec<Message> {
     (0..count).map(|n| make(n).build().unwrap()).collect()
@@ -36,7 +26,7 @@ fn messages(count: usize, make: impl Fn(usize) -> MessageBuilder) -> Vec<Message
 #[tokio::test]
 async fn staging_is_one_round_trip_whatever_its_size() {
     let fixture = PostgresFixture::new().await;
-    let (proxy, url) = proxied(&fixture).await;
+    let (proxy, url) = CountingProxy::before_database(fixture.database.url()).await;
     let mut connection = PgConnection::connect(&url).await.unwrap();
     let outbox = fixture.outbox();
     let kinds: [(&str, Make); 4] = [
@@ -78,7 +68,7 @@ async fn a_settlement_of_any_mix_is_one_round_trip() {
     let fixture = PostgresFixture::new().await;
     let lined = QueueName::new("lined").unwrap();
     fixture.store.declare(&lined, &QueuePolicy::by_key(OnFailure::Skip)).await.unwrap();
-    let (proxy, url) = proxied(&fixture).await;
+    let (proxy, url) = CountingProxy::before_database(fixture.database.url()).await;
     let store = PostgresStore::connect(&url).await.unwrap();
     let mut trips = Vec::new();
     for _ in 0..2 {
@@ -117,7 +107,7 @@ async fn a_settlement_of_any_mix_is_one_round_trip() {
 #[tokio::test]
 async fn a_claim_that_finds_enough_is_one_round_trip() {
     let fixture = PostgresFixture::new().await;
-    let (proxy, url) = proxied(&fixture).await;
+    let (proxy, url) = CountingProxy::before_database(fixture.database.url()).await;
     let store = PostgresStore::connect(&url).await.unwrap();
     let mut tx = fixture.begin().await;
     fixture

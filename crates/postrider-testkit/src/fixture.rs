@@ -58,6 +58,6 @@ pub trait Fixture: Sized + Send + Sync + 'static {
 /// What a store can do. A difference that is declared here is also listed in `docs/guarantees.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
-    /// Transactions run side by side: one may commit after another that began later. The memory store has one writer.
+    /// Transactions run side by side: one may commit after another that began later. SQLite has one writer.
     pub concurrent_transactions: bool,
 }

@@ -2,11 +2,13 @@
 //!
 //! A suite is a list of plain `async fn`s over a [`Fixture`]; the macro [`store_suite!`] only turns their names into tests.
 //! What a store cannot do it declares in [`Features`], in plain sight. [`flaws`] holds broken stores, which the
-//! suite must catch: a checker that has never failed proves nothing.
+//! suite must catch: a checker that has never failed proves nothing. [`adapter_suite!`] runs what concerns staging through
+//! another driver's transactions.
 
 // A test kit fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod adapter;
 pub mod fixture;
 pub mod flaws;
 pub mod postgres;

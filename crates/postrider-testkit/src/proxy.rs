@@ -1,8 +1,10 @@
 //! A proxy before a PostgreSQL server that counts round trips: what a statement costs on a network.
 
+use sqlx::{ConnectOptions, postgres::PgConnectOptions};
 use std::{
     io,
     net::SocketAddr,
+    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -39,6 +41,14 @@ impl CountingProxy {
             }
         });
         Self { address, round_trips, task }
+    }
+
+    /// Stands before the server of a database, and answers with the way to that database through it.
+    pub async fn before_database(url: &str) -> (Self, String) {
+        let options = PgConnectOptions::from_str(url).unwrap();
+        let proxy = Self::before(format!("{}:{}", options.get_host(), options.get_port())).await;
+        let through = options.host(&proxy.address.ip().to_string()).port(proxy.address.port());
+        (proxy, through.to_url_lossy().to_string())
     }
 
     /// Where it listens.

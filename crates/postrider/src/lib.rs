@@ -11,8 +11,12 @@
 //! | [`cloudevents`], [`hlc`], [`codec`] | what travels, and in what order |
 #![cfg_attr(feature = "memory", doc = "| [`memory`] | the store in memory, for tests |")]
 #![cfg_attr(
+    feature = "sqlite",
+    doc = "| [`sqlite`] | the store in a file of SQLite, and staging in sqlx transactions |"
+)]
+#![cfg_attr(
     feature = "postgres",
-    doc = "| [`postgres`] | the store in PostgreSQL, and staging in sqlx transactions |"
+    doc = "| [`postgres`] | the store in PostgreSQL, and staging in the transactions of your driver |"
 )]
 
 pub use postrider_core::*;
@@ -20,3 +24,5 @@ pub use postrider_core::*;
 pub use postrider_stores::memory;
 #[cfg(feature = "postgres")]
 pub use postrider_stores::postgres;
+#[cfg(feature = "sqlite")]
+pub use postrider_stores::sqlite;

@@ -8,7 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What each room may depend on besides the libraries in `ANYBODY`. A room that is not listed here is not built yet.
 const ROOMS: [(&str, &[&str]); 6] = [
     ("postrider-core", &["rand"]),
-    ("postrider-stores", &["postrider-core", "sqlx", "time", "tokio", "tracing"]),
+    (
+        "postrider-stores",
+        &[
+            "postrider-core",
+            "diesel",
+            "diesel-async",
+            "sea-orm",
+            "sqlx",
+            "time",
+            "tokio",
+            "tokio-postgres",
+            "tracing",
+        ],
+    ),
     ("postrider-testkit", &["postrider-core", "rand", "sqlx", "tokio"]),
     ("postrider", &["postrider-core", "postrider-stores"]),
     (
@@ -57,7 +70,7 @@ fn only_tests_depend_on_the_test_kit() {
 #[test]
 fn no_store_knows_another() {
     let stores = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider-stores/src");
-    let names = ["memory", "postgres"];
+    let names = ["memory", "sqlite", "postgres"];
     for name in names {
         for file in std::fs::read_dir(format!("{stores}/{name}")).unwrap() {
             let path = file.unwrap().path();
@@ -69,18 +82,43 @@ fn no_store_knows_another() {
     }
 }
 
+/// Nobody gets a driver that they did not ask for, and no driver's module knows another.
+#[test]
+fn every_driver_is_optional_and_alone() {
+    let drivers = ["sqlx", "tokio-postgres", "diesel-async", "sea-orm"];
+    let packages = workspace();
+    let stores = packages.iter().find(|package| package.name.as_str() == "postrider-stores").unwrap();
+    for dependency in &stores.dependencies {
+        let driver = drivers.contains(&dependency.name.as_str()) && dependency.kind == DependencyKind::Normal;
+        assert!(!driver || dependency.optional, "{} is not optional", dependency.name);
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider-stores/src/postgres/drivers");
+    let modules = drivers.map(|driver| driver.replace('-', "_"));
+    for module in &modules {
+        let text = std::fs::read_to_string(format!("{folder}/{module}.rs")).unwrap();
+        for other in modules.iter().filter(|other| *other != module) {
+            assert!(!text.contains(&format!("{other}::")), "{module} knows {other}");
+        }
+    }
+}
+
 /// SQL text is put together in one place; everywhere else it comes from a template, and values are bound.
 #[test]
 fn sql_is_asserted_safe_in_one_place_only() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider-stores/src/postgres");
-    let mut places = Vec::new();
-    for file in std::fs::read_dir(folder).unwrap() {
-        let path = file.unwrap().path();
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
-        if text.contains("AssertSqlSafe(") {
-            places.push(path.file_name().unwrap().to_string_lossy().into_owned());
+    let stores = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider-stores/src");
+    // PostgreSQL's schema.rs runs the migrations, which are templates too.
+    let places =
+        [("postgres", &["names.rs", "schema.rs"][..]), ("postgres/drivers", &[]), ("sqlite", &["names.rs"])];
+    for (store, expected) in places {
+        let mut places = Vec::new();
+        for file in std::fs::read_dir(format!("{stores}/{store}")).unwrap() {
+            let path = file.unwrap().path();
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            if text.contains("AssertSqlSafe(") {
+                places.push(path.file_name().unwrap().to_string_lossy().into_owned());
+            }
         }
+        places.sort();
+        assert_eq!(places, expected, "{store}");
     }
-    places.sort();
-    assert_eq!(places, ["names.rs", "schema.rs"], "schema.rs runs the migrations, which are templates too");
 }

@@ -19,7 +19,7 @@
 mod batch;
 mod claim;
 mod connections;
-mod envelope;
+mod drivers;
 mod error;
 mod grants;
 mod horizon;
@@ -35,6 +35,7 @@ mod row;
 mod schema;
 mod settle;
 mod stage;
+mod statement;
 mod validate;
 mod wake;
 

@@ -1,6 +1,6 @@
 //! Reading a message out of a row.
 
-use super::envelope;
+use crate::envelope;
 use bytes::Bytes;
 use postrider_core::{
     EventType, Message, MessageId, OrderingKey, QueueName, SubjectId, TenantId, TimerName,

@@ -10,7 +10,7 @@ const TRACEPARENT: &str = "traceparent";
 const HLC: &str = "hlc";
 
 /// The JSON text of the column, or `None` when there is nothing to keep.
-pub(super) fn encode(message: &Message) -> Option<String> {
+pub(crate) fn encode(message: &Message) -> Option<String> {
     let (trail, headers) = (message.trail(), message.headers());
     if trail.is_empty() && headers.is_empty() {
         return None;
@@ -34,7 +34,7 @@ pub(super) fn encode(message: &Message) -> Option<String> {
 }
 
 /// Reads the column. What plain SQL put there is read as far as it goes: a message that is stored must be readable.
-pub(super) fn decode(text: Option<&str>) -> (Trail, Headers) {
+pub(crate) fn decode(text: Option<&str>) -> (Trail, Headers) {
     let Some(Ok(Value::Object(map))) = text.map(serde_json::from_str) else {
         return (Trail::default(), Headers::new());
     };

@@ -1,0 +1,91 @@
+//! Transactions of tokio-postgres, and of the pools that hand them out.
+//!
+//! The driver keeps no prepared statements, and to prepare one costs a round trip. So the statement is sent whole, with the
+//! types of its parameters, and is parsed, bound and run in one.
+
+use super::Driver;
+use crate::postgres::{
+    PostgresOutbox,
+    error::Next,
+    statement::{Answer, Param, Statement},
+};
+use postrider_core::{Error, Message, Outbox, QueueName, Staged, TimerName};
+use tokio_postgres::{
+    Row, Transaction,
+    types::{ToSql, Type},
+};
+
+/// In a transaction of tokio-postgres. The feature is `tokio-postgres`. A transaction of deadpool-postgres lends the one that
+/// it wraps: stage in `&mut *tx`.
+///
+/// ```no_run
+/// use postrider_core::{Message, OutboxExt};
+/// use postrider_stores::postgres::PostgresOutbox;
+///
+/// # async fn run(client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let outbox = PostgresOutbox::default();
+/// let mut tx = client.transaction().await?;
+/// tx.execute("insert into orders (id) values (17)", &[]).await?;
+/// outbox.stage(&mut tx, Message::builder("orders").json(&17)).await?;
+/// tx.commit().await?; // both, or neither
+/// # Ok(()) }
+/// ```
+impl<'t> Outbox<Transaction<'t>> for PostgresOutbox {
+    async fn stage_all(&self, tx: &mut Transaction<'t>, messages: &[Message]) -> Result<Staged, Error> {
+        self.stage_on(tx, messages).await
+    }
+
+    async fn cancel_timer(
+        &self,
+        tx: &mut Transaction<'t>,
+        queue: &QueueName,
+        timer: &TimerName,
+    ) -> Result<bool, Error> {
+        self.cancel_on(tx, queue, timer).await
+    }
+}
+
+impl Driver for Transaction<'_> {
+    async fn execute(&mut self, Statement { sql, params }: Statement<'_>) -> Result<u64, Error> {
+        self.execute_typed(sql.as_str(), &typed(&params)).await.map_err(sorted)
+    }
+
+    async fn answers(&mut self, Statement { sql, params }: Statement<'_>) -> Result<Vec<Answer>, Error> {
+        let rows = self.query_typed(sql.as_str(), &typed(&params)).await.map_err(sorted)?;
+        rows.iter().map(answer).collect::<Result<_, _>>().map_err(sorted)
+    }
+}
+
+fn typed<'p>(params: &'p [Param<'_>]) -> Vec<(&'p (dyn ToSql + Sync), Type)> {
+    let typed = params.iter().map(|param| -> (&(dyn ToSql + Sync), _) {
+        match param {
+            Param::Name(value) => (value, Type::TEXT),
+            Param::Names(values) => (values, Type::TEXT_ARRAY),
+            Param::Texts(values) => (values, Type::TEXT_ARRAY),
+            Param::Positions(values) => (values, Type::INT2_ARRAY),
+            Param::Ids(values) => (values, Type::UUID_ARRAY),
+            Param::Flags(values) => (values, Type::BOOL_ARRAY),
+            Param::Seconds(values) => (values, Type::FLOAT8_ARRAY),
+            Param::Moments(values) => (values, Type::TIMESTAMPTZ_ARRAY),
+            Param::Payloads(values) => (values, Type::BYTEA_ARRAY),
+        }
+    });
+    typed.collect()
+}
+
+fn answer(row: &Row) -> Result<Answer, tokio_postgres::Error> {
+    Ok(Answer::new(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+}
+
+/// Sorts an error by what the caller can do next. One without a code never reached the server, or never came back.
+fn sorted(error: tokio_postgres::Error) -> Error {
+    use std::error::Error as _;
+    let lost = error.is_closed()
+        || error.source().and_then(|source| source.downcast_ref::<std::io::Error>()).is_some();
+    let next = match error.as_db_error() {
+        Some(answer) => Next::by_code(answer.code().code(), answer.message()),
+        None if lost => Next::TryAgain,
+        None => Next::Nothing,
+    };
+    next.error(error)
+}

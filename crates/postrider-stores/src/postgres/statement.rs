@@ -1,0 +1,272 @@
+//! The statements that stage, and their parameters, for whichever driver runs them.
+//!
+//! Two statements serve. The **plain** one takes messages that are due now, have no timer and get their id from us: a bare
+//! `INSERT … SELECT … FROM unnest`, with only the columns that the batch uses, since each array costs time. It inserts
+//! nothing when one of the queues does not exist yet. The **careful** one is a function of the database and takes
+//! everything: given ids (they may be known already), times, timers, new queues.
+//!
+//! Waking is part of both: workers that announced that they sleep are signalled, nobody else (`wake.rs`).
+//!
+//! Parameters appear in a statement in the order of their numbers, and borrow from the messages whatever can be borrowed:
+//! payloads are copied once, by the driver, into what it sends.
+
+use super::{Names, names::Sql};
+use crate::envelope;
+use postrider_core::{Due, Fate, Invalid, Message, OnConflict, QueueName, TimerName};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// One statement with its parameters.
+#[derive(Debug)]
+pub(super) struct Statement<'m> {
+    pub(super) sql: Sql,
+    pub(super) params: Vec<Param<'m>>,
+}
+
+/// A parameter of a statement, in the type that PostgreSQL expects.
+#[derive(Debug)]
+pub(super) enum Param<'m> {
+    /// `text`
+    Name(&'m str),
+    /// `text[]` without nulls
+    Names(Vec<&'m str>),
+    /// `text[]`
+    Texts(Vec<Option<Cow<'m, str>>>),
+    /// `smallint[]`
+    Positions(Vec<i16>),
+    /// `uuid[]`
+    Ids(Vec<Uuid>),
+    /// `boolean[]`
+    Flags(Vec<bool>),
+    /// `double precision[]`
+    Seconds(Vec<Option<f64>>),
+    /// `timestamptz[]`
+    Moments(Vec<Option<OffsetDateTime>>),
+    /// `bytea[]`
+    Payloads(Vec<&'m [u8]>),
+}
+
+/// One row that the careful statement answers with: the fate of a message that is not new.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Which of the messages sent, from 1.
+    pub(super) position: i32,
+    pub(super) fate: Fate,
+    /// The message that is there instead.
+    pub(super) id: Uuid,
+}
+
+impl Answer {
+    /// The columns `n`, `fate` and `id`.
+    pub(super) fn new(position: i32, fate: &str, id: Uuid) -> Self {
+        let fate = match fate {
+            "ignored" => Fate::Ignored,
+            "extended" => Fate::Extended,
+            _ => Fate::Duplicate,
+        };
+        Self { position, fate, id }
+    }
+}
+
+/// The statements of one set of tables. Plain ones are kept, since their text depends on the columns that a batch uses.
+#[derive(Debug, Default)]
+pub(super) struct Statements {
+    names: Names,
+    plain: Mutex<HashMap<Shape, Sql>>,
+}
+
+impl Statements {
+    pub(super) fn new(names: Names) -> Self {
+        Self { names, plain: Mutex::default() }
+    }
+
+    /// Inserts all messages, or none when a queue does not exist yet.
+    pub(super) fn plain<'m>(&self, messages: &'m [Message], ids: &[Uuid]) -> Result<Statement<'m>, Invalid> {
+        let (queues, positions) = queues(messages)?;
+        let columns = Columns::of(messages);
+        let mut shape = columns.shape();
+        let mut params = if let [queue] = queues[..] {
+            shape |= ONE_QUEUE;
+            vec![Param::Name(queue)]
+        } else {
+            vec![Param::Names(queues), Param::Positions(positions)]
+        };
+        params.extend([Param::Ids(ids.to_vec()), Param::Payloads(payloads(messages))]);
+        params.extend(columns.used().map(Param::Texts));
+        let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
+        let sql = plain.entry(shape).or_insert_with(|| self.names.sql(&plain_template(shape))).clone();
+        Ok(Statement { sql, params })
+    }
+
+    /// Stages each message as it asks to be, and answers with those that are not new.
+    pub(super) fn careful<'m>(&self, messages: &[(Uuid, &'m Message)]) -> Result<Statement<'m>, Invalid> {
+        let given = || messages.iter().map(|(_, message)| *message);
+        let (queues, positions) = queues(given())?;
+        let mut params = vec![
+            Param::Names(queues),
+            Param::Positions(positions),
+            Param::Ids(messages.iter().map(|(id, _)| *id).collect()),
+            Param::Flags(given().map(|message| message.id().is_some()).collect()),
+            Param::Seconds(given().map(due_after).collect()),
+            Param::Moments(given().map(due_at).collect()),
+            Param::Texts(given().map(|message| Some(message.timer()?.name.as_str().into())).collect()),
+            Param::Flags(given().map(extends).collect()),
+            Param::Payloads(payloads(given())),
+        ];
+        params.extend(Columns::of(given()).0.map(Param::Texts));
+        Ok(Statement { sql: self.names.sql(CAREFUL), params })
+    }
+
+    /// Answers with one row when there was a timer to cancel, else with none.
+    pub(super) fn cancel_timer<'m>(&self, queue: &'m QueueName, timer: &'m TimerName) -> Statement<'m> {
+        Statement {
+            sql: self.names.sql("select 1 where {cancel_timer}($1::text, $2::text)"),
+            params: vec![Param::Name(queue.as_str()), Param::Name(timer.as_str())],
+        }
+    }
+}
+
+const CAREFUL: &str = "select n, fate, id from {stage_many}($1::text[], $2::smallint[], $3::uuid[], $4::boolean[], \
+    $5::double precision[], $6::timestamptz[], $7::text[], $8::boolean[], $9::bytea[], $10::text[], $11::text[], \
+    $12::text[], $13::text[], $14::text[], $15::text[])";
+
+/// Which optional columns a batch uses, as bits in the order of [`OPTIONAL`].
+type Shape = u8;
+
+/// The optional columns, in the order of the careful statement's arguments.
+const OPTIONAL: [&str; 6] = ["event_type", "content_type", "key", "tenant", "subject", "headers"];
+const KEY: usize = 2;
+/// The bit that says that the whole batch goes to one queue.
+const ONE_QUEUE: Shape = 1 << 7;
+
+/// The optional columns of a batch.
+struct Columns<'m>([Vec<Option<Cow<'m, str>>>; 6]);
+
+impl<'m> Columns<'m> {
+    fn of(messages: impl IntoIterator<Item = &'m Message>) -> Self {
+        let mut columns: [Vec<_>; 6] = Default::default();
+        for message in messages {
+            let content_type = message.content_type();
+            let values = [
+                message.event_type().map(|event_type| event_type.as_str().into()),
+                (content_type != postrider_core::message::DEFAULT_CONTENT_TYPE).then(|| content_type.into()),
+                message.key().map(|key| key.as_str().into()),
+                message.tenant().map(|tenant| tenant.as_str().into()),
+                message.subject().map(|subject| subject.as_str().into()),
+                envelope::encode(message).map(Into::into),
+            ];
+            for (column, value) in columns.iter_mut().zip(values) {
+                column.push(value);
+            }
+        }
+        Self(columns)
+    }
+
+    fn shape(&self) -> Shape {
+        let used = self.0.iter().map(|column| column.iter().any(Option::is_some));
+        used.enumerate().fold(0, |shape, (bit, used)| shape | (Shape::from(used) << bit))
+    }
+
+    fn used(self) -> impl Iterator<Item = Vec<Option<Cow<'m, str>>>> {
+        let shape = self.shape();
+        let all = self.0.into_iter().enumerate();
+        all.filter_map(move |(column, values)| (shape & (1 << column) != 0).then_some(values))
+    }
+}
+
+/// No join and no sort stands between `unnest` and the table, so places are drawn in the order given. Queues are looked up
+/// once per statement; where one is missing the whole statement inserts nothing.
+fn plain_template(shape: Shape) -> String {
+    let used: Vec<_> = (0..OPTIONAL.len()).filter(|column| shape & (1 << column) != 0).collect();
+    let mut into = String::new();
+    let mut select = String::new();
+    let mut unnest = String::new();
+    let mut alias = String::new();
+    for (index, column) in used.iter().enumerate() {
+        let name = OPTIONAL[*column];
+        unnest.push_str(&format!(", ${}::text[]", index + if shape & ONE_QUEUE != 0 { 4 } else { 5 }));
+        alias.push_str(&format!(", {name}"));
+        if *column != KEY {
+            into.push_str(&format!(", {name}"));
+            select.push_str(&format!(", u.{name}{}", if name == "headers" { "::jsonb" } else { "" }));
+        }
+    }
+    let key = if used.contains(&KEY) { "u.key" } else { "null::text" };
+    if shape & ONE_QUEUE != 0 {
+        // No array of names: it would make every plan for given values look cheaper than the one for any, and so make the
+        // server plan this statement anew each time. OFFSET keeps the look-up of sleepers out of the rows.
+        return format!(
+            "insert into {{ready}} (queue, ordered, key, message_id, payload{into}) \
+             select k.id, k.ordered, case when k.ordered then coalesce({key}, u.message_id::text) else {key} end, \
+                    u.message_id, u.payload{select} \
+             from (select q.id, q.ordered, \
+                          (select count(pg_notify('{{#signal}}', $1::text)) from {{sleeper}} s \
+                           where s.queue = q.id and s.until > clock_timestamp()) as signalled \
+                   from {{queue}} q where q.name = $1::text offset 0) k, \
+                  unnest($2::uuid[], $3::bytea[]{unnest}) u(message_id, payload{alias}) \
+             where k.signalled >= 0"
+        );
+    }
+    format!(
+        "insert into {{ready}} (queue, ordered, key, message_id, payload{into}) \
+         select k.id[u.queue], k.ordered[u.queue], \
+                case when k.ordered[u.queue] then coalesce({key}, u.message_id::text) else {key} end, \
+                u.message_id, u.payload{select} \
+         from (select array_agg(k.id order by n.n) as id, array_agg(k.ordered order by n.n) as ordered \
+               from unnest($1::text[]) with ordinality n(name, n) join {{queue}} k on k.name = n.name \
+               having count(*) = cardinality($1::text[])) k, \
+              unnest($2::smallint[], $3::uuid[], $4::bytea[]{unnest}) u(queue, message_id, payload{alias}) \
+         where (select count(pg_notify('{{#signal}}', q.name)) from {{queue}} q where q.name = any($1::text[]) \
+                and exists (select from {{sleeper}} s where s.queue = q.id and s.until > clock_timestamp())) >= 0"
+    )
+}
+
+/// The distinct queues of a batch, and for each message the position of its own among them, from 1.
+fn queues<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Result<(Vec<&'m str>, Vec<i16>), Invalid> {
+    let mut names: Vec<&str> = Vec::new();
+    let mut known: HashMap<&str, i16> = HashMap::new();
+    let mut positions = Vec::new();
+    for message in messages {
+        let name = message.queue().as_str();
+        let position = match known.get(name) {
+            Some(position) => *position,
+            None => {
+                names.push(name);
+                let position = i16::try_from(names.len()).map_err(|_| {
+                    Invalid::rule("batch", "names more than 32,767 queues; stage it in parts")
+                })?;
+                known.insert(name, position);
+                position
+            }
+        };
+        positions.push(position);
+    }
+    Ok((names, positions))
+}
+
+fn payloads<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Vec<&'m [u8]> {
+    messages.into_iter().map(|message| message.payload().as_ref()).collect()
+}
+
+fn due_after(message: &Message) -> Option<f64> {
+    match message.due() {
+        Due::After(after) => Some(after.as_secs_f64()),
+        Due::Now | Due::At(_) => None,
+    }
+}
+
+fn due_at(message: &Message) -> Option<OffsetDateTime> {
+    match message.due() {
+        Due::At(at) => Some(at.into()),
+        Due::Now | Due::After(_) => None,
+    }
+}
+
+fn extends(message: &Message) -> bool {
+    message.timer().is_some_and(|timer| timer.on_conflict == OnConflict::Extend)
+}

@@ -1,0 +1,206 @@
+//! The SQLite store: everything in one file, beside the application's own tables, and nothing to install.
+//!
+//! **The rooms** are those of every store: a message is in exactly one of `ready` (may run now, leased or not), `later` (a timer
+//! or a retry that waits), `dead` and `archive`, and each is a table. On a queue ordered by key, `lane` holds one row per living
+//! key, and the key is leased, not its messages.
+//!
+//! **One writer.** SQLite lets one transaction write at a time, in whatever process. That makes much of a queue simple: places are
+//! drawn in the order of commits, so a claim that starts at the head of its index misses nothing; nothing can change between what
+//! a transaction reads and what it writes; there is nothing to lock but the file. It also means that every write must be short, and
+//! that an idle worker must not write at all. So each call of the store is one `BEGIN IMMEDIATE … COMMIT` (`writer.rs`), a claim looks
+//! before it asks for the lock (`claim.rs`), and looking goes through connections of its own, which in write-ahead mode wait
+//! for nobody.
+//!
+//! **Who is authoritative.** The file. This process keeps nothing in memory but open connections: policies are read in each
+//! transaction, and so is the time, which is SQLite's own, once for each transaction.
+//!
+//! **On failure.** A lock that somebody else holds is waited for, for half a minute. A call that fails, or whose future is
+//! dropped, has changed nothing: its connection is closed, and SQLite rolls back. A full disk or a read-only file is told in words.
+//!
+//! **Why it is not simpler.** One table with a due time and a lease in each row would need an index that holds what is leased and
+//! what lies ahead, and every claim would walk over both.
+
+mod claim;
+mod each;
+mod endings;
+mod error;
+mod evict;
+mod inspect;
+mod lanes;
+mod leases;
+mod moment;
+mod names;
+mod operate;
+mod options;
+mod page;
+mod prune;
+mod queues;
+mod row;
+mod schema;
+mod settle;
+mod stage;
+mod timers;
+mod validate;
+mod wake;
+mod writer;
+
+pub use names::Names;
+pub use options::{Durability, SqliteOptions};
+pub use stage::SqliteOutbox;
+
+use async_trait::async_trait;
+use error::open_error;
+use postrider_core::{
+    ClaimRequest, Claimed, Error, Lease, PruneRequest, Pruned, Settle, Store, inspect::Room,
+    store::check_lease,
+};
+use sqlx::{SqlitePool, sqlite::SqlitePoolOptions};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+use writer::Writer;
+
+/// Messages in a file of SQLite. Cheap to clone; clones share connections. Any number of processes may open the same file.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), postrider_core::Error> {
+/// use postrider_core::{ClaimRequest, Store, schema::Schema};
+/// use postrider_stores::sqlite::SqliteStore;
+///
+/// let store = SqliteStore::open("shop.db").await?;
+/// store.migrate().await?;
+/// for claimed in store.claim(&ClaimRequest::new("orders".try_into()?, 100)).await? {
+///     println!("{}", claimed.id());
+///     store.settle(&[claimed.lease.done()]).await?;
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct SqliteStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    writer: Writer,
+    readers: SqlitePool,
+    names: Names,
+    options: SqliteOptions,
+}
+
+impl SqliteStore {
+    /// Opens the file at `path`, which is made when it is missing, with the default options.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or made, or is no database.
+    pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        Self::open_with(SqliteOptions::new(path)).await
+    }
+
+    /// Opens a file as `options` say.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or made, or is no database.
+    pub async fn open_with(options: SqliteOptions) -> Result<Self, Error> {
+        let writer = Writer::new(options.clone());
+        // Makes the file and turns write-ahead logging on, which the readers rely on.
+        writer.open().await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(options.readers)
+            .acquire_timeout(options.patience)
+            .test_before_acquire(false)
+            .connect_with(options.reading())
+            .await
+            .map_err(|error| open_error(options.path(), error))?;
+        Ok(Self { inner: Arc::new(Inner { writer, readers, names: options.names.clone(), options }) })
+    }
+
+    /// Stages in the tables of this store.
+    pub fn outbox(&self) -> SqliteOutbox {
+        SqliteOutbox::with_limits(self.inner.names.clone(), self.inner.options.limits)
+    }
+
+    /// The statements of the hot paths, for tests that read their plans.
+    #[doc(hidden)]
+    pub fn statements(&self) -> Vec<(&'static str, String)> {
+        let templates = [
+            ("look", claim::LOOK.to_owned()),
+            ("what has come due", claim::COME.to_owned()),
+            ("promote", claim::promote_template()),
+            ("free messages", claim::FREE.to_owned()),
+            ("lease messages", claim::lease_template()),
+            ("runnable lanes", lanes::RUNNABLE.to_owned()),
+            ("heads of lanes", lanes::HEADS.to_owned()),
+            ("lease lanes", lanes::LEASE.to_owned()),
+            ("fetch messages", claim::fetch_template()),
+            ("open lanes", lanes::OPEN.to_owned()),
+            ("close lanes", lanes::CLOSE.to_owned()),
+            ("free lanes", endings::FREE_LANES.to_owned()),
+            ("leases", leases::STANDS.to_owned()),
+            ("renew lanes", leases::RENEW_LANES.to_owned()),
+            ("delete", endings::DELETE.to_owned()),
+            ("release", endings::RELEASE.to_owned()),
+            ("end a timer", endings::END_TIMER.to_owned()),
+            ("fail", endings::FAIL.to_owned()),
+            ("archive", endings::archive_template()),
+            ("bury", endings::bury_template()),
+            ("wait", endings::wait_template()),
+            ("known identities", stage::KNOWN.to_owned()),
+            ("prune the archive", prune::ARCHIVED.to_owned()),
+            ("prune dead letters", prune::DEAD.to_owned()),
+            ("page of what is ready", page::page_template(Room::Ready)),
+            ("page of what waits", page::page_template(Room::Later)),
+            ("page of dead letters", page::page_template(Room::Dead)),
+        ];
+        templates.map(|(name, template)| (name, self.inner.names.render(&template))).into()
+    }
+
+    /// Closes the connections.
+    pub async fn close(&self) {
+        self.inner.readers.close().await;
+        self.inner.writer.close().await;
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
+        request.check()?;
+        let inner = &self.inner;
+        if request.limit() == 0
+            || !claim::is_anything_due(&inner.readers, &inner.names, request.queues()).await?
+        {
+            return Ok(Vec::new());
+        }
+        let mut write = inner.writer.begin(&inner.names).await?;
+        let claimed = claim::claim(&mut write, &inner.names, request).await?;
+        write.commit().await?;
+        Ok(claimed)
+    }
+
+    async fn renew(&self, leases: &[Lease], lease_for: Duration) -> Result<Vec<Lease>, Error> {
+        check_lease(lease_for)?;
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut write = self.inner.writer.begin(&self.inner.names).await?;
+        let lost = leases::renew(&mut write, &self.inner.names, leases, lease_for).await?;
+        write.commit().await?;
+        Ok(lost)
+    }
+
+    async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+        if settlements.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut write = self.inner.writer.begin(&self.inner.names).await?;
+        let lost = settle::settle(&mut write, &self.inner.names, settlements).await?;
+        write.commit().await?;
+        Ok(lost)
+    }
+
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
+        let mut write = self.inner.writer.begin(&self.inner.names).await?;
+        let pruned = prune::prune(&mut write, &self.inner.names, request).await?;
+        write.commit().await?;
+        Ok(pruned)
+    }
+}

@@ -1,0 +1,139 @@
+//! Which tables are ours, and the one place where SQL text is put together.
+//!
+//! Statements are templates in which `{ready}` stands for a quoted table or index with our prefix, and `{now}` for the store's
+//! clock. Nothing else is ever spliced into SQL: values are bound, and the prefix passed the check below, so it cannot hold a
+//! quote.
+
+use postrider_core::Invalid;
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, sqlite::SqliteArguments};
+use std::sync::Arc;
+
+/// Microseconds since 1970. SQLite reads its clock in milliseconds, once for each step of a statement.
+const NOW: &str = "cast(unixepoch('subsec') * 1000000 as integer)";
+
+/// Far above what any name needs; SQLite itself has no limit.
+const PREFIX_BYTES: usize = 43;
+
+/// The table prefix of one store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    prefix: String,
+}
+
+impl Default for Names {
+    /// The prefix `postrider_`: the tables live in the application's own file.
+    fn default() -> Self {
+        Self { prefix: "postrider_".to_owned() }
+    }
+}
+
+impl Names {
+    /// Tables named with `prefix` before each. The prefix may be empty.
+    ///
+    /// # Errors
+    /// When the prefix is not `[a-z_][a-z0-9_]*`, or has more than 43 bytes.
+    pub fn new(prefix: impl Into<String>) -> Result<Self, Invalid> {
+        let prefix = prefix.into();
+        let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+        if prefix.starts_with(|c: char| c.is_ascii_digit()) || !prefix.bytes().all(is_plain) {
+            return Err(Invalid::rule(
+                "prefix",
+                format!(
+                    "{prefix:?} is not a plain identifier: use lower-case letters, digits and _, beginning with a letter"
+                ),
+            ));
+        }
+        // SQLite keeps these names for itself.
+        if prefix.starts_with("sqlite_") {
+            return Err(Invalid::rule(
+                "prefix",
+                "must not begin with sqlite_, which SQLite keeps for itself",
+            ));
+        }
+        if prefix.len() > PREFIX_BYTES {
+            let rule = format!("is {} bytes long; at most {PREFIX_BYTES} are allowed", prefix.len());
+            return Err(Invalid::rule("prefix", rule));
+        }
+        Ok(Self { prefix })
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// A statement with our names filled in.
+    pub(super) fn sql(&self, template: &str) -> Sql {
+        Sql(self.render(template).into())
+    }
+
+    pub(super) fn render(&self, template: &str) -> String {
+        let mut sql = String::with_capacity(template.len() + 256);
+        let mut rest = template;
+        while let Some(open) = rest.find('{') {
+            sql.push_str(&rest[..open]);
+            rest = &rest[open..];
+            match placeholder(rest) {
+                Some(("now", len)) => {
+                    sql.push_str(NOW);
+                    rest = &rest[len..];
+                }
+                Some((name, len)) => {
+                    sql.extend(["\"", &self.prefix, name, "\""]);
+                    rest = &rest[len..];
+                }
+                None => {
+                    sql.push('{');
+                    rest = &rest[1..];
+                }
+            }
+        }
+        sql.push_str(rest);
+        sql
+    }
+}
+
+/// `{name}` at the beginning of `text`: the name and the length of it all.
+fn placeholder(text: &str) -> Option<(&str, usize)> {
+    let close = text.find('}')?;
+    let name = &text[1..close];
+    let fits = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    fits.then_some((name, close + 1))
+}
+
+/// A statement whose text came from a template.
+#[derive(Debug, Clone)]
+pub(super) struct Sql(Arc<str>);
+
+impl Sql {
+    pub(super) fn query<'q>(&self) -> sqlx::query::Query<'q, sqlx::Sqlite, SqliteArguments> {
+        sqlx::query(self.text())
+    }
+
+    pub(super) fn text(&self) -> SqlStr {
+        AssertSqlSafe(Arc::clone(&self.0)).into_sql_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_become_quoted_names_and_other_braces_stay() {
+        let names = Names::new("pr_").unwrap();
+        assert_eq!(
+            names.render("select '{}' from {ready} -- {ready_key} {Not}"),
+            "select '{}' from \"pr_ready\" -- \"pr_ready_key\" {Not}"
+        );
+    }
+
+    #[test]
+    fn hostile_prefixes_are_refused() {
+        for prefix in ["Upper", "1st", "a-b", "a b", "a\"b", "a;drop table x", "a.b", "ä", "a\0b", "sqlite_x"]
+        {
+            assert!(Names::new(prefix).is_err(), "{prefix:?}");
+        }
+        assert!(Names::new("").is_ok());
+        assert!(Names::new("p".repeat(44)).is_err());
+    }
+}

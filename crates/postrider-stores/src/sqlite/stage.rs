@@ -1,0 +1,280 @@
+//! Staging: on the caller's own connection, in the caller's own transaction.
+//!
+//! A call is a handful of statements, not one: SQLite runs in this process, and there is no network to save. A savepoint makes
+//! them one: whatever fails, and wherever the future is dropped, either all messages of the call are staged or none.
+//!
+//! The first statement writes. A transaction that begins with a read and writes later fails at once when somebody else has
+//! written in between, and no waiting helps; one whose first statement is a write just waits its turn. Where the caller has
+//! read before, only `BEGIN IMMEDIATE` helps, and the error says so.
+
+use super::{
+    Names,
+    each::SIZES,
+    error::{is_busy, store_error},
+    moment::{self, Micros},
+    queues::{self, Queue},
+    row::{hex, json},
+    timers,
+    writer::Pauses,
+};
+use crate::envelope;
+use postrider_core::{
+    Due, Error, Fate, Limits, Message, MessageId, Outbox, QueueName, Staged, TimerName,
+    message::DEFAULT_CONTENT_TYPE,
+};
+use serde_json::Value;
+use sqlx::{Acquire, Row, Sqlite, SqliteConnection, Transaction};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
+use uuid::Uuid;
+
+/// How long staging waits for other writers, where waiting helps.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Stages messages in a transaction of sqlx. Needs no connection of its own, and is cheap to clone.
+///
+/// Begin the transaction with `BEGIN IMMEDIATE` if it reads before it writes: SQLite cannot let it wait for others later.
+///
+/// ```no_run
+/// use postrider_core::{Message, OutboxExt};
+/// use postrider_stores::sqlite::SqliteOutbox;
+///
+/// # async fn run(pool: sqlx::SqlitePool) -> Result<(), Box<dyn std::error::Error>> {
+/// let outbox = SqliteOutbox::default();
+/// let mut tx = pool.begin_with("begin immediate").await?;
+/// sqlx::query("insert into orders (id) values (17)").execute(&mut *tx).await?;
+/// outbox.stage(&mut tx, Message::builder("orders").json(&17)).await?;
+/// tx.commit().await?; // both, or neither
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct SqliteOutbox {
+    names: Names,
+    limits: Limits,
+}
+
+impl SqliteOutbox {
+    /// Stages in the tables of `names`.
+    pub fn new(names: Names) -> Self {
+        Self::with_limits(names, Limits::default())
+    }
+
+    /// Stages in the tables of `names`, within `limits`.
+    pub fn with_limits(names: Names, limits: Limits) -> Self {
+        Self { names, limits }
+    }
+
+    async fn stage_on(
+        &self,
+        connection: &mut SqliteConnection,
+        messages: &[Message],
+    ) -> Result<Staged, Error> {
+        let names = &self.names;
+        let (first_place, now) = draw(connection, names, messages.len()).await?;
+        let distinct: BTreeSet<&QueueName> = messages.iter().map(Message::queue).collect();
+        let queues = queues::used(connection, names, &Vec::from_iter(distinct)).await?;
+        let queue_of = |message: &Message| {
+            queues
+                .get(message.queue())
+                .ok_or_else(|| Error::Other("a queue vanished while it was used".into()))
+        };
+        let mut given = Vec::new();
+        for message in messages {
+            given.extend(message.id().map(|id| queue_of(message).map(|queue| (queue.number, id.as_uuid()))));
+        }
+        let mut known = known(connection, names, given.into_iter().collect::<Result<_, _>>()?).await?;
+
+        let (mut ready, mut later) = (Vec::new(), Vec::new());
+        let mut signalled = BTreeSet::new();
+        let mut fates = Vec::with_capacity(messages.len());
+        for (place, message) in (first_place..).zip(messages) {
+            let queue = queue_of(message)?;
+            let fresh = Fresh::new(message, queue, place, now);
+            if !known.insert((queue.number, fresh.id)) {
+                fates.push((MessageId::from_uuid(fresh.id), Fate::Duplicate));
+                continue;
+            }
+            let fate = match message.timer() {
+                Some(timer) => timers::stage(connection, names, &fresh, timer).await?,
+                None => (fresh.id, Fate::New),
+            };
+            if fate.1 == Fate::New {
+                if fresh.is_due_at_once() && queue.is_slept_on {
+                    signalled.insert(queue.number);
+                }
+                if message.timer().is_none() {
+                    if fresh.is_due_at_once() { &mut ready } else { &mut later }.push(fresh);
+                }
+            } else {
+                known.remove(&(queue.number, fresh.id));
+            }
+            fates.push((MessageId::from_uuid(fate.0), fate.1));
+        }
+        insert(connection, names, "{ready}", &ready).await?;
+        insert(connection, names, "{later}", &later).await?;
+        if ready.iter().any(|fresh| fresh.ordered) {
+            let last_place = first_place + super::row::limit(messages.len());
+            super::lanes::open(connection, names, first_place..last_place).await?;
+        }
+        if !signalled.is_empty() {
+            queues::signal(connection, names, signalled).await?;
+        }
+        Ok(Staged::new(fates))
+    }
+}
+
+impl<'t> Outbox<Transaction<'t, Sqlite>> for SqliteOutbox {
+    async fn stage_all(
+        &self,
+        tx: &mut Transaction<'t, Sqlite>,
+        messages: &[Message],
+    ) -> Result<Staged, Error> {
+        if messages.is_empty() {
+            return Ok(Staged::default());
+        }
+        self.limits.check(messages)?;
+        let mut savepoint = tx.begin().await.map_err(store_error)?;
+        let staged = self.stage_on(&mut savepoint, messages).await?;
+        savepoint.commit().await.map_err(store_error)?;
+        Ok(staged)
+    }
+
+    async fn cancel_timer(
+        &self,
+        tx: &mut Transaction<'t, Sqlite>,
+        queue: &QueueName,
+        timer: &TimerName,
+    ) -> Result<bool, Error> {
+        let mut savepoint = tx.begin().await.map_err(store_error)?;
+        let (_, now) = draw(&mut savepoint, &self.names, 0).await?;
+        let cancelled = timers::cancel(&mut savepoint, &self.names, queue, timer, now).await?;
+        savepoint.commit().await.map_err(store_error)?;
+        Ok(cancelled)
+    }
+}
+
+/// Draws places, and waits for other writers to do so. A statement that found the lock taken has changed nothing, so it may
+/// try again.
+async fn draw(
+    connection: &mut SqliteConnection,
+    names: &Names,
+    count: usize,
+) -> Result<(i64, Micros), Error> {
+    let mut pauses = Pauses::lasting(PATIENCE);
+    loop {
+        match queues::draw(connection, names, count).await {
+            Ok(drawn) => return Ok(drawn),
+            Err(error) if is_busy(&error) && pauses.pause().await => {}
+            Err(error) => return Err(store_error(error)),
+        }
+    }
+}
+
+pub(super) const KNOWN: &str = "select j.key from json_each(?1) j \
+    where exists (select 1 from {ready} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0) \
+       or exists (select 1 from {later} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0) \
+       or exists (select 1 from {dead} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0) \
+       or exists (select 1 from {archive} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0)";
+
+/// Those of the given identities that are in some room already.
+async fn known(
+    connection: &mut SqliteConnection,
+    names: &Names,
+    given: Vec<(i64, Uuid)>,
+) -> Result<HashSet<(i64, Uuid)>, Error> {
+    let mut known = HashSet::new();
+    if given.is_empty() {
+        return Ok(known);
+    }
+    let asked = json(given.iter().map(|(queue, id)| Value::Array(vec![(*queue).into(), hex(*id).into()])));
+    for row in names.sql(KNOWN).query().bind(asked).fetch_all(connection).await.map_err(store_error)? {
+        let index: i64 = row.try_get(0).map_err(store_error)?;
+        known.extend(usize::try_from(index).ok().and_then(|index| given.get(index)));
+    }
+    Ok(known)
+}
+
+/// A message on its way into a room.
+#[derive(Debug)]
+pub(super) struct Fresh<'m> {
+    pub(super) id: Uuid,
+    pub(super) place: i64,
+    pub(super) queue: i64,
+    pub(super) ordered: bool,
+    /// On an ordered queue, a message without a key is a line of its own.
+    pub(super) key: Option<Cow<'m, str>>,
+    pub(super) staged_at: Micros,
+    pub(super) due_at: Micros,
+    pub(super) message: &'m Message,
+}
+
+impl<'m> Fresh<'m> {
+    fn new(message: &'m Message, queue: &Queue, place: i64, now: Micros) -> Self {
+        let id = message.id().map_or_else(Uuid::now_v7, |id| id.as_uuid());
+        let key = message.key().map(|key| Cow::Borrowed(key.as_str()));
+        Self {
+            id,
+            place,
+            queue: queue.number,
+            ordered: queue.is_ordered(),
+            key: key.or_else(|| queue.is_ordered().then(|| id.to_string().into())),
+            staged_at: now,
+            due_at: match message.due() {
+                Due::Now => now,
+                Due::After(wait) => moment::after(now, wait),
+                Due::At(at) => moment::of(at).max(now),
+            },
+            message,
+        }
+    }
+
+    fn is_due_at_once(&self) -> bool {
+        self.due_at <= self.staged_at
+    }
+
+    pub(super) fn content_type(&self) -> Option<&'m str> {
+        Some(self.message.content_type()).filter(|content_type| *content_type != DEFAULT_CONTENT_TYPE)
+    }
+}
+
+const COLUMNS: &str = "id, queue, message_id, ordered, staged_at, due_at, key, timer, event_type, content_type, tenant, \
+    subject, headers, payload";
+
+/// Puts messages into a room.
+pub(super) async fn insert(
+    connection: &mut SqliteConnection,
+    names: &Names,
+    room: &str,
+    mut fresh: &[Fresh<'_>],
+) -> Result<(), Error> {
+    while let Some(size) = SIZES.into_iter().find(|size| *size <= fresh.len()) {
+        let (chunk, rest) = fresh.split_at(size);
+        let values = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; size].join(", ");
+        let sql = names.sql(&format!("insert into {room} ({COLUMNS}) values {values}"));
+        let mut query = sql.query();
+        for row in chunk {
+            let message = row.message;
+            query = query
+                .bind(row.place)
+                .bind(row.queue)
+                .bind(row.id)
+                .bind(row.ordered)
+                .bind(row.staged_at)
+                .bind(row.due_at)
+                .bind(row.key.as_deref())
+                .bind(message.timer().map(|timer| timer.name.as_str()))
+                .bind(message.event_type().map(postrider_core::EventType::as_str))
+                .bind(row.content_type())
+                .bind(message.tenant().map(postrider_core::TenantId::as_str))
+                .bind(message.subject().map(postrider_core::SubjectId::as_str))
+                .bind(envelope::encode(message))
+                .bind(message.payload().as_ref());
+        }
+        query.execute(&mut *connection).await.map_err(store_error)?;
+        fresh = rest;
+    }
+    Ok(())
+}

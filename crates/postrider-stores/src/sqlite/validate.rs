@@ -1,0 +1,46 @@
+//! Comparing the tables with what this version needs.
+//!
+//! `catalog.sql` describes what is there, one line per object; `expected.txt` is that description of a fresh migration, and a
+//! test keeps it so. What is expected and not there, or there in another shape, has drifted; what is there besides is
+//! nobody's business.
+
+use super::{Names, error::store_error};
+use postrider_core::{Error, schema::Drift};
+use sqlx::{Row, SqliteConnection};
+use std::collections::BTreeMap;
+
+const EXPECTED: &str = include_str!("expected.txt");
+
+pub(super) async fn drift(connection: &mut SqliteConnection, names: &Names) -> Result<Vec<Drift>, Error> {
+    let found = describe(connection, names).await?;
+    let drift = EXPECTED.lines().filter_map(|line| line.split_once('\t')).filter_map(|(object, expected)| {
+        let found = found.get(object);
+        (found.is_none_or(|found| found != expected)).then(|| Drift {
+            object: object.to_owned(),
+            expected: expected.to_owned(),
+            found: found.cloned(),
+        })
+    });
+    Ok(drift.collect())
+}
+
+/// What is there, with our prefix taken out of it.
+pub(super) async fn describe(
+    connection: &mut SqliteConnection,
+    names: &Names,
+) -> Result<BTreeMap<String, String>, Error> {
+    let sql = names.sql(include_str!("catalog.sql"));
+    let rows = sql.query().bind(names.prefix()).fetch_all(connection).await.map_err(store_error)?;
+    let mut objects = BTreeMap::new();
+    for row in rows {
+        let object: String = row.try_get(0).map_err(store_error)?;
+        let definition: String = row.try_get(1).map_err(store_error)?;
+        objects.insert(object, plain(&definition, names));
+    }
+    Ok(objects)
+}
+
+fn plain(definition: &str, names: &Names) -> String {
+    let definition = definition.replace(&format!("\"{}", names.prefix()), "").replace('"', "");
+    definition.split_whitespace().collect::<Vec<_>>().join(" ")
+}

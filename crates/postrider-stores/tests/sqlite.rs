@@ -1,0 +1,9 @@
+//! The SQLite store passes the whole store suite.
+
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/sqlite.rs"]
+mod support;
+
+postrider_testkit::store_suite!(support::SqliteFixture::new);

@@ -1,0 +1,158 @@
+//! The tables of the SQLite store: migrations, validation, printing.
+
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/sqlite.rs"]
+mod support;
+
+use postrider_core::{ClaimRequest, Error, Message, OutboxExt, Store, schema::Schema};
+use postrider_stores::sqlite::{Names, SqliteOptions, SqliteStore};
+use sqlx::{AssertSqlSafe, Executor, Row, SqlitePool};
+use support::SqliteFixture;
+use tokio::task::JoinSet;
+
+/// The file that validation compares with is the description of a fresh migration. With `UPDATE_EXPECTED=1` it is written anew.
+#[tokio::test]
+async fn what_is_expected_is_what_is_migrated() {
+    let fixture = SqliteFixture::new().await;
+    let described = fixture.store.describe().await.unwrap();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/expected.txt");
+    // The driver's own table of migrations is the driver's.
+    let described: String = described
+        .lines()
+        .filter(|line| !line.contains("migration"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    if std::env::var_os("UPDATE_EXPECTED").is_some() {
+        std::fs::write(path, &described).unwrap();
+    }
+    assert_eq!(described, std::fs::read_to_string(path).unwrap());
+    assert!(described.lines().count() > 100);
+}
+
+#[tokio::test]
+async fn every_missing_or_altered_object_is_reported() {
+    let breakages = [
+        ("drop table postrider_later", "table later"),
+        ("drop index postrider_ready_free", "index ready_free"),
+        ("alter table postrider_queue drop column signals", "column queue.signals"),
+        ("alter table postrider_lane rename column lapses to lapsed", "column lane.lapses"),
+        (
+            "drop index postrider_ready_leased; \
+             create index postrider_ready_leased on postrider_ready (queue, lease_until)",
+            "index ready_leased",
+        ),
+        (
+            "drop table postrider_sleeper; create table postrider_sleeper (queue text, worker blob, until integer)",
+            "table sleeper",
+        ),
+    ];
+    for (breakage, object) in breakages {
+        let fixture = SqliteFixture::new().await;
+        assert_eq!(fixture.store.validate().await.unwrap(), []);
+        fixture.run(breakage).await;
+        let drift = fixture.store.validate().await.unwrap();
+        assert!(drift.iter().any(|drift| drift.object == object), "{breakage}: {drift:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_there_besides_is_ignored_and_nothing_is_changed() {
+    let fixture = SqliteFixture::new().await;
+    fixture
+        .run(
+            "create table orders (id integer primary key); alter table postrider_ready add column note text; \
+             create index postrider_ready_note on postrider_ready (note); \
+             create trigger noted after insert on postrider_ready begin select 1; end",
+        )
+        .await;
+    assert_eq!(fixture.store.validate().await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_processes_migrate_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shop.db");
+    let mut processes = JoinSet::new();
+    for _ in 0..10 {
+        let path = path.clone();
+        processes.spawn(async move {
+            let store = SqliteStore::open(path).await.unwrap();
+            store.migrate().await.unwrap();
+            assert_eq!(store.validate().await.unwrap(), []);
+        });
+    }
+    processes.join_all().await;
+}
+
+#[tokio::test]
+async fn printed_statements_make_the_same_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(folder.path().join("shop.db")).await.unwrap();
+    let app =
+        SqlitePool::connect(&format!("sqlite:{}", folder.path().join("shop.db").display())).await.unwrap();
+    app.execute(AssertSqlSafe(store.print())).await.unwrap();
+    assert_eq!(store.validate().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn two_stores_share_a_file_under_two_prefixes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shop.db");
+    let app = SqlitePool::connect(&format!("sqlite:{}?mode=rwc", path.display())).await.unwrap();
+    let mut stores = Vec::new();
+    for prefix in ["", "b_"] {
+        let names = Names::new(prefix).unwrap();
+        let store = SqliteStore::open_with(SqliteOptions::new(&path).with_names(names)).await.unwrap();
+        store.migrate().await.unwrap();
+        assert_eq!(store.validate().await.unwrap(), []);
+        let mut tx = app.begin().await.unwrap();
+        let message = Message::builder("orders").payload(format!("in {prefix:?}"));
+        store.outbox().stage(&mut tx, message).await.unwrap();
+        tx.commit().await.unwrap();
+        stores.push((store, format!("in {prefix:?}")));
+    }
+    for (store, payload) in stores {
+        let claimed = store.claim(&ClaimRequest::new("orders".parse().unwrap(), 10)).await.unwrap();
+        assert_eq!(claimed.len(), 1);
+        assert_eq!(claimed[0].message.payload().as_ref(), payload.as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn without_its_tables_a_store_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shop.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    let request = ClaimRequest::new("orders".parse().unwrap(), 10);
+    let error = store.claim(&request).await.unwrap_err();
+    assert!(matches!(error, Error::SchemaMismatch(_)), "{error:?}");
+    assert!(error.to_string().contains("run the migrations"), "{error}");
+
+    let app = SqlitePool::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+    let mut tx = app.begin().await.unwrap();
+    let error = store.outbox().stage(&mut tx, Message::builder("orders")).await.unwrap_err();
+    assert!(matches!(error, Error::SchemaMismatch(_)), "{error:?}");
+    assert_eq!(
+        sqlx::query("select 17").fetch_one(&mut *tx).await.unwrap().get::<i64, _>(0),
+        17,
+        "still usable"
+    );
+}
+
+#[tokio::test]
+async fn half_set_leases_and_leased_messages_of_ordered_queues_are_refused_by_the_tables() {
+    let fixture = SqliteFixture::new().await;
+    for bad in [
+        "insert into postrider_ready (queue, message_id, token, staged_at, due_at, payload) \
+         values (1, randomblob(16), randomblob(16), 0, 0, x'')",
+        "insert into postrider_ready (queue, message_id, ordered, key, token, lease_until, staged_at, due_at, payload) \
+         values (1, randomblob(16), 1, 'k', randomblob(16), 1, 0, 0, x'')",
+        "insert into postrider_lane (queue, key, turn_at, token) values (1, 'k', 1, randomblob(16))",
+        "insert into postrider_ready (queue, message_id, staged_at, due_at, payload) values (1, x'00', 0, 0, x'')",
+    ] {
+        let refused = fixture.app.execute(bad).await.unwrap_err();
+        assert!(refused.to_string().contains("CHECK constraint failed"), "{bad}: {refused}");
+    }
+}

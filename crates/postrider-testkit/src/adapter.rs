@@ -1,0 +1,309 @@
+//! The suite that staging passes in the transactions of every driver.
+//!
+//! The store is the same whichever driver stages, so the cases are those of the store suite that concern staging, run on a
+//! store whose producer uses another [`Driver`]: [`Adapted`]. What only a network shows is added here.
+//! [`adapter_suite!`](crate::adapter_suite) turns the names into tests.
+
+use crate::{Features, Fixture, proxy::CountingProxy};
+use async_trait::async_trait;
+use postrider_core::{
+    Message, MessageBuilder, MessageId, Outbox, Store, inspect::Inspect, schema::Schema, wake::Wake,
+};
+use std::{
+    fmt,
+    marker::PhantomData,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// An application's own driver, as far as staging needs it.
+#[async_trait]
+pub trait Driver: Send + Sync + 'static {
+    /// Its transaction.
+    type Tx: Send + 'static;
+
+    /// Begins a transaction on a new connection to the database at `url`.
+    async fn begin(url: &str) -> Self::Tx;
+
+    /// Commits it.
+    async fn commit(tx: Self::Tx);
+
+    /// Rolls it back.
+    async fn rollback(tx: Self::Tx);
+
+    /// Runs a statement in it.
+    async fn run(tx: &mut Self::Tx, sql: &'static str);
+}
+
+/// The store of a fixture, staged in by another driver.
+pub struct Adapted<F, D> {
+    store: F,
+    url: String,
+    driver: PhantomData<fn() -> D>,
+}
+
+impl<F, D> Adapted<F, D> {
+    /// Stages in `store`, whose database is at `url`.
+    pub fn new(store: F, url: &str) -> Self {
+        // Without the options of one driver, which the others refuse.
+        Self { url: plain(url), store, driver: PhantomData }
+    }
+
+    /// Where the database is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl<F, D> fmt::Debug for Adapted<F, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adapted").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+fn plain(url: &str) -> String {
+    url.split('?').next().unwrap_or(url).to_owned()
+}
+
+#[async_trait]
+impl<F, D> Fixture for Adapted<F, D>
+where
+    F: Fixture,
+    F::Outbox: Outbox<D::Tx>,
+    D: Driver,
+{
+    type Tx = D::Tx;
+    type Outbox = F::Outbox;
+
+    fn features(&self) -> Features {
+        self.store.features()
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.store()
+    }
+
+    async fn another_store(&self) -> Arc<dyn Store> {
+        self.store.another_store().await
+    }
+
+    fn inspect(&self) -> Arc<dyn Inspect> {
+        self.store.inspect()
+    }
+
+    fn schema(&self) -> Arc<dyn Schema> {
+        self.store.schema()
+    }
+
+    fn wake(&self) -> Arc<dyn Wake> {
+        self.store.wake()
+    }
+
+    fn outbox(&self) -> Self::Outbox {
+        self.store.outbox()
+    }
+
+    async fn begin(&self) -> D::Tx {
+        D::begin(&self.url).await
+    }
+
+    async fn commit(&self, tx: D::Tx) {
+        D::commit(tx).await;
+    }
+
+    async fn rollback(&self, tx: D::Tx) {
+        D::rollback(tx).await;
+    }
+
+    async fn savepoint(&self, tx: &mut D::Tx) {
+        D::run(tx, "savepoint here").await;
+    }
+
+    async fn rollback_to_savepoint(&self, tx: &mut D::Tx) {
+        D::run(tx, "rollback to savepoint here").await;
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.store.advance(by).await;
+    }
+
+    async fn break_dead_letters(&self, broken: bool) {
+        self.store.break_dead_letters(broken).await;
+    }
+}
+
+/// Makes the message of a number.
+type Make = fn(usize) -> MessageBuilder;
+
+const KINDS: [(&str, Make); 4] = [
+    ("plain", |n| Message::builder("orders").json(&n)),
+    ("of several queues", |n| Message::builder(format!("queue-{}", n % 3)).json(&n)),
+    ("with given ids", |n| Message::builder("orders").id(MessageId::at(SystemTime::now())).json(&n)),
+    ("with timers", |n| {
+        Message::builder("orders").timer(format!("{n}")).due_after(Duration::from_secs(60)).json(&n)
+    }),
+];
+
+fn made(make: Make, numbers: Range<usize>) -> Vec<Message> {
+    numbers.map(|n| make(n).build().unwrap()).collect()
+}
+
+/// Promise 1: staging is one statement, and one round trip, for a thousand messages of any kind as for one.
+pub async fn staging_a_thousand_messages_is_one_round_trip<F, D>(fixture: Adapted<F, D>)
+where
+    F: Fixture,
+    F::Outbox: Outbox<D::Tx>,
+    D: Driver,
+{
+    let (proxy, through) = CountingProxy::before_database(fixture.url()).await;
+    let mut tx = D::begin(&plain(&through)).await;
+    for (kind, make) in KINDS {
+        // The first call makes the queues, and a driver that keeps prepared statements prepares one.
+        fixture.outbox().stage_all(&mut tx, &made(make, 0..10)).await.unwrap();
+        for (first, size) in [(10, 1), (100, 1_000)] {
+            let messages = made(make, first..first + size);
+            let before = proxy.round_trips();
+            let staged = fixture.outbox().stage_all(&mut tx, &messages).await.unwrap();
+            assert_eq!(proxy.round_trips() - before, 1, "{size} messages {kind}");
+            assert_eq!(staged.new_messages(), size, "{size} messages {kind}");
+        }
+    }
+    D::commit(tx).await;
+}
+
+/// Promise 1: to cancel a timer is one round trip, too.
+pub async fn cancelling_a_timer_is_one_round_trip<F, D>(fixture: Adapted<F, D>)
+where
+    F: Fixture,
+    F::Outbox: Outbox<D::Tx>,
+    D: Driver,
+{
+    let (proxy, through) = CountingProxy::before_database(fixture.url()).await;
+    let mut tx = D::begin(&plain(&through)).await;
+    let messages = made(KINDS[3].1, 0..2);
+    fixture.outbox().stage_all(&mut tx, &messages).await.unwrap();
+    let mut trips = Vec::new();
+    for message in &messages {
+        let before = proxy.round_trips();
+        let timer = &message.timer().unwrap().name;
+        assert!(fixture.outbox().cancel_timer(&mut tx, message.queue(), timer).await.unwrap());
+        trips.push(proxy.round_trips() - before);
+    }
+    D::commit(tx).await;
+
+    assert_eq!(trips[1], 1, "the first call may prepare the statement: {trips:?}");
+}
+
+/// Makes a test of every case that concerns staging, for a store that is staged in by another driver.
+///
+/// Takes the path of an `async fn` without arguments that makes an [`Adapted`](crate::adapter::Adapted), and its type. The
+/// crate that uses it needs `tokio` with the features `macros` and `rt-multi-thread`.
+///
+/// ```ignore
+/// postrider_testkit::adapter_suite!(adapted => Adapted<PostgresFixture, TokioPostgres>);
+/// ```
+#[macro_export]
+macro_rules! adapter_suite {
+    ($make:path => $fixture:ty) => {
+        async fn store_suite_fixture() -> $fixture {
+            $make().await
+        }
+
+        mod adapter {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn staging_a_thousand_messages_is_one_round_trip() {
+                let case = $crate::adapter::staging_a_thousand_messages_is_one_round_trip;
+                $crate::store::run(super::store_suite_fixture(), case).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn cancelling_a_timer_is_one_round_trip() {
+                let case = $crate::adapter::cancelling_a_timer_is_one_round_trip;
+                $crate::store::run(super::store_suite_fixture(), case).await;
+            }
+        }
+
+        $crate::store_suite! { @tests
+            staging {
+                a_rolled_back_message_never_exists
+                a_committed_message_exists_exactly_once
+                an_uncommitted_message_cannot_be_claimed
+                a_rolled_back_savepoint_takes_only_what_came_after_it
+                a_rolled_back_transaction_takes_its_savepoints_along
+                one_call_stages_messages_of_several_queues
+                an_empty_batch_does_nothing
+                batches_of_one_a_hundred_and_five_thousand_arrive_whole
+                every_message_has_an_identity
+                a_typed_event_arrives_as_its_codec_wrote_it
+                an_event_a_message_and_a_builder_are_staged_alike
+                an_oversized_payload_is_refused_and_stages_nothing
+                an_invalid_builder_is_refused_and_stages_nothing
+            }
+            identity {
+                the_same_identity_twice_in_one_batch_is_one_message
+                the_same_identity_twice_in_one_transaction_is_one_message
+                the_same_identity_in_a_later_transaction_is_one_message
+                a_duplicate_does_not_hold_up_the_rest_of_its_batch
+                the_same_identity_in_two_queues_is_two_messages
+            }
+            payloads {
+                every_field_arrives_as_it_was_staged
+                a_bare_message_arrives_bare
+                payloads_are_opaque_bytes
+                json_arrives_byte_for_byte
+            }
+            claiming {
+                one_transaction_comes_in_staging_order
+                messages_due_at_one_moment_come_in_staging_order
+                a_past_due_time_means_now
+                a_claim_tells_when_its_message_was_staged_and_due
+            }
+            timers {
+                due_after_delays_delivery
+                due_at_delays_delivery
+                a_timer_name_lives_once_in_its_queue
+                a_timer_name_lives_once_in_its_batch_and_transaction
+                a_rolled_back_timer_never_held_its_name
+            }
+            timer_changes {
+                extending_no_timer_stages_it
+                a_later_time_extends_a_timer
+                one_batch_can_stage_and_extend_a_timer
+                a_cancelled_timer_is_never_delivered
+                a_rolled_back_cancellation_changes_nothing
+                an_unknown_timer_cannot_be_cancelled
+            }
+            ordering {
+                each_key_comes_in_staging_order
+            }
+            waking {
+                a_commit_wakes_a_sleeper
+                nothing_is_heard_before_the_commit
+                many_messages_of_one_transaction_are_one_signal
+                every_queue_is_signalled_once
+                a_future_message_does_not_signal
+                nobody_asleep_nobody_signalled
+                a_rolled_back_savepoint_does_not_swallow_a_signal
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    /// A case that the macro does not name would never run.
+    #[test]
+    fn every_case_is_named_in_the_macro() {
+        let source = include_str!("adapter.rs");
+        let cases: Vec<_> = source
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub async fn ")?.split_once('<'))
+            .map(|(case, _)| format!("            async fn {case}() {{"))
+            .collect();
+        assert!(!cases.is_empty());
+        for case in cases {
+            assert!(source.lines().any(|line| line == case), "{case} is not in the macro");
+        }
+    }
+}
