@@ -13,6 +13,7 @@ mod runner;
 mod signals;
 mod suites;
 mod terminal;
+mod tools;
 mod version;
 mod workspace;
 

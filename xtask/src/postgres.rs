@@ -1,7 +1,7 @@
 //! A private PostgreSQL: its own folder, its own port of the loopback interface, gone with its
 //! value.
 
-mod apt;
+pub(crate) mod apt;
 mod build;
 mod fetch;
 mod probe;

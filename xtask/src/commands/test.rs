@@ -10,6 +10,7 @@ use crate::runner::Runner;
 use crate::signals::Signals;
 use crate::suites::{Selection, Server};
 use crate::terminal::{heading, say};
+use crate::tools;
 use crate::version::Major;
 
 /// Where tests find PostgreSQL.
@@ -17,7 +18,7 @@ pub(crate) const POSTGRES_URL: &str = "POSTRIDER_TEST_POSTGRES_URL";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run only these tests, with only the servers they need: core, memory, postgres
+    /// Run only these tests, with only the servers they need: core, memory, sqlite, postgres
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) only: Vec<String>,
 
@@ -53,6 +54,7 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
         }
         return test(&[]);
     }
+    tools::ensure(options.missing())?;
     if env::var_os(POSTGRES_URL).is_some_and(|url| !url.is_empty()) {
         if !versions.is_empty() {
             bail!("`--postgres` starts servers, but {POSTGRES_URL} names one to use: unset it first");

@@ -48,7 +48,8 @@ pub(crate) fn install(missing: Missing) -> Result<String> {
     Ok(package)
 }
 
-fn apt_get(arguments: &[&str]) -> Result<()> {
+/// Runs apt-get without questions.
+pub(crate) fn apt_get(arguments: &[&str]) -> Result<()> {
     let status = Command::new("apt-get")
         .args(["--quiet", "-o", "DPkg::Lock::Timeout=300"])
         .args(arguments)

@@ -1,0 +1,41 @@
+//! The programs of other languages that the tests run their examples with.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+use nix::unistd::geteuid;
+
+use crate::postgres::Missing;
+use crate::postgres::apt::apt_get;
+use crate::process::succeeds;
+use crate::terminal::say;
+
+/// How to see that a program is there, and the Debian package that brings it.
+const TOOLS: &[(&[&str], &str)] = &[
+    (&["psql", "--version"], "postgresql-client"),
+    (&["python3", "--version"], "python3"),
+    (&["python3", "-m", "pip", "--version"], "python3-pip"),
+    (&["node", "--version"], "nodejs"),
+    (&["npm", "--version"], "npm"),
+];
+
+/// Installs the programs that are missing. A missing program is a failure, like a missing server.
+pub(crate) fn ensure(missing: Missing) -> Result<()> {
+    let there = |command: &[&str]| succeeds(Command::new(command[0]).args(&command[1..]));
+    let packages: Vec<&str> =
+        TOOLS.iter().filter(|(command, _)| !there(command)).map(|(_, package)| *package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let names = packages.join(" ");
+    if missing == Missing::Fail || !geteuid().is_root() || !succeeds(Command::new("apt-get").arg("--version"))
+    {
+        bail!(
+            "programs that the tests need are missing; as root, run: \
+             apt-get update && apt-get install -y --no-install-recommends {names}"
+        );
+    }
+    say(&format!("installing {names}"));
+    apt_get(&["update"])?;
+    apt_get(&[&["install", "-y", "--no-install-recommends"], &packages[..]].concat())
+}
