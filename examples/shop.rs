@@ -39,9 +39,9 @@ pub(crate) async fn run(
         sqlx::query("insert into orders (id) values (?)").bind(order).execute(&mut *tx).await?;
         store.outbox().stage(&mut tx, &OrderPlaced { order }).await?;
         if order % 10 == 0 {
-            tx.rollback().await?
+            tx.rollback().await?;
         } else {
-            tx.commit().await?
+            tx.commit().await?;
         }
         tell(progress, "placing orders", order, ORDERS)?;
     }
