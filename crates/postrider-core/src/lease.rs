@@ -93,6 +93,11 @@ impl Lease {
         self.settle(Settlement::Release)
     }
 
+    /// Put off, uncounted.
+    pub fn snooze(&self, after: Duration) -> Settle {
+        self.settle(Settlement::Snooze { after })
+    }
+
     /// Ends this claim as `settlement` says.
     pub fn settle(&self, settlement: Settlement) -> Settle {
         Settle { lease: self.clone(), settlement }

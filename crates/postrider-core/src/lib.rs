@@ -27,6 +27,7 @@ pub mod settlement;
 pub mod staged;
 pub mod state;
 pub mod store;
+pub mod transact;
 pub mod wake;
 
 pub use codec::{Codec, CodecError, Json, Raw};

@@ -194,6 +194,11 @@ impl RetryStrategy {
         self
     }
 
+    /// At which failure it gives up, if at any.
+    pub fn max_attempts(&self) -> Option<u32> {
+        self.max_attempts
+    }
+
     /// Never waits longer than this at a time.
     #[must_use]
     pub fn with_max_delay(mut self, max_delay: Duration) -> Self {

@@ -24,6 +24,12 @@ pub enum Settlement {
     },
     /// It is handed back as if it had never been claimed.
     Release,
+    /// It is put off as if it had never been claimed, and comes again after a while, by the store's clock. On a queue ordered
+    /// by key its key waits with it.
+    Snooze {
+        /// How long to wait.
+        after: Duration,
+    },
 }
 
 /// Why a message is not tried again.

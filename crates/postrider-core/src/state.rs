@@ -11,8 +11,8 @@
 //!   released  │                      │      requeued
 //!             │                      │
 //!  staged ─▶ waiting ◀───────────────┘
-//!  for later          settled: retry,
-//!                       key parked
+//!  for later          settled: retry or
+//!                    snooze, key parked
 //! ```
 //!
 //! Pending and waiting messages, which are in nobody's hands, can also be discarded by an operator or, as timers,
@@ -137,6 +137,8 @@ pub enum Ending {
     Dead,
     /// Handed back.
     Release,
+    /// Put off.
+    Snooze,
 }
 
 impl From<&Settlement> for Ending {
@@ -146,6 +148,7 @@ impl From<&Settlement> for Ending {
             Settlement::Retry { .. } => Self::Retry,
             Settlement::Dead { .. } => Self::Dead,
             Settlement::Release => Self::Release,
+            Settlement::Snooze { .. } => Self::Snooze,
         }
     }
 }
@@ -161,7 +164,7 @@ impl From<Ripeness> for State {
 
 impl Happening {
     /// Everything that can happen.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Staged(Ripeness::Now),
         Self::Staged(Ripeness::Later),
         Self::Extended(Ripeness::Now),
@@ -174,6 +177,7 @@ impl Happening {
         Self::Settled(Ending::Retry),
         Self::Settled(Ending::Dead),
         Self::Settled(Ending::Release),
+        Self::Settled(Ending::Snooze),
         Self::Parked,
         Self::KeyReleased,
         Self::Requeued,
@@ -197,6 +201,7 @@ impl Happening {
             Self::Settled(Ending::Retry) => "settled for a retry",
             Self::Settled(Ending::Dead) => "settled as dead",
             Self::Settled(Ending::Release) => "released",
+            Self::Settled(Ending::Snooze) => "put off",
             Self::Parked => "parked",
             Self::KeyReleased => "freed with its key",
             Self::Requeued => "requeued",
@@ -232,7 +237,7 @@ pub fn next(state: Option<State>, happening: Happening) -> Result<Option<State>,
         (Some(Waiting), CameDue | KeyReleased) => Some(Pending),
         (Some(Pending), Claimed) | (Some(Leased), Renewed) => Some(Leased),
         (Some(Leased), LeaseLapsed | Settled(Ending::Release)) => Some(Pending),
-        (Some(Leased), Settled(Ending::Retry) | Parked) => Some(Waiting),
+        (Some(Leased), Settled(Ending::Retry | Ending::Snooze) | Parked) => Some(Waiting),
         (Some(Leased), Settled(Ending::Done)) => Some(Done),
         (Some(Leased), Settled(Ending::Dead)) => Some(Dead),
         (Some(Dead), Requeued) => Some(Pending),
@@ -298,6 +303,7 @@ mod tests {
         settled for a retry     -        -        waiting  -        -        -
         settled as dead         -        -        dead     -        -        -
         released                -        -        pending  -        -        -
+        put off                 -        -        waiting  -        -        -
         parked                  -        -        waiting  -        -        -
         freed with its key      -        -        -        pending  -        -
         requeued                -        -        -        -        -        pending
@@ -335,8 +341,10 @@ mod tests {
     fn a_settlement_has_its_ending() {
         let retry = Settlement::Retry { after: Duration::ZERO, error: None };
         let dead = Settlement::Dead { reason: Reason::Rejected, error: None };
-        let endings = [Settlement::Done, retry, dead, Settlement::Release].map(|each| Ending::from(&each));
-        assert_eq!(endings, [Ending::Done, Ending::Retry, Ending::Dead, Ending::Release]);
+        let snooze = Settlement::Snooze { after: Duration::ZERO };
+        let endings =
+            [Settlement::Done, retry, dead, Settlement::Release, snooze].map(|each| Ending::from(&each));
+        assert_eq!(endings, [Ending::Done, Ending::Retry, Ending::Dead, Ending::Release, Ending::Snooze]);
     }
 
     proptest! {

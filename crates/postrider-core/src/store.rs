@@ -37,6 +37,9 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Removes what retention no longer keeps, in bounded chunks. Ask again while [`Pruned::more`] says so.
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error>;
+
+    /// Answers if the store does.
+    async fn ping(&self) -> Result<(), Error>;
 }
 
 /// What to claim.

@@ -84,10 +84,10 @@ async fn explain_settle(
         add("uuid", format!("'{token}'"));
         add("smallint", "1".to_owned());
     }
-    let fifth = settles.len() / 5;
-    for kind in 0..5 {
+    let share = settles.len() / 6;
+    for kind in 0..6 {
         let mut ids: Vec<_> =
-            settles[kind * fifth..(kind + 1) * fifth].iter().map(|settle| settle.lease.id()).collect();
+            settles[kind * share..(kind + 1) * share].iter().map(|settle| settle.lease.id()).collect();
         ids.sort_unstable();
         let each = |value: &str| array(ids.iter().map(|_| value.to_owned()).collect());
         add("uuid[]", array(ids.iter().map(ToString::to_string).collect()));
@@ -96,7 +96,7 @@ async fn explain_settle(
             add("smallint[]", each("1"));
         }
         match kind {
-            1 => add("float8[]", each("60")),
+            1 | 5 => add("float8[]", each("60")),
             2 => {
                 add("float8[]", each("60"));
                 add("text[]", each("oops"));

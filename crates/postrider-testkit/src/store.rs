@@ -19,6 +19,7 @@ pub mod payloads;
 pub mod retention;
 pub mod schema;
 pub mod settling;
+pub mod snoozing;
 pub mod staging;
 pub mod timer_changes;
 pub mod timers;
@@ -136,6 +137,12 @@ macro_rules! store_suite {
                 renewing_nothing_loses_nothing
                 a_lapsed_lease_that_nobody_took_can_be_settled
                 a_lapsed_lease_that_nobody_took_can_be_renewed
+            }
+            snoozing {
+                a_snooze_waits_and_is_not_counted
+                every_snooze_waits_for_its_own_time
+                a_snoozed_key_waits_with_its_message
+                nothing_is_settled_behind_a_snooze
             }
             settling {
                 settling_nothing_loses_nothing

@@ -9,6 +9,10 @@
 //! | the crate's root | [`Message`], its names, [`Event`], [`Outbox`], [`Store`], [`Settlement`], [`RetryStrategy`] |
 //! | [`inspect`], [`schema`], [`wake`] | the other seams of a store |
 //! | [`cloudevents`], [`hlc`], [`codec`] | what travels, and in what order |
+#![cfg_attr(
+    feature = "worker",
+    doc = "| [`worker`] | claims messages, runs their handlers and settles them |"
+)]
 #![cfg_attr(feature = "memory", doc = "| [`memory`] | the store in memory, for tests |")]
 #![cfg_attr(
     feature = "sqlite",
@@ -20,6 +24,8 @@
 )]
 
 pub use postrider_core::*;
+#[cfg(feature = "worker")]
+pub use postrider_engine::{Context, Failure, Queue, Tx, Worker, worker};
 #[cfg(feature = "memory")]
 pub use postrider_stores::memory;
 #[cfg(feature = "postgres")]

@@ -41,7 +41,7 @@ use async_trait::async_trait;
 use clock::Clock;
 use postrider_core::{
     ClaimRequest, Claimed, Error, Lease, Limits, Message, Outbox, PruneRequest, Pruned, QueueName, Settle,
-    Staged, Store, TimerName, store::check_lease,
+    Staged, Store, TimerName, store::check_lease, transact::Transact,
 };
 use rooms::Rooms;
 use std::{
@@ -168,6 +168,10 @@ impl Store for MemoryStore {
         let (mut rooms, now) = self.enter();
         Ok(rooms.prune(request, now))
     }
+
+    async fn ping(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 impl Outbox<Transaction> for MemoryStore {
@@ -185,5 +189,29 @@ impl Outbox<Transaction> for MemoryStore {
     ) -> Result<bool, Error> {
         tx.check_store(self)?;
         Ok(tx.cancel_timer(queue, timer))
+    }
+}
+
+impl Transact for MemoryStore {
+    type Tx = Transaction;
+
+    async fn begin(&self) -> Result<Transaction, Error> {
+        Ok(Self::begin(self))
+    }
+
+    async fn settle_in(&self, tx: &mut Transaction, settle: &Settle) -> Result<bool, Error> {
+        tx.check_store(self)?;
+        let is_held = self.lock().holds(&settle.lease);
+        tx.settle(settle.clone());
+        Ok(is_held)
+    }
+
+    async fn commit(&self, tx: Transaction) -> Result<(), Error> {
+        tx.commit_settled()
+    }
+
+    async fn rollback(&self, tx: Transaction) -> Result<(), Error> {
+        tx.rollback();
+        Ok(())
     }
 }

@@ -56,7 +56,7 @@ impl Rooms {
                 && queue.held_mut(lease).is_some()
             {
                 queue.settle(settle, now, &mut self.line);
-                if matches!(settle.settlement, Settlement::Retry { .. } | Settlement::Dead { .. }) {
+                if ends_turn(&settle.settlement) {
                     failed_turns.extend(turn);
                 }
                 continue;
@@ -72,6 +72,11 @@ impl Rooms {
         Ok(lost.into_iter().map(|(_, lease)| lease).collect())
     }
 
+    /// Whether a lease is still good.
+    pub(super) fn holds(&mut self, lease: &Lease) -> bool {
+        self.queues.get_mut(lease.queue()).is_some_and(|queue| queue.held_mut(lease).is_some())
+    }
+
     fn buries(&mut self, settle: &Settle) -> bool {
         let Some(queue) = self.queues.get_mut(settle.lease.queue()) else { return false };
         matches!(settle.settlement, Settlement::Dead { .. })
@@ -79,6 +84,11 @@ impl Rooms {
             && matches!(queue.policy.ordering, Ordering::Unordered | Ordering::ByKey(OnFailure::Skip))
             && queue.held_mut(&settle.lease).is_some()
     }
+}
+
+/// Whether a turn is over with this, whatever came behind it.
+fn ends_turn(settlement: &Settlement) -> bool {
+    matches!(settlement, Settlement::Retry { .. } | Settlement::Dead { .. } | Settlement::Snooze { .. })
 }
 
 impl Queue {
@@ -129,6 +139,11 @@ impl Queue {
                 row.deliveries = row.deliveries.saturating_sub(1);
                 self.put_ready(row);
             }
+            Settlement::Snooze { after: wait } => {
+                row.deliveries = row.deliveries.saturating_sub(1);
+                row.due_at = after(now, *wait);
+                self.put_later(row);
+            }
         }
     }
 
@@ -143,6 +158,11 @@ impl Queue {
         let id = settle.lease.id();
         match (&settle.settlement, on_failure) {
             (Settlement::Release, _) => {}
+            // No failure: neither the message nor the lane counts anything.
+            (Settlement::Snooze { after: wait }, _) => {
+                let due_at = Some(after(now, *wait));
+                return Some(Run::Blocked(Block { due_at, reason: None, error: None }));
+            }
             (Settlement::Done, _) => {
                 let row = self.take_delivered(id, turn)?;
                 self.finish(row, now);

@@ -1,8 +1,8 @@
 //! The caller's transaction.
 
-use super::{MemoryStore, draft::Draft, queue::Queue};
-use postrider_core::{Invalid, Message, QueueName, Staged, TimerName};
-use std::{collections::BTreeMap, fmt, mem};
+use super::{MemoryStore, draft::Draft, queue::Queue, rooms::Rooms};
+use postrider_core::{Error, Invalid, Message, QueueName, Settle, Staged, TimerName};
+use std::{collections::BTreeMap, fmt, mem, time::SystemTime};
 
 /// A transaction: what is staged and cancelled in it happens when it commits, all at once, or never. Dropping it rolls it
 /// back. Transactions may overlap and commit in any order.
@@ -11,20 +11,45 @@ pub struct Transaction {
     store: MemoryStore,
     drafts: BTreeMap<QueueName, Draft>,
     savepoint: BTreeMap<QueueName, Draft>,
+    /// The claims that end with it.
+    settles: Vec<Settle>,
 }
 
 impl Transaction {
     pub(super) fn new(store: MemoryStore) -> Self {
-        Self { store, drafts: BTreeMap::new(), savepoint: BTreeMap::new() }
+        Self { store, drafts: BTreeMap::new(), savepoint: BTreeMap::new(), settles: Vec::new() }
     }
 
     /// Makes everything in it happen.
     pub fn commit(mut self) {
         let drafts = mem::take(&mut self.drafts);
         let (mut rooms, now) = self.store.enter();
+        self.make_happen(&mut rooms, drafts, now);
+    }
+
+    fn make_happen(&self, rooms: &mut Rooms, drafts: BTreeMap<QueueName, Draft>, now: SystemTime) {
         for queue in rooms.commit(drafts, now) {
             self.store.shared.signals.send(queue);
         }
+    }
+
+    /// Ends a claim when it commits.
+    pub(super) fn settle(&mut self, settle: Settle) {
+        self.settles.push(settle);
+    }
+
+    /// Makes everything in it happen, unless a claim that ends with it was lost.
+    pub(super) fn commit_settled(mut self) -> Result<(), Error> {
+        let drafts = mem::take(&mut self.drafts);
+        let settles = mem::take(&mut self.settles);
+        let (mut rooms, now) = self.store.enter();
+        if !rooms.settle(&settles, now)?.is_empty() {
+            return Err(Error::Unavailable(
+                "the message was taken by somebody else before the commit".into(),
+            ));
+        }
+        self.make_happen(&mut rooms, drafts, now);
+        Ok(())
     }
 
     /// Makes nothing of it happen.

@@ -8,12 +8,13 @@ use postrider_core::{Lease, LeaseToken, QueueName, QueuePolicy, Settle, Settleme
 use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
 
 /// The kinds of endings, in the order of the statement's parts.
-pub(super) const KINDS: usize = 5;
+pub(super) const KINDS: usize = 6;
 pub(super) const DONE: usize = 0;
 pub(super) const KEEP: usize = 1;
 pub(super) const RETRY: usize = 2;
 pub(super) const DEAD: usize = 3;
 pub(super) const RELEASE: usize = 4;
+pub(super) const SNOOZE: usize = 5;
 
 /// How one message ends.
 #[derive(Debug, Clone)]
@@ -146,6 +147,7 @@ fn ending<'s>(index: usize, settle: &'s Settle, queue: i16, policy: &QueuePolicy
             Ending { reason: Some(reason.as_str()), error: text(error.as_deref()), ..plain(DEAD) }
         }
         Settlement::Release => plain(RELEASE),
+        Settlement::Snooze { after } => Ending { seconds: seconds(*after), ..plain(SNOOZE) },
     }
 }
 

@@ -8,7 +8,7 @@
 use super::error::store_error;
 use postrider_core::Error;
 use sqlx::{
-    PgPool, Postgres,
+    PgConnection, PgPool, Postgres,
     pool::PoolConnection,
     postgres::{PgArguments, PgRow},
     query::Query,
@@ -27,6 +27,23 @@ pub(super) struct Connections {
     pool: PgPool,
     permits: Semaphore,
     kept: Mutex<Vec<(Instant, PoolConnection<Postgres>)>>,
+}
+
+/// Where statements of the hot path run: on a connection that is kept for them, or in somebody's transaction.
+pub(super) trait Fetch {
+    async fn fetch_all(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error>;
+}
+
+impl Fetch for &Connections {
+    async fn fetch_all(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
+        Connections::fetch_all(self, query).await
+    }
+}
+
+impl Fetch for &mut PgConnection {
+    async fn fetch_all(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
+        query.fetch_all(&mut **self).await.map_err(store_error)
+    }
 }
 
 impl Connections {

@@ -28,6 +28,8 @@ struct Outcome<'s> {
     release: bool,
     done: Vec<i64>,
     failed: Option<i64>,
+    /// The turn is over, whatever came behind.
+    is_over: bool,
     wait: Option<f64>,
     bury: bool,
     reason: Option<&'static str>,
@@ -117,7 +119,7 @@ impl<'s> Entry<'s> {
     fn outcome(&self) -> Outcome<'s> {
         let mut outcome = Outcome { release: true, ..Outcome::default() };
         for (place, (index, last, settlement)) in &self.settlements {
-            if outcome.failed.is_some() {
+            if outcome.is_over {
                 if !matches!(settlement, Settlement::Release) {
                     outcome.lost.push(*index);
                 }
@@ -126,6 +128,11 @@ impl<'s> Entry<'s> {
             outcome.end |= last;
             match settlement {
                 Settlement::Release => {}
+                // No failure: neither the message nor the lane counts anything.
+                Settlement::Snooze { after } => {
+                    (outcome.end, outcome.is_over) = (true, true);
+                    outcome.wait = Some(seconds(*after));
+                }
                 Settlement::Done => {
                     outcome.release = false;
                     outcome.done.push(*place);
@@ -155,7 +162,7 @@ impl<'s> Entry<'s> {
 
 impl<'s> Outcome<'s> {
     fn fail(&mut self, place: i64, error: Option<&'s str>) {
-        self.end = true;
+        (self.end, self.is_over) = (true, true);
         self.release = false;
         self.failed = Some(place);
         self.error = text(error);

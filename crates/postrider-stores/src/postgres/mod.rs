@@ -36,6 +36,7 @@ mod schema;
 mod settle;
 mod stage;
 mod statement;
+mod transact;
 mod validate;
 mod wake;
 
@@ -45,10 +46,11 @@ pub use names::Names;
 pub use pool::SETTINGS;
 pub use pool::guard;
 pub use stage::PostgresOutbox;
+pub use transact::PostgresTransactions;
 
 use async_trait::async_trait;
 use claim::{ClaimSql, Claimer, Sweeps, Want};
-use connections::Connections;
+use connections::{Connections, Fetch};
 use error::store_error;
 use lanes::LaneClaimer;
 use postrider_core::{
@@ -209,6 +211,12 @@ impl PostgresStore {
         PostgresOutbox::with_limits(self.inner.names.clone(), self.inner.limits)
     }
 
+    /// Transactions of your own pool, which must lead to the same database, in which handlers run and their messages end.
+    /// They see the settings of that pool, not those of the store's own connections.
+    pub fn transactions(&self, pool: PgPool) -> PostgresTransactions {
+        PostgresTransactions::new(self.clone(), pool)
+    }
+
     /// Closes the connections.
     pub async fn close(&self) {
         self.inner.hot.forget();
@@ -239,6 +247,16 @@ impl PostgresStore {
 
     fn lane_claimer(&self, queue: &QueueName) -> Arc<LaneClaimer> {
         remembered(&self.inner.lane_claimers, queue.clone(), || LaneClaimer::new(&self.inner.names))
+    }
+
+    async fn settle_on(&self, on: impl Fetch, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+        if settlements.is_empty() {
+            return Ok(Vec::new());
+        }
+        let inner = &self.inner;
+        let known = inner.queues.known(&inner.pool).await?;
+        let floor = |queue: &QueueName| self.lane_claimer(queue).settled_floor();
+        inner.settle_sql.settle(on, &inner.names, &known, floor, settlements).await
     }
 
     /// The queues among those asked for that exist.
@@ -293,16 +311,15 @@ impl Store for PostgresStore {
     }
 
     async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
-        if settlements.is_empty() {
-            return Ok(Vec::new());
-        }
-        let inner = &self.inner;
-        let known = inner.queues.known(&inner.pool).await?;
-        let floor = |queue: &QueueName| self.lane_claimer(queue).settled_floor();
-        inner.settle_sql.settle(&inner.hot, &inner.names, &known, floor, settlements).await
+        self.settle_on(&self.inner.hot, settlements).await
     }
 
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
         prune::prune(&self.inner.pool, &self.inner.names, request).await
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        let answer = sqlx::query("select 1").fetch_one(&self.inner.pool).await;
+        answer.map(|_| ()).map_err(store_error)
     }
 }

@@ -14,8 +14,8 @@
 
 use super::{
     Names,
-    batch::{Batch, DEAD, DONE, Ending, KEEP, KINDS, RETRY, Wave},
-    connections::Connections,
+    batch::{Batch, DEAD, DONE, Ending, KEEP, KINDS, RETRY, SNOOZE, Wave},
+    connections::Fetch,
     error::store_error,
     lane_settle::LaneBatch,
     names::Sql,
@@ -53,7 +53,7 @@ impl SettleSql {
     /// Settles a batch and answers with what was lost.
     pub(super) async fn settle(
         &self,
-        connections: &Connections,
+        mut on: impl Fetch,
         names: &Names,
         known: &Known,
         floor: impl Fn(&QueueName) -> i64,
@@ -68,7 +68,7 @@ impl SettleSql {
                     let query = self.delivered(names);
                     let query = query.query().bind(token.as_uuid()).bind(queue).bind(&places);
                     let gone: Option<Vec<i64>> =
-                        answer(connections, query).await?.try_get(0).map_err(store_error)?;
+                        answer(&mut on, query).await?.try_get(0).map_err(store_error)?;
                     let gone: HashSet<i64> = gone.into_iter().flatten().collect();
                     lost.extend(
                         wave.iter()
@@ -77,7 +77,7 @@ impl SettleSql {
                     );
                 }
                 (lanes, claim, _) => {
-                    self.settle_wave(connections, names, &wave, claim, lanes, &mut lost).await?;
+                    self.settle_wave(&mut on, names, &wave, claim, lanes, &mut lost).await?;
                 }
             }
         }
@@ -87,7 +87,7 @@ impl SettleSql {
 
     async fn settle_wave(
         &self,
-        connections: &Connections,
+        on: &mut impl Fetch,
         names: &Names,
         wave: &Wave<'_>,
         claim: Option<(LeaseToken, i16)>,
@@ -106,7 +106,7 @@ impl SettleSql {
         if let Some(lanes) = &lanes {
             query = lanes.bind(query);
         }
-        let answer = answer(connections, query).await?;
+        let answer = answer(on, query).await?;
         let gone: Option<Vec<Uuid>> = answer.try_get(0).map_err(store_error)?;
         let gone: HashSet<Uuid> = gone.into_iter().flatten().collect();
         let ids = wave.iter().filter(|ending| is_in(Some(ending.lease.id().as_uuid()), &gone));
@@ -146,8 +146,8 @@ const DELIVERED: &str = "with done as (delete from {ready} r where r.queue = $2:
     select case when (select count(*) from done) = cardinality($3::bigint[]) then null \
       else array(select unnest($3::bigint[]) except select id from done) end";
 
-async fn answer(connections: &Connections, query: Query<'_, Postgres, PgArguments>) -> Result<PgRow, Error> {
-    let rows = connections.fetch_all(query).await?;
+async fn answer(on: &mut impl Fetch, query: Query<'_, Postgres, PgArguments>) -> Result<PgRow, Error> {
+    let rows = on.fetch_all(query).await?;
     rows.into_iter().next().ok_or_else(|| store_error(sqlx::Error::RowNotFound))
 }
 
@@ -167,7 +167,7 @@ fn bind_endings<'q>(
             .bind(rows.iter().map(|row| row.lease.token().as_uuid()).collect::<Vec<_>>())
             .bind(rows.iter().map(|row| row.queue).collect::<Vec<_>>());
     }
-    if matches!(kind, KEEP | RETRY) {
+    if matches!(kind, KEEP | RETRY | SNOOZE) {
         query = query.bind(rows.iter().map(|row| row.seconds).collect::<Vec<_>>());
     }
     if kind == DEAD {
@@ -208,7 +208,7 @@ fn template(shape: Shape) -> String {
                  and r.queue + 0 = ({queue})[width_bucket(r.message_id, {id})]"
             )
         };
-        let name = ["done", "kept", "back", "gone", "freed"][kind];
+        let name = ["done", "kept", "back", "gone", "freed", "put_off"][kind];
         match kind {
             DONE => parts.push(format!(
                 "done as (delete from {{ready}} r where {guard} returning r.message_id, r.queue, r.timer)"
@@ -244,6 +244,17 @@ fn template(shape: Shape) -> String {
                      select {columns}, m.due_at, m.attempts + 1, m.deliveries, u.reason, u.error \
                      from unnest({id}, {reason}, {error}) u(id, reason, error) full join gone m on m.message_id = u.id \
                      where coalesce(m.id, -1) >= 0)",
+                    columns = moved("m")
+                ));
+            }
+            SNOOZE => {
+                let delay = param("float8[]");
+                parts.push(format!("put_off as (delete from {{ready}} r where {guard} returning r.*)"));
+                parts.push(format!(
+                    "snoozed as (insert into {{later}} ({MOVED}, due_at, attempts, deliveries, last_error) \
+                     select {columns}, clock_timestamp() + u.delay * interval '1 s', m.attempts, m.deliveries - 1, m.last_error \
+                     from unnest({id}, {delay}) u(id, delay) full join put_off m on m.message_id = u.id \
+                     where coalesce(m.id, -1) >= 0 on conflict do nothing)",
                     columns = moved("m")
                 ));
             }

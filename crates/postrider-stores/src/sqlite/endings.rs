@@ -30,6 +30,8 @@ pub(super) struct Endings {
     /// Handed back, uncounted.
     pub(super) released: Vec<i64>,
     failures: Vec<Failure>,
+    /// Put off, uncounted: the place and the time.
+    snoozes: Vec<(i64, Micros)>,
     /// The timers that end, each with its message.
     timers: Vec<(i64, String, Uuid)>,
     lanes: BTreeMap<(i64, String), LaneEnd>,
@@ -95,6 +97,11 @@ impl Endings {
         self.failures.push(Failure { place, error, delivered, due_at });
     }
 
+    pub(super) fn snooze(&mut self, place: i64, due_at: Micros) {
+        self.snoozes.push((place, due_at));
+        self.waits.push(place);
+    }
+
     /// Writes all of it.
     pub(super) async fn write(
         self,
@@ -106,6 +113,10 @@ impl Endings {
         each(connection, names, FAIL, &self.failures, |query, failure| {
             let query = query.bind(failure.delivered).bind(failure.error.clone());
             query.bind(failure.due_at).bind(failure.place)
+        })
+        .await?;
+        each(connection, names, SNOOZE, &self.snoozes, |query, (place, due_at)| {
+            query.bind(*due_at).bind(*place)
         })
         .await?;
         each(connection, names, END_TIMER, &self.timers, |query, (queue, name, id)| {
@@ -165,6 +176,9 @@ pub(super) const DELETE: &str = "delete from {ready} where id = ?";
 
 pub(super) const RELEASE: &str = "update {ready} set token = null, lease_until = null, deliveries = max(deliveries - 1, 0) \
     where id = ?";
+
+pub(super) const SNOOZE: &str =
+    "update {ready} set deliveries = max(deliveries - 1, 0), due_at = ? where id = ?";
 
 /// Another timer may have taken the name since.
 pub(super) const END_TIMER: &str = "delete from {timer} where queue = ? and name = ? and message_id = ?";

@@ -40,6 +40,7 @@ mod schema;
 mod settle;
 mod stage;
 mod timers;
+mod transact;
 mod validate;
 mod wake;
 mod writer;
@@ -47,9 +48,10 @@ mod writer;
 pub use names::Names;
 pub use options::{Durability, SqliteOptions};
 pub use stage::SqliteOutbox;
+pub use transact::SqliteTransactions;
 
 use async_trait::async_trait;
-use error::open_error;
+use error::{open_error, store_error};
 use postrider_core::{
     ClaimRequest, Claimed, Error, Lease, PruneRequest, Pruned, Settle, Store, inspect::Room,
     store::check_lease,
@@ -153,6 +155,12 @@ impl SqliteStore {
         templates.map(|(name, template)| (name, self.inner.names.render(&template))).into()
     }
 
+    /// Transactions of your own pool, which must lead to the same file, in which handlers run and their messages end. One
+    /// runs at a time, since SQLite has one writer: keep such handlers short.
+    pub fn transactions(&self, pool: SqlitePool) -> SqliteTransactions {
+        SqliteTransactions::new(self.clone(), pool)
+    }
+
     /// Closes the connections.
     pub async fn close(&self) {
         self.inner.readers.close().await;
@@ -192,7 +200,7 @@ impl Store for SqliteStore {
             return Ok(Vec::new());
         }
         let mut write = self.inner.writer.begin(&self.inner.names).await?;
-        let lost = settle::settle(&mut write, &self.inner.names, settlements).await?;
+        let lost = settle::settle(&mut write.connection, &self.inner.names, settlements, write.now).await?;
         write.commit().await?;
         Ok(lost)
     }
@@ -202,5 +210,10 @@ impl Store for SqliteStore {
         let pruned = prune::prune(&mut write, &self.inner.names, request).await?;
         write.commit().await?;
         Ok(pruned)
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        let answer = sqlx::query("select 1").fetch_one(&self.inner.readers).await;
+        answer.map(|_| ()).map_err(store_error)
     }
 }

@@ -14,26 +14,26 @@ use super::{
     leases::{self, LaneState, Stand},
     moment::{Micros, after},
     queues::{self, Queue},
-    writer::Write,
 };
 use postrider_core::{
     Error, Lease, OnFailure, Ordering, Settle, Settlement,
     limits::{ERROR_BYTES, truncated},
 };
+use sqlx::SqliteConnection;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Ends claims, and answers with those that were lost.
 pub(super) async fn settle(
-    write: &mut Write,
+    connection: &mut SqliteConnection,
     names: &Names,
     settlements: &[Settle],
+    now: Micros,
 ) -> Result<Vec<Lease>, Error> {
-    let connection = &mut write.connection;
     let distinct: BTreeSet<_> = settlements.iter().map(|settle| settle.lease.queue()).collect();
     let queues = queues::existing(&mut *connection, names, distinct).await?;
     let stands = leases::stands(connection, names, settlements.iter().map(|settle| &settle.lease)).await?;
-    let (endings, lost) = decide(&queues, settlements, &stands, write.now);
-    endings.write(connection, names, &queues, write.now).await?;
+    let (endings, lost) = decide(&queues, settlements, &stands, now);
+    endings.write(connection, names, &queues, now).await?;
     Ok(lost)
 }
 
@@ -77,7 +77,7 @@ fn decide(
             if is_over {
                 ended.insert(stand.place);
             }
-            if matches!(settle.settlement, Settlement::Retry { .. } | Settlement::Dead { .. }) {
+            if ends_turn(&settle.settlement) {
                 failed_turns.extend(turn);
             }
             continue;
@@ -106,6 +106,7 @@ fn alone(endings: &mut Endings, settle: &Settle, stand: &Stand, now: Micros) {
             endings.bury(stand, *reason);
         }
         Settlement::Release => endings.released.push(stand.place),
+        Settlement::Snooze { after: wait } => endings.snooze(stand.place, after(now, *wait)),
     }
 }
 
@@ -128,6 +129,11 @@ fn in_turn(
             if is_last {
                 lane.end(Run::Free);
             }
+            return false;
+        }
+        // No failure: neither the message nor the lane counts anything.
+        (Settlement::Snooze { after: wait }, _) => {
+            lane.run = Some(Run::blocked(Some(after(now, *wait)), None, None));
             return false;
         }
         (Settlement::Done, _) => {
@@ -161,6 +167,11 @@ fn in_turn(
         }
     }
     true
+}
+
+/// Whether a turn is over with this, whatever came behind it.
+fn ends_turn(settlement: &Settlement) -> bool {
+    matches!(settlement, Settlement::Retry { .. } | Settlement::Dead { .. } | Settlement::Snooze { .. })
 }
 
 fn text(error: &Option<String>) -> Option<String> {

@@ -45,7 +45,7 @@ impl FlawedStore {
             Settlement::Done => Flaw::SettleWithoutToken,
             Settlement::Retry { .. } => Flaw::RetryWithoutToken,
             Settlement::Dead { .. } => Flaw::DeadWithoutToken,
-            Settlement::Release => Flaw::ReleaseWithoutToken,
+            Settlement::Release | Settlement::Snooze { .. } => Flaw::ReleaseWithoutToken,
         };
         let lease = if self.has(without_token) { self.newest(lease) } else { lease.clone() };
         let settlement = match settlement.clone() {
@@ -56,7 +56,7 @@ impl FlawedStore {
                 Settlement::Retry { after: after + Duration::from_secs(3600), error }
             }
             Settlement::Dead { .. } if self.has(Flaw::DeathInSilence) => Settlement::Done,
-            Settlement::Release if self.has(Flaw::ReleaseCounted) => {
+            Settlement::Release | Settlement::Snooze { .. } if self.has(Flaw::ReleaseCounted) => {
                 Settlement::Retry { after: Duration::ZERO, error: None }
             }
             as_told => as_told,
@@ -100,6 +100,10 @@ impl Store for FlawedStore {
 
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
         self.inner.prune(request).await
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        self.inner.ping().await
     }
 }
 

@@ -112,7 +112,7 @@ pub async fn a_forged_token_opens_nothing<F: Fixture>(fixture: F) {
 /// Promise 4: every ending spends the token. Whatever the same owner says afterwards is lost.
 pub async fn every_ending_spends_the_token<F: Fixture>(fixture: F) {
     let store = fixture.store();
-    let staged = stage(&fixture, &numbered("orders", 4)).await;
+    let staged = stage(&fixture, &numbered("orders", 5)).await;
     let claimed = claim_all(&store, "orders").await;
     let endings: Vec<_> =
         claimed.iter().zip(every_settlement()).map(|(each, ending)| each.lease.settle(ending)).collect();
@@ -127,6 +127,7 @@ pub async fn every_ending_spends_the_token<F: Fixture>(fixture: F) {
     assert_eq!(entry_in(&fixture, "orders", staged[1], State::Waiting).await.attempts, 1);
     entry_in(&fixture, "orders", staged[2], State::Dead).await;
     entry_in(&fixture, "orders", staged[3], State::Pending).await;
+    assert_eq!(entry_in(&fixture, "orders", staged[4], State::Waiting).await.attempts, 0);
 }
 
 /// Promise 4: said twice in one batch, the first word counts and the second is lost.
@@ -172,7 +173,7 @@ pub async fn renewing_nothing_loses_nothing<F: Fixture>(fixture: F) {
 /// Promise 4: a lease that lapsed and that nobody took since is still good: the work that was done counts.
 pub async fn a_lapsed_lease_that_nobody_took_can_be_settled<F: Fixture>(fixture: F) {
     let store = fixture.store();
-    stage(&fixture, &numbered("orders", 4)).await;
+    stage(&fixture, &numbered("orders", 5)).await;
     let claimed = claim_all(&store, "orders").await;
     lapse(&fixture).await;
     let endings: Vec<_> =
@@ -183,6 +184,7 @@ pub async fn a_lapsed_lease_that_nobody_took_can_be_settled<F: Fixture>(fixture:
     entry_in(&fixture, "orders", claimed[1].id(), State::Waiting).await;
     entry_in(&fixture, "orders", claimed[2].id(), State::Dead).await;
     entry_in(&fixture, "orders", claimed[3].id(), State::Pending).await;
+    entry_in(&fixture, "orders", claimed[4].id(), State::Waiting).await;
 }
 
 /// Promise 4: a lease that lapsed and that nobody took since can be renewed.
@@ -198,12 +200,13 @@ pub async fn a_lapsed_lease_that_nobody_took_can_be_renewed<F: Fixture>(fixture:
 }
 
 /// One settlement of each kind.
-fn every_settlement() -> [Settlement; 4] {
+fn every_settlement() -> [Settlement; 5] {
     [
         Settlement::Done,
         Settlement::Retry { after: minutes(5), error: Some("busy".into()) },
         Settlement::Dead { reason: Reason::Rejected, error: Some("refused".into()) },
         Settlement::Release,
+        Settlement::Snooze { after: minutes(5) },
     ]
 }
 

@@ -234,7 +234,7 @@ impl Truth {
         match settlement {
             Settlement::Done => true,
             Settlement::Dead { .. } => self.policy == OnFailure::Skip,
-            Settlement::Retry { .. } | Settlement::Release => false,
+            Settlement::Retry { .. } | Settlement::Release | Settlement::Snooze { .. } => false,
         }
     }
 

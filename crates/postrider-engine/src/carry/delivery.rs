@@ -1,0 +1,119 @@
+//! One message in hand.
+
+use super::Subscription;
+use postrider_core::Claimed;
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
+use tokio_util::sync::CancellationToken;
+
+/// One message in hand, from its claim until it is settled.
+pub struct Delivery {
+    /// What was claimed.
+    pub claimed: Claimed,
+    pub(super) subscription: Arc<Subscription>,
+    /// The claim that brought it, as `Leases` numbers them.
+    pub(super) batch: u64,
+    /// Somebody has begun to deliver it.
+    pub(super) begun: AtomicBool,
+    /// It waits to be settled.
+    pub(super) on_desk: AtomicBool,
+    /// Settled, or given up: its lease is not renewed any more.
+    pub(super) ended: AtomicBool,
+    lost: AtomicBool,
+    /// Made when first asked for: most handlers never do.
+    token: OnceLock<CancellationToken>,
+}
+
+impl Delivery {
+    pub(super) fn new(claimed: Claimed, subscription: Arc<Subscription>, batch: u64) -> Self {
+        Self {
+            claimed,
+            subscription,
+            batch,
+            begun: AtomicBool::default(),
+            on_desk: AtomicBool::default(),
+            ended: AtomicBool::default(),
+            lost: AtomicBool::default(),
+            token: OnceLock::new(),
+        }
+    }
+
+    /// Cancelled when the message is no longer ours.
+    pub fn cancellation(&self) -> CancellationToken {
+        let token = self.token.get_or_init(CancellationToken::new);
+        // It may have been lost before there was a token to cancel.
+        if self.is_lost() {
+            token.cancel();
+        }
+        token.clone()
+    }
+
+    /// Tells whoever delivers it that it is no longer ours.
+    pub(super) fn lose(&self) {
+        self.lost.store(true, SeqCst);
+        if let Some(token) = self.token.get() {
+            token.cancel();
+        }
+    }
+
+    /// Whether it is known to be no longer ours.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(SeqCst)
+    }
+}
+
+impl fmt::Debug for Delivery {
+    /// Shows no payload: it may carry personal data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery").field("lease", &self.claimed.lease).finish_non_exhaustive()
+    }
+}
+
+/// What is run by one runner, one after the other: a message, or the messages of a key's turn.
+#[derive(Debug)]
+pub(super) enum Unit {
+    One(Arc<Delivery>),
+    Turn(Vec<Arc<Delivery>>),
+}
+
+impl Unit {
+    /// Groups what one claim brought.
+    pub(super) fn group(deliveries: &[Arc<Delivery>]) -> Vec<Self> {
+        let mut units: Vec<Self> = Vec::with_capacity(deliveries.len());
+        for delivery in deliveries {
+            let delivery = Arc::clone(delivery);
+            let Some(turn) = delivery.claimed.lease.turn() else {
+                units.push(Self::One(delivery));
+                continue;
+            };
+            match units.last_mut() {
+                Some(Self::Turn(open)) if continues(open, &turn.key) => open.push(delivery),
+                _ => units.push(Self::Turn(vec![delivery])),
+            }
+        }
+        units
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Turn(deliveries) => deliveries.len(),
+        }
+    }
+
+    pub(super) fn deliveries(&self) -> &[Arc<Delivery>] {
+        match self {
+            Self::One(delivery) => std::slice::from_ref(delivery),
+            Self::Turn(deliveries) => deliveries,
+        }
+    }
+}
+
+fn continues(open: &[Arc<Delivery>], key: &postrider_core::OrderingKey) -> bool {
+    open.last().and_then(|last| last.claimed.lease.turn()).is_some_and(|turn| turn.key == *key && !turn.last)
+}

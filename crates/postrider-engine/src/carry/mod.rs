@@ -1,0 +1,76 @@
+//! The loop that everything shares: claim → hand over → deliver → settle.
+//!
+//! ```text
+//!             claim            hand over            run             settle
+//!   store ───────────▶ fetcher ─────────▶ hall ─────────▶ runner ─────────▶ desk ───────────▶ store
+//!     ▲                   ▲ one per queue    one per place in `concurrency`   │  one flush at a time
+//!     │                   └───── room freed ─────┘                            │
+//!     └── renew: leases ◀───────────────────── ended ─────────────────────────┘
+//! ```
+//!
+//! A [`Deliver`] says what happens between claim and settle: a worker runs a handler there. Nothing else differs.
+//!
+//! **Who is authoritative.** The store. What this process believes about a lease only ever makes it stop sooner: a message
+//! whose lease may have lapsed is cancelled here before the store would hand it to somebody else, and whatever is settled
+//! late is refused there by its token.
+//!
+//! **What is bounded.** A fetcher claims only when half of its queue's room is free, and not while the desk is full, so
+//! that what is in hand never exceeds the rooms and the desk.
+//!
+//! **On failure.** A claim that fails is tried again, with pauses. A settlement that fails stays on the desk while its lease
+//! lasts; then it is given up as lost, and the message comes again. It is never counted as done before the store said so. A
+//! listener that fails leaves the polling, and comes back by itself. Each of these says so once, and once when it is
+//! over.
+//!
+//! **On stop.** Fetchers end after the claim they are in; what nobody has begun is released; what runs may finish within the
+//! deadline, less a fifth for the last settlements; what does not is cancelled and released; the desk is cleared.
+//!
+//! **Why it is not simpler.** Claiming and settling in the handler's task would be one loop less. It would cost a round trip for
+//! each message and leave nobody to renew a lease.
+
+mod alarm;
+mod carrier;
+mod delivery;
+mod desk;
+mod fetch;
+mod hall;
+mod idle;
+mod leases;
+mod listen;
+mod meter;
+mod pace;
+mod run;
+mod running;
+mod subscription;
+mod tally;
+mod trouble;
+
+pub use carrier::Carrier;
+pub use delivery::Delivery;
+pub use running::{Health, Running, Stopped};
+pub use subscription::Subscription;
+pub use tally::Tally;
+
+use futures_util::future::BoxFuture;
+use postrider_core::Settlement;
+use std::{fmt::Debug, sync::Arc};
+
+/// What happens between claim and settle.
+pub trait Deliver: Debug + Send + Sync + 'static {
+    /// Delivers one message and says how that ended. It may be dropped at any await: then the message is released.
+    fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome>;
+
+    /// Whether delivering this message settles it too, in the transaction of its effects.
+    fn commits(&self, delivery: &Delivery) -> bool;
+}
+
+/// How a delivery ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It is to be settled like this.
+    Settle(Settlement),
+    /// It was settled as done already, in the transaction of its effects.
+    Committed,
+    /// It belongs to somebody else, and its effects were undone.
+    Lost,
+}

@@ -1,0 +1,121 @@
+//! Runners: each delivers one unit at a time.
+
+use super::{
+    Delivery, Outcome,
+    delivery::Unit,
+    desk::{Desk, Entry},
+    hall::Hall,
+    leases::{Leases, tell_loss},
+    meter::Phase,
+    running::Draining,
+};
+use postrider_core::Settlement;
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+use tokio::{task::coop::consume_budget, time::Instant};
+
+#[derive(Debug, Clone)]
+pub(super) struct Runner {
+    pub(super) hall: Arc<Hall>,
+    pub(super) desk: Arc<Desk>,
+    pub(super) leases: Arc<Leases>,
+    pub(super) draining: Option<Arc<Draining>>,
+}
+
+impl Runner {
+    pub(super) async fn run(self) {
+        while let Some(taken) = self.hall.next().await {
+            let (line, len) = (taken.line(), taken.unit.len());
+            match taken.unit {
+                Unit::One(delivery) => {
+                    self.put(self.deliver(&delivery).await);
+                }
+                Unit::Turn(turn) => self.take_turn(&turn).await,
+            }
+            if self.hall.finish(line, len) {
+                self.desk.hurry();
+            }
+            // A handler that never waits must not keep this thread from everybody else.
+            consume_budget().await;
+        }
+    }
+
+    /// Delivers the messages of a key in their order. The first that does not succeed ends the turn, and so does a stop: the rest is
+    /// released with it, and comes again in its order.
+    async fn take_turn(&self, turn: &[Arc<Delivery>]) {
+        for (index, delivery) in turn.iter().enumerate() {
+            let rest = || turn[index + 1..].iter().map(untouched);
+            if index > 0 && self.hall.is_closed() {
+                return self.put(std::iter::once(untouched(delivery)).chain(rest()));
+            }
+            if index > 0 && delivery.subscription.deliver.commits(delivery) {
+                // It ends its claim by itself, and must not overtake what is still to be settled.
+                self.desk.ended(&turn[index - 1]).await;
+            }
+            match self.deliver(delivery).await {
+                Some(entry) if entry.settlement == Settlement::Done => self.put([entry]),
+                Some(entry) => return self.put(std::iter::once(entry).chain(rest())),
+                None if delivery.is_lost() => return self.put(rest()),
+                None => {}
+            }
+        }
+    }
+
+    /// Delivers one message. `None` when there is nothing left to settle.
+    async fn deliver(&self, delivery: &Arc<Delivery>) -> Option<Entry> {
+        if delivery.is_lost() {
+            // Nobody has begun with it, and it comes again: here or elsewhere.
+            return Some(untouched(delivery));
+        }
+        let meter = &delivery.subscription.meter;
+        meter.dispatched();
+        delivery.begun.store(true, SeqCst);
+        let started_at = Instant::now();
+        let outcome = delivery.subscription.deliver.deliver(delivery).await;
+        let ran_for = started_at.elapsed();
+        match outcome {
+            Outcome::Settle(settlement) => {
+                Some(Entry { delivery: Arc::clone(delivery), settlement, ran_for: Some(ran_for) })
+            }
+            Outcome::Committed => {
+                if self.end(delivery) {
+                    meter.settled(&Settlement::Done, ran_for, delivery.claimed.staged_at);
+                }
+                None
+            }
+            Outcome::Lost => {
+                delivery.lose();
+                if self.end(delivery) {
+                    meter.lost(Phase::Settle);
+                    tell_loss(delivery, "settle");
+                }
+                None
+            }
+        }
+    }
+
+    fn end(&self, delivery: &Arc<Delivery>) -> bool {
+        let is_first = self.leases.end(std::iter::once(delivery)).first().copied().unwrap_or(false);
+        if let Some(draining) = &self.draining {
+            draining.stir();
+        }
+        is_first
+    }
+
+    fn put(&self, entries: impl IntoIterator<Item = Entry>) {
+        self.desk.put(entries, false);
+    }
+}
+
+/// Handed back, as nobody has begun with it.
+pub(super) fn untouched(delivery: &Arc<Delivery>) -> Entry {
+    Entry { delivery: Arc::clone(delivery), settlement: Settlement::Release, ran_for: None }
+}
+
+/// Handed back, whether or not somebody had begun with it.
+pub(super) fn interrupted(delivery: &Arc<Delivery>) -> Entry {
+    let ran_for = delivery.begun.load(SeqCst).then_some(Duration::ZERO);
+    Entry { ran_for, ..untouched(delivery) }
+}

@@ -1,0 +1,12 @@
+//! What moves Postrider's messages.
+//!
+//! One loop claims, hands over, runs and settles ([`carry`]); what happens between claim and settle is up to whoever uses it.
+//! The [`worker`] runs handlers there.
+//!
+//! Users add the crate `postrider`, which re-exports all of this.
+
+pub mod carry;
+pub mod worker;
+
+pub use carry::{Stopped, Tally};
+pub use worker::{Context, Failure, Queue, Running, Tx, Worker, WorkerBuilder};

@@ -1,0 +1,188 @@
+//! Delivering to a handler: which one, for how long, and what its failure means.
+
+use super::{
+    Context, Failure,
+    context::Shared,
+    failure::Next,
+    handler::{Handle, Handled},
+    queue::{ErrorText, Unknown},
+};
+use crate::carry::{Deliver, Delivery, Outcome};
+use futures_util::{FutureExt, future::BoxFuture};
+use postrider_core::{
+    Message, Reason, Settlement,
+    retry::{Attempt, Retry, Verdict, decide},
+};
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
+
+/// The most that is kept of an error's text.
+const MOST_ERROR_BYTES: usize = 8 * 1024;
+
+/// The handlers of a queue.
+pub(super) struct Handlers {
+    pub(super) handlers: BTreeMap<&'static str, Arc<dyn Handle>>,
+    pub(super) otherwise: Option<Arc<dyn Handle>>,
+    pub(super) unknown: Unknown,
+    pub(super) timeout: Duration,
+    pub(super) retry: Arc<dyn Retry>,
+    pub(super) max_deliveries: Option<u32>,
+    pub(super) error_text: ErrorText,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Deliver for Handlers {
+    fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome> {
+        let claimed = &delivery.claimed;
+        if self.max_deliveries.is_some_and(|max| claimed.deliveries > max) {
+            let error = Some("MaxDeliveries".to_owned());
+            return ready(Outcome::Settle(Settlement::Dead { reason: Reason::MaxDeliveries, error }));
+        }
+        let Some(handler) = self.handler_of(&claimed.message) else {
+            return ready(Outcome::Settle(self.settle_unknown(delivery)));
+        };
+        Box::pin(self.run(handler.as_ref(), delivery).instrument(span_of(delivery)))
+    }
+
+    fn commits(&self, delivery: &Delivery) -> bool {
+        self.handler_of(&delivery.claimed.message).is_some_and(|handler| handler.commits())
+    }
+}
+
+fn ready<'d>(outcome: Outcome) -> BoxFuture<'d, Outcome> {
+    Box::pin(std::future::ready(outcome))
+}
+
+fn span_of(delivery: &Delivery) -> tracing::Span {
+    let claimed = &delivery.claimed;
+    let message = &claimed.message;
+    tracing::info_span!(
+        "postrider.handle",
+        queue = %claimed.lease.queue(),
+        message = %claimed.id(),
+        r#type = message.event_type().map(postrider_core::EventType::as_str),
+        attempt = claimed.attempts.saturating_add(1),
+        deliveries = claimed.deliveries,
+        correlation = message.trail().correlation_id.as_deref(),
+        traceparent = message.trail().traceparent.as_deref(),
+    )
+}
+
+impl Handlers {
+    fn handler_of(&self, message: &Message) -> Option<&Arc<dyn Handle>> {
+        let typed = message.event_type().and_then(|event_type| self.handlers.get(event_type.as_str()));
+        typed.or(self.otherwise.as_ref())
+    }
+
+    async fn run(&self, handler: &dyn Handle, delivery: &Arc<Delivery>) -> Outcome {
+        let deadline = Instant::now() + self.timeout;
+        let context = Context::new(Arc::clone(delivery), Arc::clone(&self.shared), Some(deadline));
+        // A handler may panic before it gives its future, and while that runs. What it shares is its own affair.
+        let running = AssertUnwindSafe(async { handler.handle(context).await }).catch_unwind();
+        let failure = match timeout_at(deadline, running).await {
+            Ok(Ok(Handled::Done)) => return Outcome::Settle(Settlement::Done),
+            Ok(Ok(Handled::Committed)) => return Outcome::Committed,
+            Ok(Ok(Handled::Lost)) => return Outcome::Lost,
+            Ok(Ok(Handled::Failed(failure))) => failure,
+            Ok(Err(panic)) => Failure::of_kind(Next::Retry, "Panic", panic_text(panic.as_ref())),
+            Err(_) => {
+                let text = format!("the handler took longer than {:?}", self.timeout);
+                Failure::of_kind(Next::Retry, "Timeout", text)
+            }
+        };
+        Outcome::Settle(self.settle_failure(&failure, delivery))
+    }
+
+    fn settle_unknown(&self, delivery: &Delivery) -> Settlement {
+        let of_type = match delivery.claimed.message.event_type() {
+            Some(event_type) => format!("no handler is for events of the type {event_type}"),
+            None => "no handler is for messages without a type".to_owned(),
+        };
+        let failure = |next| Failure::of_kind(next, "UnknownType", of_type);
+        match self.unknown {
+            Unknown::Ignore => Settlement::Done,
+            Unknown::Reject => self.settle_failure(&failure(Next::Reject), delivery),
+            Unknown::Retry => self.settle_failure(&failure(Next::Retry), delivery),
+        }
+    }
+
+    fn settle_failure(&self, failure: &Failure, delivery: &Delivery) -> Settlement {
+        let error = self.text_of(failure);
+        let settlement = match failure.next {
+            Next::Reject => Settlement::Dead { reason: Reason::Rejected, error: Some(error) },
+            Next::Undecodable => Settlement::Dead { reason: Reason::Undecodable, error: Some(error) },
+            Next::Snooze(after) => return Settlement::Snooze { after },
+            Next::Retry | Next::RetryAfter(_) => {
+                match (self.verdict(failure, &error, delivery), failure.next) {
+                    (Verdict::GiveUp, _) => {
+                        Settlement::Dead { reason: Reason::RetriesExhausted, error: Some(error) }
+                    }
+                    (Verdict::After(_), Next::RetryAfter(after)) | (Verdict::After(after), _) => {
+                        Settlement::Retry { after, error: Some(error) }
+                    }
+                }
+            }
+        };
+        match &settlement {
+            Settlement::Retry { after, .. } => {
+                tracing::info!(name: "postrider.retried", error = failure.kind(), ?after, "failed; will be tried again");
+            }
+            _ => {
+                let reason = match &settlement {
+                    Settlement::Dead { reason, .. } => reason.as_str(),
+                    _ => "",
+                };
+                tracing::warn!(name: "postrider.dead", error = failure.kind(), reason, "failed for good");
+            }
+        }
+        settlement
+    }
+
+    fn verdict(&self, failure: &Failure, error: &str, delivery: &Delivery) -> Verdict {
+        let claimed = &delivery.claimed;
+        // The store keeps no time of the first attempt. Nothing was tried before it was staged.
+        let elapsed = match claimed.attempts {
+            0 => Duration::ZERO,
+            _ => SystemTime::now().duration_since(claimed.staged_at).unwrap_or(Duration::ZERO),
+        };
+        let _ = failure;
+        let attempt = Attempt { number: claimed.attempts.saturating_add(1), elapsed, error };
+        decide(self.retry.as_ref(), &attempt, &mut rand::rng())
+    }
+
+    fn text_of(&self, failure: &Failure) -> String {
+        let (ErrorText::Full(redact), Some(source)) = (&self.error_text, failure.source()) else {
+            return failure.kind().to_owned();
+        };
+        let mut text = source.to_string();
+        let mut cause = source.source();
+        while let Some(next) = cause {
+            text = format!("{text}: {next}");
+            cause = next.source();
+        }
+        let mut text = format!("{}: {}", failure.kind(), redact(&text));
+        text.truncate(text.floor_char_boundary(MOST_ERROR_BYTES));
+        text
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("it did not say why")
+        .to_owned()
+}
+
+impl fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handlers").field("types", &self.handlers.keys()).finish_non_exhaustive()
+    }
+}

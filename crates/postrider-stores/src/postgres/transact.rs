@@ -1,0 +1,40 @@
+//! Transactions in which a handler's effects and the end of its message commit together.
+
+use super::{PostgresStore, error::store_error};
+use postrider_core::{Error, Settle, transact::Transact};
+use sqlx::{PgPool, Postgres, Transaction};
+
+/// Transactions of a pool of sqlx in which the messages of a store end. Made by
+/// [`PostgresStore::transactions`].
+#[derive(Debug, Clone)]
+pub struct PostgresTransactions {
+    store: PostgresStore,
+    pool: PgPool,
+}
+
+impl PostgresTransactions {
+    pub(super) fn new(store: PostgresStore, pool: PgPool) -> Self {
+        Self { store, pool }
+    }
+}
+
+impl Transact for PostgresTransactions {
+    type Tx = Transaction<'static, Postgres>;
+
+    async fn begin(&self) -> Result<Self::Tx, Error> {
+        self.pool.begin().await.map_err(store_error)
+    }
+
+    async fn settle_in(&self, tx: &mut Self::Tx, settle: &Settle) -> Result<bool, Error> {
+        let lost = self.store.settle_on(&mut **tx, std::slice::from_ref(settle)).await?;
+        Ok(lost.is_empty())
+    }
+
+    async fn commit(&self, tx: Self::Tx) -> Result<(), Error> {
+        tx.commit().await.map_err(store_error)
+    }
+
+    async fn rollback(&self, tx: Self::Tx) -> Result<(), Error> {
+        tx.rollback().await.map_err(store_error)
+    }
+}
