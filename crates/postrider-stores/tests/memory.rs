@@ -13,7 +13,7 @@ use postrider_core::{
     wake::{Sleeper, Wake},
 };
 use postrider_stores::memory::{ManualClock, MemoryStore, Transaction};
-use postrider_testkit::{Features, Fixture};
+use postrider_testkit::{Features, Fixture, TransactFixture};
 use std::{
     future::{Ready, ready},
     sync::Arc,
@@ -92,7 +92,16 @@ impl Fixture for MemoryFixture {
     }
 }
 
+impl TransactFixture for MemoryFixture {
+    type Transactions = MemoryStore;
+
+    fn transactions(&self) -> MemoryStore {
+        self.store.clone()
+    }
+}
+
 postrider_testkit::store_suite!(memory);
+postrider_testkit::worker_suite!(memory);
 
 mod special {
     use super::*;

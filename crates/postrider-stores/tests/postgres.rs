@@ -7,3 +7,4 @@
 mod support;
 
 postrider_testkit::store_suite!(support::PostgresFixture::new);
+postrider_testkit::worker_suite!(support::PostgresFixture::new);

@@ -1,7 +1,7 @@
 //! What a suite needs to know about the store it tests.
 
 use async_trait::async_trait;
-use postrider_core::{Outbox, Store, inspect::Inspect, schema::Schema, wake::Wake};
+use postrider_core::{Outbox, Store, inspect::Inspect, schema::Schema, transact::Transact, wake::Wake};
 use std::{sync::Arc, time::Duration};
 
 /// One empty store, made for one test, and the hands to act on it from outside.
@@ -53,6 +53,15 @@ pub trait Fixture: Sized + Send + Sync + 'static {
 
     /// Breaks or mends the dead-letter room, so that writing to it fails.
     async fn break_dead_letters(&self, broken: bool);
+}
+
+/// A fixture whose store can end claims in the caller's transactions.
+pub trait TransactFixture: Fixture {
+    /// Ends claims in such a transaction.
+    type Transactions: Transact<Tx = Self::Tx>;
+
+    /// The transactions that handlers run in.
+    fn transactions(&self) -> Self::Transactions;
 }
 
 /// What a store can do. A difference that is declared here is also listed in `docs/guarantees.md`.

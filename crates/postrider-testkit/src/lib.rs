@@ -1,9 +1,9 @@
-//! The suites that every Postrider store passes.
+//! The suites that every Postrider store passes, alone and under a worker.
 //!
 //! A suite is a list of plain `async fn`s over a [`Fixture`]; the macro [`store_suite!`] only turns their names into tests.
 //! What a store cannot do it declares in [`Features`], in plain sight. [`flaws`] holds broken stores, which the
 //! suite must catch: a checker that has never failed proves nothing. [`adapter_suite!`] runs what concerns staging through
-//! another driver's transactions.
+//! another driver's transactions, [`worker_suite!`] what a worker does on a store.
 
 // A test kit fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -14,5 +14,6 @@ pub mod flaws;
 pub mod postgres;
 pub mod proxy;
 pub mod store;
+pub mod worker;
 
-pub use fixture::{Features, Fixture};
+pub use fixture::{Features, Fixture, TransactFixture};

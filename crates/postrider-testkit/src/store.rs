@@ -8,7 +8,7 @@ pub mod big_batches;
 pub mod claiming;
 pub mod concurrency;
 pub mod failing_keys;
-mod helpers;
+pub(crate) mod helpers;
 pub mod identity;
 pub mod inspecting;
 pub mod late_commits;

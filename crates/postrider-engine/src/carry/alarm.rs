@@ -44,11 +44,12 @@ impl Alarm {
     pub(super) async fn wait(&self, longest: Duration) {
         let longest = {
             let mut retry_at = self.retry_at.lock().unwrap_or_else(PoisonError::into_inner);
-            let until_retry = retry_at.map(|at| at.saturating_duration_since(Instant::now()).max(LEAST));
-            if until_retry.is_some_and(|wait| wait <= longest) {
+            let until_retry = retry_at.map(|at| at.saturating_duration_since(Instant::now()));
+            // Kept until it has passed: whatever rings before must not make us forget it.
+            if until_retry == Some(Duration::ZERO) {
                 *retry_at = None;
             }
-            until_retry.map_or(longest, |wait| wait.min(longest))
+            until_retry.map_or(longest, |wait| wait.max(LEAST).min(longest))
         };
         // Either way it is time to look.
         let _ = timeout(longest, self.bell.notified()).await;

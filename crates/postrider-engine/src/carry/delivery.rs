@@ -1,8 +1,9 @@
 //! One message in hand.
 
 use super::Subscription;
-use postrider_core::Claimed;
+use postrider_core::{Claimed, OrderingKey};
 use std::{
+    collections::HashMap,
     fmt,
     sync::{
         Arc, OnceLock,
@@ -82,17 +83,18 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// Groups what one claim brought.
-    pub(super) fn group(deliveries: &[Arc<Delivery>]) -> Vec<Self> {
+    /// Groups what one claim brought. The messages of a turn come in their order, perhaps with others in between.
+    pub(super) fn group(deliveries: Vec<Arc<Delivery>>) -> Vec<Self> {
         let mut units: Vec<Self> = Vec::with_capacity(deliveries.len());
+        let mut turns: HashMap<OrderingKey, usize> = HashMap::new();
         for delivery in deliveries {
-            let delivery = Arc::clone(delivery);
             let Some(turn) = delivery.claimed.lease.turn() else {
                 units.push(Self::One(delivery));
                 continue;
             };
-            match units.last_mut() {
-                Some(Self::Turn(open)) if continues(open, &turn.key) => open.push(delivery),
+            let index = *turns.entry(turn.key.clone()).or_insert(units.len());
+            match units.get_mut(index) {
+                Some(Self::Turn(begun)) => begun.push(delivery),
                 _ => units.push(Self::Turn(vec![delivery])),
             }
         }
@@ -112,8 +114,4 @@ impl Unit {
             Self::Turn(deliveries) => deliveries,
         }
     }
-}
-
-fn continues(open: &[Arc<Delivery>], key: &postrider_core::OrderingKey) -> bool {
-    open.last().and_then(|last| last.claimed.lease.turn()).is_some_and(|turn| turn.key == *key && !turn.last)
 }

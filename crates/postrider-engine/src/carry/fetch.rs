@@ -121,9 +121,7 @@ impl Fetcher {
         let is_full = claimed.len() >= limit;
         let oldest = claimed.iter().map(|claimed| claimed.due_at).min();
         self.subscription.meter.fetched(claimed.len(), oldest);
-        let deliveries = self.leases.enter(&self.subscription, claimed, sent_at);
-        let units = Unit::group(&deliveries);
-        drop(deliveries);
+        let units = Unit::group(self.leases.enter(&self.subscription, claimed, sent_at));
         if let Some(draining) = &self.draining {
             draining.stir();
         }

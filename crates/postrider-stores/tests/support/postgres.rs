@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use postrider_core::{Store, inspect::Inspect, schema::Schema, wake::Wake};
-use postrider_stores::postgres::{PostgresOptions, PostgresOutbox, PostgresStore};
-use postrider_testkit::{Features, Fixture, postgres::TestDatabase};
+use postrider_stores::postgres::{PostgresOptions, PostgresOutbox, PostgresStore, PostgresTransactions};
+use postrider_testkit::{Features, Fixture, TransactFixture, postgres::TestDatabase};
 use sqlx::{Executor, PgPool, Postgres, Transaction, postgres::PgPoolOptions};
 use std::{sync::Arc, time::Duration};
 
@@ -133,5 +133,13 @@ impl Fixture for PostgresFixture {
             "alter table postrider.dead drop constraint broken"
         })
         .await;
+    }
+}
+
+impl TransactFixture for PostgresFixture {
+    type Transactions = PostgresTransactions;
+
+    fn transactions(&self) -> PostgresTransactions {
+        self.store.transactions(self.app.clone())
     }
 }

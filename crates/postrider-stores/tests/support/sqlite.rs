@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use postrider_core::{Store, inspect::Inspect, schema::Schema, wake::Wake};
-use postrider_stores::sqlite::{SqliteOptions, SqliteOutbox, SqliteStore};
-use postrider_testkit::{Features, Fixture};
+use postrider_stores::sqlite::{SqliteOptions, SqliteOutbox, SqliteStore, SqliteTransactions};
+use postrider_testkit::{Features, Fixture, TransactFixture};
 use sqlx::{
     Executor, Sqlite, SqlitePool, Transaction,
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
@@ -124,5 +124,13 @@ impl Fixture for SqliteFixture {
             "drop trigger broken"
         })
         .await;
+    }
+}
+
+impl TransactFixture for SqliteFixture {
+    type Transactions = SqliteTransactions;
+
+    fn transactions(&self) -> SqliteTransactions {
+        self.store.transactions(self.app.clone())
     }
 }

@@ -1,0 +1,94 @@
+//! Several queues share a worker fairly, and nobody waits while there is room.
+
+use super::helpers::*;
+use crate::Fixture;
+use postrider_core::Message;
+use postrider_engine::{Context, Failure, Queue};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+fn numbered_in(queue: &str, count: u64) -> Vec<Message> {
+    (0..count).map(|number| message(queue).payload(number.to_string()).build().unwrap()).collect()
+}
+
+/// When there is more to do than can be run at once, each queue has its share.
+pub async fn weights_decide_when_there_is_more_to_do_than_can_be_run<F: Fixture>(fixture: F) {
+    stage(&fixture, &numbered_in("heavy", 60)).await;
+    stage(&fixture, &numbered_in("light", 60)).await;
+    let door = Door::closed();
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let queue = |name: &'static str, weight| {
+        let (door, ran) = (door.clone(), Arc::clone(&ran));
+        Queue::new(name).weight(weight).prefetch(60).on_any(move |_: Context| {
+            let (door, ran) = (door.clone(), Arc::clone(&ran));
+            async move {
+                door.pass().await;
+                ran.lock().unwrap().push(name);
+                Ok::<(), Failure>(())
+            }
+        })
+    };
+    let builder = postrider_engine::Worker::builder_on(fixture.store(), None).concurrency(1);
+    let running = builder.queue(queue("heavy", 3)).queue(queue("light", 1)).build().unwrap().start();
+    eventually(async || running.tally().fetched == 120).await;
+    door.open(1_000);
+    eventually(async || running.tally().delivered == 120).await;
+    let ran = ran.lock().unwrap().clone();
+    let heavy = ran.iter().take(40).filter(|name| **name == "heavy").count();
+    assert!((29..=31).contains(&heavy), "{heavy} of the first 40 were heavy");
+    assert!(
+        ran.iter().skip(85).all(|name| *name == "light"),
+        "when one has nothing left, the other has it all"
+    );
+    assert!(running.shutdown(minutes(1)).await.is_clean);
+}
+
+/// A queue that is alone with its work uses every place there is, whatever its weight.
+pub async fn nobody_waits_while_there_is_room<F: Fixture>(fixture: F) {
+    stage(&fixture, &numbered_in("light", 8)).await;
+    let door = Door::closed();
+    let waiting = door.clone();
+    let light = Queue::new("light").concurrency(8).on_any(move |_: Context| {
+        let door = waiting.clone();
+        async move {
+            door.pass().await;
+            Ok::<(), Failure>(())
+        }
+    });
+    let heavy = Queue::new("heavy").weight(100).on_any(async |_: Context| Ok::<(), Failure>(()));
+    let builder = postrider_engine::Worker::builder_on(fixture.store(), None).concurrency(8);
+    let running = builder.queue(light).queue(heavy).build().unwrap().start();
+    door.waited_at_by(8).await;
+    door.open(8);
+    eventually(async || running.tally().delivered == 8).await;
+    assert!(running.shutdown(minutes(1)).await.is_clean);
+}
+
+/// Neither a queue nor a worker runs more at once than it may.
+pub async fn limits_of_concurrency_are_kept<F: Fixture>(fixture: F) {
+    let names = ["one", "two"];
+    for name in names {
+        stage(&fixture, &numbered_in(name, 100)).await;
+    }
+    let running_now = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let queue = |index: usize| {
+        let running_now = Arc::clone(&running_now);
+        Queue::new(names[index]).concurrency(4).on_any(move |_: Context| {
+            let running_now = Arc::clone(&running_now);
+            async move {
+                let mine = running_now[index].fetch_add(1, SeqCst) + 1;
+                assert!(mine <= 4, "a queue runs {mine}");
+                let all: usize = running_now.iter().map(|count| count.load(SeqCst)).sum();
+                assert!(all <= 5 + 1, "a worker runs {all}");
+                tokio::task::yield_now().await;
+                running_now[index].fetch_sub(1, SeqCst);
+                Ok::<(), Failure>(())
+            }
+        })
+    };
+    let builder = postrider_engine::Worker::builder_on(fixture.store(), None).concurrency(5);
+    let tally = builder.queue(queue(0)).queue(queue(1)).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((tally.delivered, tally.retried), (200, 0));
+}
