@@ -50,6 +50,8 @@ pub struct Queue {
     hold_for: Duration,
     timeout: Duration,
     retry: Arc<dyn Retry>,
+    /// What is wrong with it, told when the worker is built.
+    bad_retry: Option<Invalid>,
     max_attempts: Option<u32>,
     max_deliveries: Option<u32>,
     rate: Option<(u32, Duration)>,
@@ -105,6 +107,7 @@ impl Queue {
             timeout: Duration::from_secs(30),
             max_attempts: RetryStrategy::default().max_attempts(),
             retry: Arc::new(RetryStrategy::default()),
+            bad_retry: None,
             max_deliveries: Some(25),
             rate: None,
             waits: None,
@@ -209,13 +212,14 @@ impl Queue {
     /// When failed messages are tried again, and when they are given up.
     pub fn retry(mut self, retry: RetryStrategy) -> Self {
         self.max_attempts = retry.max_attempts();
+        self.bad_retry = retry.check().err();
         self.retry = Arc::new(retry);
         self
     }
 
     /// The same, decided by a function.
     pub fn retry_with(mut self, retry: impl Retry + 'static) -> Self {
-        self.max_attempts = None;
+        (self.max_attempts, self.bad_retry) = (None, None);
         self.retry = Arc::new(retry);
         self
     }
@@ -327,6 +331,9 @@ impl Queue {
                 let rule = format!("queue {name} has two for events of the type {event_type}");
                 return Err(Invalid::rule("handlers", rule));
             }
+        }
+        if let Some(invalid) = self.bad_retry {
+            return Err(invalid);
         }
         if self.max_deliveries == Some(0) {
             let rule = format!("is 0 for queue {name}; nothing would ever run: give at least 1");

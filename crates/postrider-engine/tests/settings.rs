@@ -1,0 +1,73 @@
+//! Settings that make no sense are refused, and those that seldom do what is meant are told.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use postrider_core::{Event, Json, QueuePolicy, RetryStrategy};
+use postrider_engine::{Context, Failure, Queue, Worker};
+use postrider_stores::memory::MemoryStore;
+use std::time::Duration;
+
+fn queue() -> Queue {
+    Queue::new("orders").on_any(async |_: Context| Ok::<(), Failure>(()))
+}
+
+fn refused(queue: Queue) -> String {
+    Worker::builder(MemoryStore::new()).queue(queue).build().unwrap_err().to_string()
+}
+
+fn traps(queue: Queue) -> Vec<String> {
+    Worker::builder(MemoryStore::new()).queue(queue).build().unwrap().traps().to_vec()
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Placed;
+
+impl Event for Placed {
+    const TYPE: &'static str = "order.placed";
+    const QUEUE: &'static str = "orders";
+    type Codec = Json;
+}
+
+async fn place(_: Placed, _: Context) -> Result<(), Failure> {
+    Ok(())
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_words() {
+    let minute = Duration::from_secs(60);
+    let refusals = [
+        Worker::builder(MemoryStore::new()).build().unwrap_err().to_string(),
+        Worker::builder(MemoryStore::new()).queue(queue()).concurrency(0).build().unwrap_err().to_string(),
+        Worker::builder(MemoryStore::new()).queue(queue()).queue(queue()).build().unwrap_err().to_string(),
+        refused(Queue::new("two words").on_any(async |_: Context| Ok::<(), Failure>(()))),
+        refused(Queue::new("orders")),
+        refused(Queue::new("orders").on(place).on(place)),
+        refused(queue().concurrency(0)),
+        refused(queue().weight(0)),
+        refused(queue().prefetch(3)),
+        refused(queue().rate(0, minute)),
+        refused(queue().rate(10, Duration::ZERO)),
+        refused(queue().waits(minute, Duration::from_secs(1))),
+        refused(queue().waits(Duration::ZERO, minute)),
+        refused(queue().lease_for(Duration::from_millis(1))),
+        refused(queue().timeout(Duration::ZERO)),
+        refused(queue().max_deliveries(0)),
+        refused(queue().retry(RetryStrategy::exponential(Duration::ZERO, 2.0))),
+    ];
+    insta::assert_snapshot!(refusals.join("\n"));
+}
+
+#[test]
+fn what_is_seldom_meant_is_told() {
+    assert_eq!(traps(queue()), [] as [&str; 0]);
+    let second = Duration::from_secs(1);
+    let told = [
+        traps(queue().timeout(3600 * second)),
+        traps(queue().lease_for(second / 10)),
+        traps(queue().prefetch(1_000).concurrency(10).timeout(30 * second)),
+        traps(queue().retry(RetryStrategy::none())),
+        traps(queue().max_deliveries(3)),
+        traps(queue().policy(QueuePolicy::default().without_dead_letters())),
+    ];
+    insta::assert_snapshot!(told.concat().join("\n"));
+}
