@@ -36,7 +36,11 @@ async fn every_missing_or_altered_object_is_reported() {
     let breakages = [
         ("drop table postrider_later", "table later"),
         ("drop index postrider_ready_free", "index ready_free"),
-        ("alter table postrider_queue drop column signals", "column queue.signals"),
+        (
+            "drop trigger postrider_fresh_ready; drop trigger postrider_fresh_later; \
+             alter table postrider_queue drop column signals",
+            "column queue.signals",
+        ),
         ("alter table postrider_lane rename column lapses to lapsed", "column lane.lapses"),
         (
             "drop index postrider_ready_leased; \
@@ -46,6 +50,18 @@ async fn every_missing_or_altered_object_is_reported() {
         (
             "drop table postrider_sleeper; create table postrider_sleeper (queue text, worker blob, until integer)",
             "table sleeper",
+        ),
+        ("drop view postrider_outbox", "view outbox"),
+        ("drop view postrider_outbox", "trigger outbox_insert"),
+        (
+            "drop view postrider_contract; create view postrider_contract as select 2 as version",
+            "view contract",
+        ),
+        ("drop trigger postrider_fresh_extended", "trigger fresh_extended"),
+        (
+            "drop trigger postrider_fresh_later; create trigger postrider_fresh_later \
+             instead of insert on postrider_fresh when new.fate = 'later' begin select 1; end",
+            "trigger fresh_later",
         ),
     ];
     for (breakage, object) in breakages {
