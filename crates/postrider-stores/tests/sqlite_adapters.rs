@@ -22,8 +22,7 @@ async fn adapted<D>() -> Adapted<SqliteFixture, D> {
 
 /// The payloads of what is due in `orders`.
 async fn staged(fixture: &impl Fixture) -> Vec<String> {
-    let claimed =
-        fixture.store().claim(&ClaimRequest::new("orders".parse().unwrap(), 100)).await.unwrap();
+    let claimed = fixture.store().claim(&ClaimRequest::new("orders".parse().unwrap(), 100)).await.unwrap();
     claimed.iter().map(|each| String::from_utf8(each.message.payload().to_vec()).unwrap()).collect()
 }
 

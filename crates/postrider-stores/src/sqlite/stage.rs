@@ -249,3 +249,75 @@ pub(super) async fn insert(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{SqliteStore, drivers::Failed, statement::Statement};
+    use super::*;
+    use postrider_core::{MessageBuilder, schema::Schema};
+    use sqlx::{Connection, SqliteConnection, sqlite::SqliteRow};
+    use std::time::SystemTime;
+
+    /// A connection whose statements are counted.
+    struct Counted {
+        connection: SqliteConnection,
+        statements: usize,
+    }
+
+    impl Driver for Counted {
+        type Row = SqliteRow;
+
+        async fn execute(&mut self, statement: Statement<'_>) -> Result<u64, Failed> {
+            self.statements += 1;
+            self.connection.execute(statement).await
+        }
+
+        async fn rows(&mut self, statement: Statement<'_>) -> Result<Vec<SqliteRow>, Failed> {
+            self.statements += 1;
+            self.connection.rows(statement).await
+        }
+    }
+
+    impl Counted {
+        async fn stage(
+            &mut self,
+            make: fn(usize) -> MessageBuilder,
+            numbers: std::ops::Range<usize>,
+        ) -> usize {
+            let messages: Vec<Message> = numbers.map(|number| make(number).build().unwrap()).collect();
+            let before = self.statements;
+            let staged = SqliteOutbox::default().stage_on(self, &messages).await.unwrap();
+            assert_eq!(staged.new_messages(), messages.len());
+            self.statements - before
+        }
+    }
+
+    /// There is no network to save, but each statement costs, too: a thousand messages take as many as one does, and the
+    /// inserts that hold them.
+    #[tokio::test]
+    async fn a_thousand_messages_take_the_statements_of_one_and_their_inserts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("shop.db");
+        SqliteStore::open(&path).await.unwrap().migrate().await.unwrap();
+        let url = format!("sqlite:{}", path.display());
+        let mut driver =
+            Counted { connection: SqliteConnection::connect(&url).await.unwrap(), statements: 0 };
+        let kinds: [fn(usize) -> MessageBuilder; 4] = [
+            |number| Message::builder("orders").json(&number),
+            |number| Message::builder(format!("queue-{}", number % 3)).json(&number),
+            |number| Message::builder("orders").id(MessageId::at(SystemTime::now())).json(&number),
+            |number| Message::builder("orders").due_after(Duration::from_secs(60)).json(&number),
+        ];
+        for make in kinds {
+            // The first call makes the queues.
+            driver.stage(make, 0..10).await;
+            let one = driver.stage(make, 10..11).await;
+            let thousand = driver.stage(make, 100..1_100).await;
+            assert!(one <= 4, "draw, queues, known identities, insert: {one}");
+            assert_eq!(thousand - one, 1_000 / 64 + 1_000 % 64 / 8 - 1);
+        }
+        let timer: fn(usize) -> MessageBuilder =
+            |number| Message::builder("orders").timer(format!("{number}"));
+        assert_eq!(driver.stage(timer, 0..100).await, 2 + 2 * 100, "each timer is looked at for itself");
+    }
+}
