@@ -102,6 +102,26 @@ async fn ten_processes_migrate_at_once() {
     processes.join_all().await;
 }
 
+/// A file that an earlier version made gets what is new, and keeps what it holds.
+#[tokio::test]
+async fn an_earlier_file_is_brought_up_to_date() {
+    let fixture = SqliteFixture::new().await;
+    let mut tx = fixture.app.begin().await.unwrap();
+    fixture.store.outbox().stage(&mut tx, Message::builder("orders").payload("kept")).await.unwrap();
+    tx.commit().await.unwrap();
+    let views = "select 'drop view \"' || name || '\"' from sqlite_schema where type = 'view'";
+    for row in sqlx::query(views).fetch_all(&fixture.app).await.unwrap() {
+        fixture.app.execute(AssertSqlSafe(row.get::<String, _>(0))).await.unwrap();
+    }
+    fixture.run("delete from postrider_migration where version > 1").await;
+    assert!(!fixture.store.validate().await.unwrap().is_empty());
+    fixture.store.migrate().await.unwrap();
+    assert_eq!(fixture.store.validate().await.unwrap(), []);
+    fixture.run("insert into postrider_outbox (queue, payload) values ('orders', 'new')").await;
+    let claimed = fixture.store.claim(&ClaimRequest::new("orders".parse().unwrap(), 10)).await.unwrap();
+    assert_eq!(claimed.len(), 2);
+}
+
 #[tokio::test]
 async fn printed_statements_make_the_same_tables() {
     let folder = tempfile::tempdir().unwrap();
