@@ -14,7 +14,7 @@ mod support;
 
 use clients::{Asked, Client};
 use postrider_core::{
-    ClaimRequest, Claimed, Message, OnFailure, Outbox, OutboxExt, QueuePolicy, Reason, Store,
+    ClaimRequest, Claimed, Lease, Message, OnFailure, Outbox, OutboxExt, QueuePolicy, Reason, Store,
     schema::Schema,
     wake::{Sleeper, Wake},
 };
@@ -246,7 +246,7 @@ impl Side {
             let mut tx = self.fixture.begin().await;
             match step {
                 Step::Stage(columns) => {
-                    _ = self.fixture.outbox().stage(&mut tx, message(columns)).await.unwrap()
+                    self.fixture.outbox().stage(&mut tx, message(columns)).await.unwrap();
                 }
                 Step::Cancel(queue, timer) => {
                     let (queue, timer) = (queue.parse().unwrap(), timer.parse().unwrap());
@@ -277,7 +277,7 @@ impl Side {
                 .collect();
             // A failure ends the turn of its key, and whoever comes after it in the turn has lost it.
             let lost: BTreeSet<_> =
-                self.fixture.store.settle(&endings).await.unwrap().iter().map(|lease| lease.id()).collect();
+                self.fixture.store.settle(&endings).await.unwrap().iter().map(Lease::id).collect();
             let told = |one: Claimed| (lost.contains(&one.id()), one.deliveries, one.attempts, one.message);
             seen.extend(claimed.into_iter().map(told));
         }
