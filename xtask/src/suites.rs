@@ -5,6 +5,8 @@
 
 use anyhow::{Result, bail};
 
+use crate::tools::{self, Tool};
+
 /// A server that tests can need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Server {
@@ -25,14 +27,20 @@ enum Tests {
 pub(crate) struct Suite {
     name: &'static str,
     server: Option<Server>,
+    tools: &'static [Tool],
     tests: Tests,
 }
 
 const SUITES: &[Suite] = &[
-    Suite { name: "core", server: None, tests: Tests::Package("postrider-core") },
-    Suite { name: "memory", server: None, tests: Tests::Binaries("memory") },
-    Suite { name: "sqlite", server: None, tests: Tests::Binaries("sqlite") },
-    Suite { name: "postgres", server: Some(Server::Postgres), tests: Tests::Binaries("postgres") },
+    Suite { name: "core", server: None, tools: &[], tests: Tests::Package("postrider-core") },
+    Suite { name: "memory", server: None, tools: &[], tests: Tests::Binaries("memory") },
+    Suite { name: "sqlite", server: None, tools: tools::SQLITE, tests: Tests::Binaries("sqlite") },
+    Suite {
+        name: "postgres",
+        server: Some(Server::Postgres),
+        tools: tools::POSTGRES,
+        tests: Tests::Binaries("postgres"),
+    },
 ];
 
 impl Suite {
@@ -88,6 +96,17 @@ impl Selection {
         &self.suites
     }
 
+    /// The programs of other languages that these tests need.
+    pub(crate) fn tools(&self) -> Vec<Tool> {
+        let all = SUITES.iter().filter(|suite| {
+            self.suites.is_empty() || self.suites.iter().any(|chosen| chosen.name == suite.name)
+        });
+        let mut tools: Vec<Tool> = all.flat_map(|suite| suite.tools.iter().copied()).collect();
+        tools.sort_unstable();
+        tools.dedup();
+        tools
+    }
+
     /// Whether these tests need a server.
     pub(crate) fn needs(&self, server: Server) -> bool {
         self.suites.is_empty() || self.suites.iter().any(|suite| suite.server == Some(server))
@@ -108,6 +127,17 @@ mod tests {
         assert!(only(&[]).needs(Server::Postgres));
         assert!(only(&["core", "postgres"]).needs(Server::Postgres));
         assert!(!only(&["core", "memory"]).needs(Server::Postgres));
+    }
+
+    #[test]
+    fn programs_are_asked_for_by_the_tests_that_run_them() {
+        let packages = |names: &[&str]| -> Vec<_> {
+            only(names).tools().into_iter().map(|(_, package)| package).collect()
+        };
+        assert!(packages(&["core", "memory"]).is_empty());
+        assert_eq!(packages(&["sqlite"]), ["python3"]);
+        assert_eq!(packages(&[]), packages(&["sqlite", "postgres"]));
+        assert_eq!(packages(&[]).len(), tools::POSTGRES.len(), "each once");
     }
 
     #[test]

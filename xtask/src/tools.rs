@@ -11,19 +11,27 @@ use crate::process::succeeds;
 use crate::terminal::say;
 
 /// How to see that a program is there, and the Debian package that brings it.
-const TOOLS: &[(&[&str], &str)] = &[
+pub(crate) type Tool = (&'static [&'static str], &'static str);
+
+const PYTHON: Tool = (&["python3", "--version"], "python3");
+
+/// What the tests of SQLite run their examples with: Python brings a client along.
+pub(crate) const SQLITE: &[Tool] = &[PYTHON];
+
+/// What the tests of PostgreSQL run their examples with.
+pub(crate) const POSTGRES: &[Tool] = &[
     (&["psql", "--version"], "postgresql-client"),
-    (&["python3", "--version"], "python3"),
+    PYTHON,
     (&["python3", "-m", "pip", "--version"], "python3-pip"),
     (&["node", "--version"], "nodejs"),
     (&["npm", "--version"], "npm"),
 ];
 
-/// Installs the programs that are missing. A missing program is a failure, like a missing server.
-pub(crate) fn ensure(missing: Missing) -> Result<()> {
+/// Installs those of the programs that are missing. A missing program is a failure, like a missing server.
+pub(crate) fn ensure(tools: &[Tool], missing: Missing) -> Result<()> {
     let there = |command: &[&str]| succeeds(Command::new(command[0]).args(&command[1..]));
     let packages: Vec<&str> =
-        TOOLS.iter().filter(|(command, _)| !there(command)).map(|(_, package)| *package).collect();
+        tools.iter().filter(|(command, _)| !there(command)).map(|(_, package)| *package).collect();
     if packages.is_empty() {
         return Ok(());
     }

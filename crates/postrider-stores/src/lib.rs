@@ -8,7 +8,8 @@
 //!
 //! Every store passes the same suite, and implements the seams of `postrider-core`: `Store`, `Wake`, `Inspect`,
 //! `Schema`, and `Outbox` for its driver's transaction. The features `tokio-postgres`, `diesel-async` and `sea-orm` add
-//! staging in the transactions of these drivers; see `postgres::PostgresOutbox`.
+//! staging in the transactions of these drivers; see `postgres::PostgresOutbox` and, for `sea-orm`, `sqlite::SqliteOutbox`.
+//! `sea-orm` goes with `sqlite`, `postgres` or both.
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod envelope;

@@ -278,6 +278,20 @@ mod with_sea_orm {
         assert_eq!(staged(&fixture).await, ["kept"]);
     }
 
+    /// A transaction of another database is told apart before anything is sent.
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn an_outbox_in_sqlite_refuses_a_transaction_of_postgresql() {
+        let fixture = adapted::<SeaOrm>().await;
+        let mut tx = fixture.begin().await;
+        let outbox = postrider_stores::sqlite::SqliteOutbox::default();
+        let refused = outbox.stage(&mut tx, Message::builder("orders")).await.unwrap_err();
+        assert_eq!(refused.to_string(), "transaction: is one of Postgres; this outbox is in SQLite");
+        fixture.outbox().stage(&mut tx, Message::builder("orders").payload("kept")).await.unwrap();
+        fixture.commit(tx).await;
+        assert_eq!(staged(&fixture).await, ["kept"]);
+    }
+
     /// Both keep prepared statements on the connection, by their text, and bind them differently.
     #[tokio::test]
     async fn sqlx_and_sea_orm_share_a_connection() {

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/bad_texts.rs"]
+mod bad_texts;
 #[path = "support/postgres.rs"]
 mod postgres;
 #[path = "support/roles.rs"]
 mod roles;
 
+use bad_texts::{bad_texts, order, random_text};
 use postgres::PostgresFixture;
 use postrider_core::{
     ClaimRequest, Claimed, Fate, Message, MessageBuilder, MessageId, OnFailure, OutboxExt, QueueName,
@@ -17,7 +20,6 @@ use postrider_core::{
 };
 use postrider_stores::postgres::{Names, PostgresOptions, PostgresStore, Role};
 use postrider_testkit::{Fixture, postgres::TestDatabase};
-use rand::RngExt;
 use roles::Login;
 use sqlx::{Connection, PgConnection};
 use std::time::{Duration, SystemTime};
@@ -272,10 +274,6 @@ async fn staging_by_plain_sql_wakes_a_sleeper() {
     }
 }
 
-fn order() -> MessageBuilder {
-    Message::builder("orders").payload("1")
-}
-
 /// A string as SQL writes it.
 fn literal(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('\'', "\\'");
@@ -288,54 +286,11 @@ fn literal(text: &str) -> String {
 
 /// Messages that break a rule, and the arguments that say the same.
 fn bad_messages() -> Vec<(MessageBuilder, String)> {
-    let long = |len| "x".repeat(len);
-    let text = |name: &str, value: &str| format!("{name} => {}", literal(value));
-    let header = |name: &str, value: &str| {
-        let object = serde_json::json!({ name: value });
-        (order().header(name, value), text("headers", &object.to_string()))
-    };
-    let mut many = order();
-    let mut object = serde_json::Map::new();
-    for n in 0..65 {
-        many = many.header(format!("h{n}"), "v");
-        object.insert(format!("h{n}"), "v".into());
-    }
-    let mut cases = vec![
-        (Message::builder(""), text("queue", "")),
-        (Message::builder(long(256)), text("queue", &long(256))),
-        (Message::builder("my orders"), text("queue", "my orders")),
-        (Message::builder("orders\n"), text("queue", "orders\n")),
-        (Message::builder("bestellungen\u{a0}köln"), text("queue", "bestellungen\u{a0}köln")),
-        (Message::builder("ä\u{3000}"), text("queue", "ä\u{3000}")),
-        (order().key(""), text("key", "")),
-        (order().key(long(256)), text("key", &long(256))),
-        (order().key("ä".repeat(128)), text("key", &"ä".repeat(128))),
-        (order().key("köln\u{7f}"), text("key", "köln\u{7f}")),
-        (order().event_type("order placed"), text("type", "order placed")),
-        (order().event_type(""), text("type", "")),
-        (order().tenant(long(300)), text("tenant", &long(300))),
-        (order().subject("\u{1b}[31mred"), text("subject", "\u{1b}[31mred")),
-        (order().timer(""), text("timer", "")),
-        (order().timer(long(256)), text("timer", &long(256))),
-        (order().timer("a\tb"), text("timer", "a\tb")),
-        (order().content_type(""), text("content_type", "")),
-        (order().content_type("text/plain\r\nx: y"), text("content_type", "text/plain\r\nx: y")),
-        (order().correlation_id(long(256)), text("correlation_id", &long(256))),
-        (order().causation_id(""), text("causation_id", "")),
-        (order().traceparent("not-a-trace"), text("traceparent", "not-a-trace")),
-        (many, text("headers", &serde_json::Value::Object(object).to_string())),
-        header("", "v"),
-        header("a:b", "v"),
-        header("a'b", "v"),
-        header("a\"\\b", "v"),
-        header("köln", "v"),
-        header("a b", "v"),
-        header(&long(129), "v"),
-        header("Content-Type", "text/plain"),
-        header("CE-id", "1"),
-        header("postrider-x", "1"),
-        header("note", &long(8 * 1024 + 1)),
-        header("note", "a\r\nx: y"),
+    let texts = bad_texts().into_iter().map(|(message, name, value)| {
+        let argument = format!("{name} => {}", literal(&value));
+        (message, argument)
+    });
+    let times = [
         (
             order().due_after(Duration::from_secs(1)).due_at(SystemTime::now()),
             "due_after => '1 s', due_at => now()".to_owned(),
@@ -350,18 +305,7 @@ fn bad_messages() -> Vec<(MessageBuilder, String)> {
             "due_at => '3000-01-01 00:00:00Z'".to_owned(),
         ),
     ];
-    for bad in [
-        "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-        "",
-        "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
-    ] {
-        cases.push((order().traceparent(bad), text("traceparent", bad)));
-    }
-    for (trace, parent) in [("0".repeat(32), "1".repeat(16)), ("1".repeat(32), "0".repeat(16))] {
-        let bad = format!("00-{trace}-{parent}-01");
-        cases.push((order().traceparent(bad.clone()), text("traceparent", &bad)));
-    }
-    cases
+    texts.chain(times).collect()
 }
 
 #[tokio::test]
@@ -393,23 +337,11 @@ async fn bad_arguments_are_refused_in_the_words_of_the_rust_api() {
 #[tokio::test]
 async fn random_names_meet_the_same_rules_in_sql_and_in_rust() {
     let (_fixture, login) = producer().await;
-    let alphabet: Vec<char> = "aB7-_. \t\n\r\u{1}\u{1b}\u{7f}\u{85}\u{9f}\u{a0}\u{ad}\u{1680}\u{2003}\u{2028}\u{202f}\u{205f}\u{3000}äß€🦀\"'\\:{}%"
-        .chars()
-        .collect();
     let mut connection = PgConnection::connect(&login.url).await.unwrap();
     let mut random = rand::rng();
     let (mut taken, mut refused) = (0, 0);
     for round in 0..600 {
-        let text: String =
-            (0..random.random_range(0..5))
-                .map(|_| {
-                    if random.random_bool(0.6) {
-                        'x'
-                    } else {
-                        alphabet[random.random_range(0..alphabet.len())]
-                    }
-                })
-                .collect();
+        let text = random_text(&mut random);
         let (message, sql) = match round % 3 {
             0 => (Message::builder(text.clone()), "select postrider.stage($1, '1'::text)"),
             1 => (order().key(text.clone()), "select postrider.stage('orders', '1'::text, key => $1)"),

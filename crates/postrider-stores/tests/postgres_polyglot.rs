@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/polyglot.rs"]
+mod polyglot;
 #[path = "support/postgres.rs"]
 mod postgres;
 #[path = "support/roles.rs"]
 mod roles;
 
+use polyglot::{EXAMPLES, run};
 use postgres::PostgresFixture;
 use postrider_core::{ClaimRequest, Claimed, QueueName, Store, TimerName};
 use postrider_stores::postgres::Role;
@@ -20,8 +23,6 @@ use std::{
     process::Command,
     time::Duration,
 };
-
-const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/polyglot");
 
 /// The folder of a driver, which the first run fills. Tests that need the same one wait for each other.
 fn driver(language: &str, install: impl FnOnce(&Path) -> Command) -> PathBuf {
@@ -36,23 +37,6 @@ fn driver(language: &str, install: impl FnOnce(&Path) -> Command) -> PathBuf {
         fs::write(complete, "").unwrap();
     }
     folder
-}
-
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| {
-        let package = match command.get_program().to_string_lossy().as_ref() {
-            "npm" => "npm",
-            "node" => "nodejs",
-            _ => "python3",
-        };
-        panic!("{command:?} does not start ({error}): install the Debian package {package}")
-    });
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{command:?} failed (pip is in the Debian package python3-pip): {errors}"
-    );
-    String::from_utf8(output.stdout).unwrap()
 }
 
 fn python() -> Command {

@@ -36,7 +36,11 @@ async fn every_missing_or_altered_object_is_reported() {
     let breakages = [
         ("drop table postrider_later", "table later"),
         ("drop index postrider_ready_free", "index ready_free"),
-        ("alter table postrider_queue drop column signals", "column queue.signals"),
+        (
+            "drop trigger postrider_fresh_ready; drop trigger postrider_fresh_later; \
+             alter table postrider_queue drop column signals",
+            "column queue.signals",
+        ),
         ("alter table postrider_lane rename column lapses to lapsed", "column lane.lapses"),
         (
             "drop index postrider_ready_leased; \
@@ -46,6 +50,18 @@ async fn every_missing_or_altered_object_is_reported() {
         (
             "drop table postrider_sleeper; create table postrider_sleeper (queue text, worker blob, until integer)",
             "table sleeper",
+        ),
+        ("drop view postrider_outbox", "view outbox"),
+        ("drop view postrider_outbox", "trigger outbox_insert"),
+        (
+            "drop view postrider_contract; create view postrider_contract as select 2 as version",
+            "view contract",
+        ),
+        ("drop trigger postrider_fresh_extended", "trigger fresh_extended"),
+        (
+            "drop trigger postrider_fresh_later; create trigger postrider_fresh_later \
+             instead of insert on postrider_fresh when new.fate = 'later' begin select 1; end",
+            "trigger fresh_later",
         ),
     ];
     for (breakage, object) in breakages {
@@ -84,6 +100,26 @@ async fn ten_processes_migrate_at_once() {
         });
     }
     processes.join_all().await;
+}
+
+/// A file that an earlier version made gets what is new, and keeps what it holds.
+#[tokio::test]
+async fn an_earlier_file_is_brought_up_to_date() {
+    let fixture = SqliteFixture::new().await;
+    let mut tx = fixture.app.begin().await.unwrap();
+    fixture.store.outbox().stage(&mut tx, Message::builder("orders").payload("kept")).await.unwrap();
+    tx.commit().await.unwrap();
+    let views = "select 'drop view \"' || name || '\"' from sqlite_schema where type = 'view'";
+    for row in sqlx::query(views).fetch_all(&fixture.app).await.unwrap() {
+        fixture.app.execute(AssertSqlSafe(row.get::<String, _>(0))).await.unwrap();
+    }
+    fixture.run("delete from postrider_migration where version > 1").await;
+    assert!(!fixture.store.validate().await.unwrap().is_empty());
+    fixture.store.migrate().await.unwrap();
+    assert_eq!(fixture.store.validate().await.unwrap(), []);
+    fixture.run("insert into postrider_outbox (queue, payload) values ('orders', 'new')").await;
+    let claimed = fixture.store.claim(&ClaimRequest::new("orders".parse().unwrap(), 10)).await.unwrap();
+    assert_eq!(claimed.len(), 2);
 }
 
 #[tokio::test]

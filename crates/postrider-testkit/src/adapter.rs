@@ -203,12 +203,16 @@ where
 /// ```ignore
 /// postrider_testkit::adapter_suite!(adapted => Adapted<PostgresFixture, TokioPostgres>);
 /// ```
+///
+/// A database that runs in this process has no network, and leaves out the cases that count round trips:
+///
+/// ```ignore
+/// postrider_testkit::adapter_suite!(in_process adapted => Adapted<SqliteFixture, SeaOrm>);
+/// ```
 #[macro_export]
 macro_rules! adapter_suite {
     ($make:path => $fixture:ty) => {
-        async fn store_suite_fixture() -> $fixture {
-            $make().await
-        }
+        $crate::adapter_suite!(in_process $make => $fixture);
 
         mod adapter {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -222,6 +226,11 @@ macro_rules! adapter_suite {
                 let case = $crate::adapter::cancelling_a_timer_is_one_round_trip;
                 $crate::store::run(super::store_suite_fixture(), case).await;
             }
+        }
+    };
+    (in_process $make:path => $fixture:ty) => {
+        async fn store_suite_fixture() -> $fixture {
+            $make().await
         }
 
         $crate::store_suite! { @tests

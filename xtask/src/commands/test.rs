@@ -48,13 +48,13 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
     let test = |environment: &[(&str, String)]| runner.run(&selection, &args.runner, environment, signals);
 
     let Servers { postgres: versions, options } = &args.servers;
+    tools::ensure(&selection.tools(), options.missing())?;
     if !selection.needs(Server::Postgres) {
         if !versions.is_empty() {
             bail!("`--postgres` chooses a server that the tests of `--only` do not use");
         }
         return test(&[]);
     }
-    tools::ensure(options.missing())?;
     if env::var_os(POSTGRES_URL).is_some_and(|url| !url.is_empty()) {
         if !versions.is_empty() {
             bail!("`--postgres` starts servers, but {POSTGRES_URL} names one to use: unset it first");

@@ -1,4 +1,5 @@
--- What is there under the prefix ?1: tables, their columns, and their indexes, by the names that they have without it.
+-- What is there under the prefix ?1: tables, their columns and indexes, views and triggers, by the names that they have
+-- without it.
 with ours as (
   select t.name, substr(t.name, length(?1) + 1) as bare, t.strict, t.wr
   from pragma_table_list t
@@ -15,3 +16,7 @@ union all
 select 'index ' || substr(s.name, length(?1) + 1), s.sql
 from ours o join sqlite_schema s on s.tbl_name = o.name
 where s.type = 'index' and s.sql is not null and substr(s.name, 1, length(?1)) = ?1
+union all
+select s.type || ' ' || substr(s.name, length(?1) + 1), s.sql
+from sqlite_schema s
+where s.type in ('view', 'trigger') and substr(s.name, 1, length(?1)) = ?1

@@ -10,12 +10,13 @@
 
 use super::{
     Names,
-    each::{Bound, each, each_place},
+    each::{each, each_place},
     error::store_error,
     lanes,
     moment::{Micros, after},
     queues::{self, Queue},
     row::{self, BODY, COLUMNS, json, limit},
+    statement::Statement,
     writer::Write,
 };
 use postrider_core::{
@@ -139,7 +140,7 @@ async fn lease_messages(
     held: Held,
 ) -> Result<Vec<(i64, Claimed)>, Error> {
     let by_number: HashMap<i64, &Queue> = queues.iter().map(|queue| (queue.number, queue)).collect();
-    let bind = |query: Bound<'static>, place: &i64| query.bind(held.token).bind(held.until).bind(*place);
+    let bind = |lease: Statement<'static>, place: &i64| lease.bind(held.token).bind(held.until).bind(*place);
     let mut claimed = Vec::with_capacity(places.len());
     for row in each(connection, names, &lease_template(), places, bind).await? {
         let number: i64 = row.try_get(1).map_err(store_error)?;
@@ -269,7 +270,7 @@ async fn promote(
     }
     let come = rows.iter().map(|row| row.try_get::<i64, _>(0));
     let come = come.collect::<Result<Vec<_>, _>>().map_err(store_error)?;
-    let (first, _) = queues::draw(connection, names, rows.len()).await.map_err(store_error)?;
+    let (first, _) = queues::draw(connection, names, rows.len()).await?;
     let sql = names.sql(&promote_template());
     sql.query()
         .bind(json(come.iter().copied()))

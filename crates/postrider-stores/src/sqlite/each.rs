@@ -5,34 +5,25 @@
 //! million messages have come in since. `… where id = ?` has one plan. So a batch is that statement, many times over, in one
 //! text: SQLite runs in this process, and the driver is asked once for all of them.
 
-use super::{Names, error::store_error};
+use super::{Names, drivers::Driver, statement::Statement};
 use postrider_core::Error;
-use sqlx::{
-    Sqlite, SqliteConnection,
-    query::Query,
-    sqlite::{SqliteArguments, SqliteRow},
-};
 
 /// How many statements are one text. Each size is prepared once; more gain nothing.
 pub(super) const SIZES: [usize; 3] = [64, 8, 1];
 
-/// A statement that is being given its values.
-pub(super) type Bound<'q> = Query<'q, Sqlite, SqliteArguments>;
-
 /// Runs `template`, whose parameters are plain question marks, once for each row, and answers with what all of them return.
-pub(super) async fn each<'q, R>(
-    connection: &mut SqliteConnection,
+pub(super) async fn each<'p, D: Driver, R>(
+    driver: &mut D,
     names: &Names,
     template: &str,
     mut rows: &[R],
-    bind: impl Fn(Bound<'q>, &R) -> Bound<'q>,
-) -> Result<Vec<SqliteRow>, Error> {
+    bind: impl Fn(Statement<'p>, &R) -> Statement<'p>,
+) -> Result<Vec<D::Row>, Error> {
     let mut returned = Vec::new();
     while let Some(size) = SIZES.into_iter().find(|size| *size <= rows.len()) {
         let (chunk, rest) = rows.split_at(size);
-        let sql = names.sql(&vec![template; size].join("; "));
-        let query = chunk.iter().fold(sql.query(), &bind);
-        returned.extend(query.fetch_all(&mut *connection).await.map_err(store_error)?);
+        let statement = names.statement(&vec![template; size].join("; "));
+        returned.extend(driver.rows(chunk.iter().fold(statement, &bind)).await?);
         rows = rest;
     }
     Ok(returned)
@@ -40,10 +31,10 @@ pub(super) async fn each<'q, R>(
 
 /// The same for places.
 pub(super) async fn each_place(
-    connection: &mut SqliteConnection,
+    driver: &mut impl Driver,
     names: &Names,
     template: &str,
     places: &[i64],
 ) -> Result<(), Error> {
-    each(connection, names, template, places, |query, place| query.bind(*place)).await.map(|_| ())
+    each(driver, names, template, places, |statement, place| statement.bind(*place)).await.map(|_| ())
 }

@@ -226,7 +226,7 @@ async fn end_lanes(
     let over = lanes.values().filter(|lane| lane.run.is_some()).count();
     let mut tail = 0;
     if over > 0 {
-        (tail, _) = queues::draw(connection, names, over).await.map_err(store_error)?;
+        (tail, _) = queues::draw(connection, names, over).await?;
     }
     let mut free = Vec::new();
     for ((queue, key), lane) in &lanes {

@@ -13,22 +13,50 @@ const BUSY_SNAPSHOT: i32 = 517;
 #[error("{advice} ({source})")]
 struct Advised {
     advice: String,
-    source: sqlx::Error,
+    source: Source,
+}
+
+/// What the caller can do next.
+enum Next {
+    TryAgain,
+    Heed(&'static str),
+    /// The tables are not what we need, in SQLite's words.
+    Migrate(String),
+    Nothing,
 }
 
 /// Sorts an error of sqlx by what the caller can do next.
 pub(super) fn store_error(error: sqlx::Error) -> Error {
+    next(&error).error(error.into())
+}
+
+/// Sorts an error of another driver by its cause.
+#[cfg(feature = "sea-orm")]
+pub(super) fn sorted(cause: &sqlx::Error, error: impl Into<Source>) -> Error {
+    next(cause).error(error.into())
+}
+
+impl Next {
+    fn error(self, source: Source) -> Error {
+        match self {
+            Self::TryAgain => Error::Unavailable(source),
+            Self::Heed(advice) => Error::Unavailable(Box::new(Advised { advice: advice.to_owned(), source })),
+            Self::Migrate(words) => Error::SchemaMismatch(words),
+            Self::Nothing => Error::Other(source),
+        }
+    }
+}
+
+fn next(error: &sqlx::Error) -> Next {
     use sqlx::Error as E;
-    let Some(code) = code(&error) else {
-        return match &error {
-            E::Io(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::Protocol(_) => {
-                Error::Unavailable(Box::new(error))
-            }
-            _ => Error::Other(Box::new(error)),
+    let Some(code) = code(error) else {
+        return match error {
+            E::Io(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::Protocol(_) => Next::TryAgain,
+            _ => Next::Nothing,
         };
     };
-    let advice = match code & 0xff {
-        1 if is_missing(&error) => return Error::SchemaMismatch(message(&error)),
+    Next::Heed(match code & 0xff {
+        1 if is_missing(error) => return Next::Migrate(message(error)),
         BUSY if code == BUSY_SNAPSHOT => {
             "the transaction read before it wrote, and another has written since: roll it back and run it again, and \
              begin it with BEGIN IMMEDIATE"
@@ -42,9 +70,8 @@ pub(super) fn store_error(error: sqlx::Error) -> Error {
         14 => {
             "the database file cannot be opened: check that its directory exists and that this process may write to it"
         }
-        _ => return Error::Other(Box::new(error)),
-    };
-    Error::Unavailable(Box::new(Advised { advice: advice.to_owned(), source: error }) as Source)
+        _ => return Next::Nothing,
+    })
 }
 
 /// The same for opening `path`, which is named.

@@ -1,8 +1,12 @@
 //! Taking a message that is in nobody's hands out of `ready` or `later`: a cancelled timer, a discarded message.
 
-use super::{Names, error::store_error, lanes, moment::Micros};
+use super::{
+    Names,
+    drivers::{Cells, Driver, first},
+    lanes,
+    moment::Micros,
+};
 use postrider_core::Error;
-use sqlx::{Row, SqliteConnection};
 use uuid::Uuid;
 
 /// A row of `ready` is held when it is leased, or when its key is.
@@ -16,40 +20,31 @@ const IDLE: &str = "select m.key, m.ordered, m.timer from {ready} m \
 ///
 /// A lapsed lease on its key goes with it, so that what comes next is not blamed for the lapse.
 pub(super) async fn living(
-    connection: &mut SqliteConnection,
+    driver: &mut impl Driver,
     names: &Names,
     queue: i64,
     id: Uuid,
     now: Micros,
 ) -> Result<bool, Error> {
-    let sql = names.sql("delete from {later} where message_id = ?1 and queue = ?2 returning timer");
-    let waited =
-        sql.query().bind(id).bind(queue).fetch_optional(&mut *connection).await.map_err(store_error)?;
-    let timer: Option<String> = if let Some(row) = waited {
-        row.try_get(0).map_err(store_error)?
+    let delete = names.statement("delete from {later} where message_id = ?1 and queue = ?2 returning timer");
+    let timer: Option<String> = if let Some(waited) = first(driver, delete.bind(id).bind(queue)).await? {
+        waited.get(0)?
     } else {
-        let sql = names.sql(IDLE);
-        let row = sql.query().bind(id).bind(queue).bind(now).fetch_optional(&mut *connection).await;
-        let Some(row) = row.map_err(store_error)? else { return Ok(false) };
-        let key: Option<String> = row.try_get(0).map_err(store_error)?;
-        lanes::take(connection, names, queue, id).await?;
-        if row.try_get(1).map_err(store_error)? {
-            let sql = names.sql(
+        let idle = names.statement(IDLE).bind(id).bind(queue).bind(now);
+        let Some(row) = first(driver, idle).await? else { return Ok(false) };
+        let key: Option<String> = row.get(0)?;
+        lanes::take(driver, names, queue, id).await?;
+        if row.get(1)? {
+            let end = names.statement(
                 "update {lane} set token = null, lease_until = null where queue = ?1 and key = ?2 and lease_until <= ?3",
             );
-            sql.query()
-                .bind(queue)
-                .bind(key)
-                .bind(now)
-                .execute(&mut *connection)
-                .await
-                .map_err(store_error)?;
+            driver.execute(end.bind(queue).bind(key).bind(now)).await?;
         }
-        row.try_get(2).map_err(store_error)?
+        row.get(2)?
     };
     if let Some(timer) = timer {
-        let sql = names.sql("delete from {timer} where queue = ?1 and name = ?2 and message_id = ?3");
-        sql.query().bind(queue).bind(timer).bind(id).execute(connection).await.map_err(store_error)?;
+        let end = names.statement("delete from {timer} where queue = ?1 and name = ?2 and message_id = ?3");
+        driver.execute(end.bind(queue).bind(timer).bind(id)).await?;
     }
     Ok(true)
 }

@@ -61,7 +61,8 @@ const AUDIT: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids,
 
 impl SqliteStore {
     async fn queue(&self, name: &QueueName) -> Result<Option<Queue>, Error> {
-        queues::named(&self.inner.readers, &self.inner.names, name).await
+        let mut connection = self.inner.readers.acquire().await.map_err(store_error)?;
+        queues::named(&mut *connection, &self.inner.names, name).await
     }
 }
 

@@ -13,10 +13,12 @@
 
 use super::{
     Names,
-    each::{Bound, each},
+    drivers::{Cells, Driver, first},
+    each::each,
     error::store_error,
     moment::Micros,
     row::{json, limit},
+    statement::Statement,
 };
 use postrider_core::Error;
 use serde_json::Value;
@@ -30,40 +32,27 @@ pub(super) const OPEN: &str = "insert into {lane} (queue, key, turn_at) select r
     on conflict (queue, key) do nothing";
 
 /// Opens the lanes of messages that have just been put at these places of `ready`, where they are not open yet.
-pub(super) async fn open(
-    connection: &mut SqliteConnection,
-    names: &Names,
-    places: Range<i64>,
-) -> Result<(), Error> {
-    let sql = names.sql(OPEN);
-    let query = sql.query().bind(places.start).bind(places.end);
-    query.execute(connection).await.map(|_| ()).map_err(store_error)
+pub(super) async fn open(driver: &mut impl Driver, names: &Names, places: Range<i64>) -> Result<(), Error> {
+    driver.execute(names.statement(OPEN).bind(places.start).bind(places.end)).await?;
+    Ok(())
 }
 
 /// Takes a message out of `ready`, and out of its lane. Lapses are the head's, and leave with it; a lane without messages
 /// disappears.
-pub(super) async fn take(
-    connection: &mut SqliteConnection,
-    names: &Names,
-    queue: i64,
-    id: Uuid,
-) -> Result<(), Error> {
-    let sql =
-        names.sql("delete from {ready} where message_id = ?1 and queue = ?2 returning id, key, ordered");
-    let row = sql.query().bind(id).bind(queue).fetch_optional(&mut *connection).await.map_err(store_error)?;
-    let Some(row) = row else { return Ok(()) };
-    if !row.try_get::<bool, _>(2).map_err(store_error)? {
+pub(super) async fn take(driver: &mut impl Driver, names: &Names, queue: i64, id: Uuid) -> Result<(), Error> {
+    let delete = names
+        .statement("delete from {ready} where message_id = ?1 and queue = ?2 returning id, key, ordered");
+    let Some(row) = first(driver, delete.bind(id).bind(queue)).await? else { return Ok(()) };
+    if !row.get::<bool>(2)? {
         return Ok(());
     }
-    let place: i64 = row.try_get(0).map_err(store_error)?;
-    let key: String = row.try_get(1).map_err(store_error)?;
-    let sql = names.sql(
+    let (place, key): (i64, String) = (row.get(0)?, row.get(1)?);
+    let forget = names.statement(
         "update {lane} set lapses = 0 where queue = ?1 and key = ?2 and lapses > 0 and not exists ( \
          select 1 from {ready} r where r.queue = ?1 and r.key = ?2 and r.ordered = 1 and r.id < ?3)",
     );
-    let query = sql.query().bind(queue).bind(&key).bind(place);
-    query.execute(&mut *connection).await.map_err(store_error)?;
-    close(connection, names, &[(queue, key.as_str())]).await
+    driver.execute(forget.bind(queue).bind(key.as_str()).bind(place)).await?;
+    close(driver, names, &[(queue, key.as_str())]).await
 }
 
 pub(super) const CLOSE: &str = "delete from {lane} where queue = ? and key = ? and not exists ( \
@@ -71,12 +60,13 @@ pub(super) const CLOSE: &str = "delete from {lane} where queue = ? and key = ? a
 
 /// Closes those of the lanes that have no messages any more.
 pub(super) async fn close(
-    connection: &mut SqliteConnection,
+    driver: &mut impl Driver,
     names: &Names,
     lanes: &[(i64, &str)],
 ) -> Result<(), Error> {
-    let bind = |query: Bound<'static>, (queue, key): &(i64, &str)| query.bind(*queue).bind((*key).to_owned());
-    each(connection, names, CLOSE, lanes, bind).await.map(|_| ())
+    let bind =
+        |close: Statement<'static>, (queue, key): &(i64, &str)| close.bind(*queue).bind((*key).to_owned());
+    each(driver, names, CLOSE, lanes, bind).await.map(|_| ())
 }
 
 /// A lane that may have a turn.
@@ -155,8 +145,8 @@ pub(super) async fn lease(
     token: Uuid,
     until: Micros,
 ) -> Result<(), Error> {
-    let bind = |query: Bound<'static>, (queue, key): &(i64, &str)| {
-        query.bind(token).bind(until).bind(*queue).bind((*key).to_owned())
+    let bind = |lease: Statement<'static>, (queue, key): &(i64, &str)| {
+        lease.bind(token).bind(until).bind(*queue).bind((*key).to_owned())
     };
     each(connection, names, LEASE, lanes, bind).await.map(|_| ())
 }

@@ -5,10 +5,11 @@
 
 use super::{
     Names,
-    each::{Bound, each},
+    each::each,
     error::store_error,
     moment::after,
     row::{hex, json},
+    statement::Statement,
     writer::Write,
 };
 use postrider_core::{Error, Lease};
@@ -121,11 +122,11 @@ pub(super) async fn renew(
             Some(stand) => places.push(stand.place),
         }
     }
-    let bind = |query: Bound<'static>, place: &i64| query.bind(until).bind(*place);
+    let bind = |renew: Statement<'static>, place: &i64| renew.bind(until).bind(*place);
     each(connection, names, "update {ready} set lease_until = ? where id = ?", &places, bind).await?;
     let lanes = Vec::from_iter(lanes);
-    let bind = |query: Bound<'static>, (queue, key): &(i64, String)| {
-        query.bind(until).bind(*queue).bind(key.clone())
+    let bind = |renew: Statement<'static>, (queue, key): &(i64, String)| {
+        renew.bind(until).bind(*queue).bind(key.clone())
     };
     each(connection, names, RENEW_LANES, &lanes, bind).await?;
     Ok(lost)

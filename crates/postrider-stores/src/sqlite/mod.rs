@@ -21,6 +21,7 @@
 //! what lies ahead, and every claim would walk over both.
 
 mod claim;
+mod drivers;
 mod each;
 mod endings;
 mod error;
@@ -39,6 +40,7 @@ mod row;
 mod schema;
 mod settle;
 mod stage;
+mod statement;
 mod timers;
 mod transact;
 mod validate;

@@ -8,8 +8,9 @@ use postrider_core::Invalid;
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, sqlite::SqliteArguments};
 use std::sync::Arc;
 
-/// Microseconds since 1970. SQLite reads its clock in milliseconds, once for each step of a statement.
-const NOW: &str = "cast(unixepoch('subsec') * 1000000 as integer)";
+/// Microseconds since 1970. SQLite reads its clock in milliseconds, once for each step of a statement. The triggers of plain
+/// SQL read it in the same words, which every SQLite understands.
+const NOW: &str = "cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000";
 
 /// Far above what any name needs; SQLite itself has no limit.
 const PREFIX_BYTES: usize = 43;
@@ -109,6 +110,12 @@ impl Sql {
         sqlx::query(self.text())
     }
 
+    /// For a driver that takes text.
+    #[cfg(feature = "sea-orm")]
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
     pub(super) fn text(&self) -> SqlStr {
         AssertSqlSafe(Arc::clone(&self.0)).into_sql_str()
     }
@@ -125,6 +132,14 @@ mod tests {
             names.render("select '{}' from {ready} -- {ready_key} {Not}"),
             "select '{}' from \"pr_ready\" -- \"pr_ready_key\" {Not}"
         );
+    }
+
+    /// A message staged through plain SQL is due when one staged by us would be, to the microsecond.
+    #[test]
+    fn plain_sql_reads_the_same_clock() {
+        let plain_sql = include_str!("migrations/0002_plain_sql.sql");
+        assert_eq!(plain_sql.matches("julianday('now')").count(), plain_sql.matches(NOW).count());
+        assert!(plain_sql.contains(NOW));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) async fn requeue(
     if requeued.is_empty() {
         return Ok(Vec::new());
     }
-    let (tail, _) = queues::draw(connection, names, requeued.len()).await.map_err(store_error)?;
+    let (tail, _) = queues::draw(connection, names, requeued.len()).await?;
     let moves = requeued
         .iter()
         .zip(tail..)

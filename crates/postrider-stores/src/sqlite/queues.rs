@@ -2,13 +2,12 @@
 //! step: the table is tiny, and it is in this process's memory.
 
 use super::{
-    error::store_error,
+    drivers::{Cells, Driver, Failed},
     moment::{Micros, micros},
     names::Names,
     row::json,
 };
 use postrider_core::{Error, OnFailure, Ordering, QueueName, QueuePolicy};
-use sqlx::{Row, SqliteConnection, SqliteExecutor, sqlite::SqliteRow};
 use std::{collections::HashMap, time::Duration};
 
 /// A queue as the database knows it.
@@ -33,64 +32,68 @@ const READ: &str = "select q.id, q.name, q.ordered, q.on_failure, q.keep_for, q.
 
 /// Those of the queues that exist, sorted by name.
 pub(super) async fn existing<'n>(
-    executor: impl SqliteExecutor<'_>,
+    driver: &mut impl Driver,
     names: &Names,
     wanted: impl IntoIterator<Item = &'n QueueName>,
 ) -> Result<Vec<Queue>, Error> {
     let wanted = json(wanted.into_iter().map(QueueName::as_str));
-    let rows = names.sql(READ).query().bind(wanted).fetch_all(executor).await.map_err(store_error)?;
-    rows.iter().map(|row| queue(row).map_err(store_error)).collect()
+    driver.rows(names.statement(READ).bind(wanted)).await?.iter().map(queue).collect()
 }
 
 /// The queue of this name, if there is one.
 pub(super) async fn named(
-    executor: impl SqliteExecutor<'_>,
+    driver: &mut impl Driver,
     names: &Names,
     name: &QueueName,
 ) -> Result<Option<Queue>, Error> {
-    Ok(existing(executor, names, [name]).await?.pop())
+    Ok(existing(driver, names, [name]).await?.pop())
 }
 
 /// All of these queues. Those that nobody has used yet are made, with the default policy.
 pub(super) async fn used(
-    connection: &mut SqliteConnection,
+    driver: &mut impl Driver,
     names: &Names,
     wanted: &[&QueueName],
 ) -> Result<HashMap<QueueName, Queue>, Error> {
-    let mut known = existing(&mut *connection, names, wanted.iter().copied()).await?;
+    let mut known = existing(driver, names, wanted.iter().copied()).await?;
     if known.len() < wanted.len() {
-        let sql = names.sql(
+        let make = names.statement(
             "insert into {queue} (name) select j.value from json_each(?1) j where true on conflict (name) do nothing",
         );
         let all = json(wanted.iter().map(|name| name.as_str()));
-        sql.query().bind(all).execute(&mut *connection).await.map_err(store_error)?;
-        known = existing(connection, names, wanted.iter().copied()).await?;
+        driver.execute(make.bind(all)).await?;
+        known = existing(driver, names, wanted.iter().copied()).await?;
     }
     Ok(known.into_iter().map(|queue| (queue.name.clone(), queue)).collect())
 }
 
 /// Wakes those who sleep for these queues, once the transaction commits.
 pub(super) async fn signal(
-    connection: &mut SqliteConnection,
+    driver: &mut impl Driver,
     names: &Names,
     queues: impl IntoIterator<Item = i64>,
 ) -> Result<(), Error> {
-    let sql = names
-        .sql("update {queue} set signals = signals + 1 where id in (select j.value from json_each(?1) j)");
-    sql.query().bind(json(queues)).execute(connection).await.map(|_| ()).map_err(store_error)
+    let signal = names.statement(
+        "update {queue} set signals = signals + 1 where id in (select j.value from json_each(?1) j)",
+    );
+    driver.execute(signal.bind(json(queues))).await?;
+    Ok(())
 }
 
 /// Draws places: `count` of them, beginning with the one in the answer. Also tells the time, and takes the write lock if the
 /// transaction does not have it yet.
-pub(super) async fn draw(
-    connection: &mut SqliteConnection,
+pub(super) async fn draw<D: Driver>(
+    driver: &mut D,
     names: &Names,
     count: usize,
-) -> Result<(i64, Micros), sqlx::Error> {
+) -> Result<(i64, Micros), Failed> {
     let count = super::row::limit(count);
-    let sql = names.sql("update {line} set last = last + ?1 returning last, {now}");
-    let row = sql.query().bind(count).fetch_one(connection).await?;
-    Ok((row.try_get::<i64, _>(0)? - count + 1, row.try_get(1)?))
+    let draw = names.statement("update {line} set last = last + ?1 returning last, {now}").bind(count);
+    let rows = driver.rows(draw).await?;
+    let read = |row: &D::Row| Ok((row.get::<i64>(0)? - count + 1, row.get(1)?));
+    let missing = || Error::SchemaMismatch("the table of places is empty".to_owned());
+    let drawn = rows.first().map_or_else(|| Err(missing()), read);
+    drawn.map_err(|error| Failed { error, is_busy: false })
 }
 
 /// A policy as the table keeps it.
@@ -104,21 +107,21 @@ pub(super) fn columns(policy: &QueuePolicy) -> (bool, &'static str, Option<Micro
     (ordered, on_failure, policy.keep_for.map(|keep_for| micros(keep_for).max(1)), policy.dead_letters)
 }
 
-fn queue(row: &SqliteRow) -> Result<Queue, sqlx::Error> {
-    let on_failure = match row.try_get::<&str, _>(3)? {
+fn queue(row: &impl Cells) -> Result<Queue, Error> {
+    let on_failure = match row.get::<&str>(3)? {
         "park" => OnFailure::Park,
         "skip" => OnFailure::Skip,
         _ => OnFailure::Block,
     };
-    let keep_for: Option<Micros> = row.try_get(4)?;
+    let keep_for: Option<Micros> = row.get(4)?;
     Ok(Queue {
-        number: row.try_get(0)?,
-        name: QueueName::stored(row.try_get::<String, _>(1)?),
+        number: row.get(0)?,
+        name: QueueName::stored(row.get::<String>(1)?),
         policy: QueuePolicy {
-            ordering: if row.try_get(2)? { Ordering::ByKey(on_failure) } else { Ordering::Unordered },
+            ordering: if row.get(2)? { Ordering::ByKey(on_failure) } else { Ordering::Unordered },
             keep_for: keep_for.map(|keep_for| Duration::from_micros(keep_for.unsigned_abs())),
-            dead_letters: row.try_get(5)?,
+            dead_letters: row.get(5)?,
         },
-        is_slept_on: row.try_get(6)?,
+        is_slept_on: row.get(6)?,
     })
 }

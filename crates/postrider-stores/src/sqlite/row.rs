@@ -24,7 +24,9 @@ pub(super) const BODY: &str = "queue, message_id, ordered, staged_at, attempts, 
 pub(super) fn message(row: &SqliteRow, first: usize, queue: &QueueName) -> Result<Message, sqlx::Error> {
     let text = |offset: usize| row.try_get::<Option<&str>, _>(first + offset);
     let id: Uuid = row.try_get(first)?;
-    let (trail, headers) = envelope::decode(text(7)?);
+    // JSON may spell half a character, and a message that is stored must be readable.
+    let headers = row.try_get::<Option<&[u8]>, _>(first + 7)?.map(String::from_utf8_lossy);
+    let (trail, headers) = envelope::decode(headers.as_deref());
     // A message without a key is a line of its own on an ordered queue, under its identity.
     let key = text(4)?.filter(|key| key.len() != 36 || *key != id.to_string());
     Ok(Message::stored(StoredParts {

@@ -11,7 +11,10 @@ use sqlx::{
     migrate::{MigrateError, Migration, MigrationType, Migrator},
 };
 
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "rooms", include_str!("migrations/0001_rooms.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "rooms", include_str!("migrations/0001_rooms.sql")),
+    (2, "plain sql", include_str!("migrations/0002_plain_sql.sql")),
+];
 
 /// Where a queue is changed from ordered to unordered or back, nothing of it may be left.
 const IS_EMPTY: &str = "select not exists (select 1 from {ready} where queue = ?1 and token is null) \
@@ -48,7 +51,7 @@ impl Schema for SqliteStore {
     fn print(&self) -> String {
         let mut sql = String::new();
         for (version, title, template) in MIGRATIONS {
-            sql.push_str(&format!("-- {version:04} {title}\n\n{}", self.inner.names.render(template)));
+            sql.push_str(&format!("-- {version:04} {title}\n\n{}\n", self.inner.names.render(template)));
         }
         sql
     }

@@ -9,8 +9,8 @@
 
 use super::{
     Names,
+    drivers::{Cells, Driver},
     each::SIZES,
-    error::{is_busy, store_error},
     moment::{self, Micros},
     queues::{self, Queue},
     row::{hex, json},
@@ -19,11 +19,9 @@ use super::{
 };
 use crate::envelope;
 use postrider_core::{
-    Due, Error, Fate, Limits, Message, MessageId, Outbox, QueueName, Staged, TimerName,
-    message::DEFAULT_CONTENT_TYPE,
+    Due, Error, Fate, Limits, Message, MessageId, QueueName, Staged, TimerName, message::DEFAULT_CONTENT_TYPE,
 };
 use serde_json::Value;
-use sqlx::{Acquire, Row, Sqlite, SqliteConnection, Transaction};
 use std::{
     borrow::Cow,
     collections::{BTreeSet, HashSet},
@@ -34,22 +32,14 @@ use uuid::Uuid;
 /// How long staging waits for other writers, where waiting helps.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Stages messages in a transaction of sqlx. Needs no connection of its own, and is cheap to clone.
+/// Stages messages in the caller's own transaction. Needs no connection of its own, and is cheap to clone.
 ///
-/// Begin the transaction with `BEGIN IMMEDIATE` if it reads before it writes: SQLite cannot let it wait for others later.
+/// It is an [`Outbox`](postrider_core::Outbox) for the transactions of two drivers; each implementation below has an example.
 ///
-/// ```no_run
-/// use postrider_core::{Message, OutboxExt};
-/// use postrider_stores::sqlite::SqliteOutbox;
-///
-/// # async fn run(pool: sqlx::SqlitePool) -> Result<(), Box<dyn std::error::Error>> {
-/// let outbox = SqliteOutbox::default();
-/// let mut tx = pool.begin_with("begin immediate").await?;
-/// sqlx::query("insert into orders (id) values (17)").execute(&mut *tx).await?;
-/// outbox.stage(&mut tx, Message::builder("orders").json(&17)).await?;
-/// tx.commit().await?; // both, or neither
-/// # Ok(()) }
-/// ```
+/// | feature | stages in |
+/// |---|---|
+/// | `sqlite` | `sqlx::Transaction<'_, Sqlite>` |
+/// | `sea-orm` | `sea_orm::DatabaseTransaction` |
 #[derive(Debug, Clone, Default)]
 pub struct SqliteOutbox {
     names: Names,
@@ -67,15 +57,20 @@ impl SqliteOutbox {
         Self { names, limits }
     }
 
-    async fn stage_on(
+    /// Stages on a connection with an open transaction, in which it is one step of its own.
+    pub(super) async fn stage_on(
         &self,
-        connection: &mut SqliteConnection,
+        driver: &mut impl Driver,
         messages: &[Message],
     ) -> Result<Staged, Error> {
+        if messages.is_empty() {
+            return Ok(Staged::default());
+        }
+        self.limits.check(messages)?;
         let names = &self.names;
-        let (first_place, now) = draw(connection, names, messages.len()).await?;
+        let (first_place, now) = draw(driver, names, messages.len()).await?;
         let distinct: BTreeSet<&QueueName> = messages.iter().map(Message::queue).collect();
-        let queues = queues::used(connection, names, &Vec::from_iter(distinct)).await?;
+        let queues = queues::used(driver, names, &Vec::from_iter(distinct)).await?;
         let queue_of = |message: &Message| {
             queues
                 .get(message.queue())
@@ -85,7 +80,7 @@ impl SqliteOutbox {
         for message in messages {
             given.extend(message.id().map(|id| queue_of(message).map(|queue| (queue.number, id.as_uuid()))));
         }
-        let mut known = known(connection, names, given.into_iter().collect::<Result<_, _>>()?).await?;
+        let mut known = known(driver, names, given.into_iter().collect::<Result<_, _>>()?).await?;
 
         let (mut ready, mut later) = (Vec::new(), Vec::new());
         let mut signalled = BTreeSet::new();
@@ -98,7 +93,7 @@ impl SqliteOutbox {
                 continue;
             }
             let fate = match message.timer() {
-                Some(timer) => timers::stage(connection, names, &fresh, timer).await?,
+                Some(timer) => timers::stage(driver, names, &fresh, timer).await?,
                 None => (fresh.id, Fate::New),
             };
             if fate.1 == Fate::New {
@@ -113,62 +108,39 @@ impl SqliteOutbox {
             }
             fates.push((MessageId::from_uuid(fate.0), fate.1));
         }
-        insert(connection, names, "{ready}", &ready).await?;
-        insert(connection, names, "{later}", &later).await?;
+        insert(driver, names, "{ready}", &ready).await?;
+        insert(driver, names, "{later}", &later).await?;
         if ready.iter().any(|fresh| fresh.ordered) {
             let last_place = first_place + super::row::limit(messages.len());
-            super::lanes::open(connection, names, first_place..last_place).await?;
+            super::lanes::open(driver, names, first_place..last_place).await?;
         }
         if !signalled.is_empty() {
-            queues::signal(connection, names, signalled).await?;
+            queues::signal(driver, names, signalled).await?;
         }
         Ok(Staged::new(fates))
     }
-}
 
-impl<'t> Outbox<Transaction<'t, Sqlite>> for SqliteOutbox {
-    async fn stage_all(
+    /// Cancels a timer on a connection with an open transaction.
+    pub(super) async fn cancel_on(
         &self,
-        tx: &mut Transaction<'t, Sqlite>,
-        messages: &[Message],
-    ) -> Result<Staged, Error> {
-        if messages.is_empty() {
-            return Ok(Staged::default());
-        }
-        self.limits.check(messages)?;
-        let mut savepoint = tx.begin().await.map_err(store_error)?;
-        let staged = self.stage_on(&mut savepoint, messages).await?;
-        savepoint.commit().await.map_err(store_error)?;
-        Ok(staged)
-    }
-
-    async fn cancel_timer(
-        &self,
-        tx: &mut Transaction<'t, Sqlite>,
+        driver: &mut impl Driver,
         queue: &QueueName,
         timer: &TimerName,
     ) -> Result<bool, Error> {
-        let mut savepoint = tx.begin().await.map_err(store_error)?;
-        let (_, now) = draw(&mut savepoint, &self.names, 0).await?;
-        let cancelled = timers::cancel(&mut savepoint, &self.names, queue, timer, now).await?;
-        savepoint.commit().await.map_err(store_error)?;
-        Ok(cancelled)
+        let (_, now) = draw(driver, &self.names, 0).await?;
+        timers::cancel(driver, &self.names, queue, timer, now).await
     }
 }
 
 /// Draws places, and waits for other writers to do so. A statement that found the lock taken has changed nothing, so it may
 /// try again.
-async fn draw(
-    connection: &mut SqliteConnection,
-    names: &Names,
-    count: usize,
-) -> Result<(i64, Micros), Error> {
+async fn draw(driver: &mut impl Driver, names: &Names, count: usize) -> Result<(i64, Micros), Error> {
     let mut pauses = Pauses::lasting(PATIENCE);
     loop {
-        match queues::draw(connection, names, count).await {
+        match queues::draw(driver, names, count).await {
             Ok(drawn) => return Ok(drawn),
-            Err(error) if is_busy(&error) && pauses.pause().await => {}
-            Err(error) => return Err(store_error(error)),
+            Err(failed) if failed.is_busy && pauses.pause().await => {}
+            Err(failed) => return Err(failed.error),
         }
     }
 }
@@ -181,7 +153,7 @@ pub(super) const KNOWN: &str = "select j.key from json_each(?1) j \
 
 /// Those of the given identities that are in some room already.
 async fn known(
-    connection: &mut SqliteConnection,
+    driver: &mut impl Driver,
     names: &Names,
     given: Vec<(i64, Uuid)>,
 ) -> Result<HashSet<(i64, Uuid)>, Error> {
@@ -190,8 +162,8 @@ async fn known(
         return Ok(known);
     }
     let asked = json(given.iter().map(|(queue, id)| Value::Array(vec![(*queue).into(), hex(*id).into()])));
-    for row in names.sql(KNOWN).query().bind(asked).fetch_all(connection).await.map_err(store_error)? {
-        let index: i64 = row.try_get(0).map_err(store_error)?;
+    for row in driver.rows(names.statement(KNOWN).bind(asked)).await? {
+        let index: i64 = row.get(0)?;
         known.extend(usize::try_from(index).ok().and_then(|index| given.get(index)));
     }
     Ok(known)
@@ -245,7 +217,7 @@ const COLUMNS: &str = "id, queue, message_id, ordered, staged_at, due_at, key, t
 
 /// Puts messages into a room.
 pub(super) async fn insert(
-    connection: &mut SqliteConnection,
+    driver: &mut impl Driver,
     names: &Names,
     room: &str,
     mut fresh: &[Fresh<'_>],
@@ -253,11 +225,10 @@ pub(super) async fn insert(
     while let Some(size) = SIZES.into_iter().find(|size| *size <= fresh.len()) {
         let (chunk, rest) = fresh.split_at(size);
         let values = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; size].join(", ");
-        let sql = names.sql(&format!("insert into {room} ({COLUMNS}) values {values}"));
-        let mut query = sql.query();
+        let mut insert = names.statement(&format!("insert into {room} ({COLUMNS}) values {values}"));
         for row in chunk {
             let message = row.message;
-            query = query
+            insert = insert
                 .bind(row.place)
                 .bind(row.queue)
                 .bind(row.id)
@@ -273,8 +244,80 @@ pub(super) async fn insert(
                 .bind(envelope::encode(message))
                 .bind(message.payload().as_ref());
         }
-        query.execute(&mut *connection).await.map_err(store_error)?;
+        driver.execute(insert).await?;
         fresh = rest;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{SqliteStore, drivers::Failed, statement::Statement};
+    use super::*;
+    use postrider_core::{MessageBuilder, schema::Schema};
+    use sqlx::{Connection, SqliteConnection, sqlite::SqliteRow};
+    use std::time::SystemTime;
+
+    /// A connection whose statements are counted.
+    struct Counted {
+        connection: SqliteConnection,
+        statements: usize,
+    }
+
+    impl Driver for Counted {
+        type Row = SqliteRow;
+
+        async fn execute(&mut self, statement: Statement<'_>) -> Result<u64, Failed> {
+            self.statements += 1;
+            self.connection.execute(statement).await
+        }
+
+        async fn rows(&mut self, statement: Statement<'_>) -> Result<Vec<SqliteRow>, Failed> {
+            self.statements += 1;
+            self.connection.rows(statement).await
+        }
+    }
+
+    impl Counted {
+        async fn stage(
+            &mut self,
+            make: fn(usize) -> MessageBuilder,
+            numbers: std::ops::Range<usize>,
+        ) -> usize {
+            let messages: Vec<Message> = numbers.map(|number| make(number).build().unwrap()).collect();
+            let before = self.statements;
+            let staged = SqliteOutbox::default().stage_on(self, &messages).await.unwrap();
+            assert_eq!(staged.new_messages(), messages.len());
+            self.statements - before
+        }
+    }
+
+    /// There is no network to save, but each statement costs, too: a thousand messages take as many as one does, and the
+    /// inserts that hold them.
+    #[tokio::test]
+    async fn a_thousand_messages_take_the_statements_of_one_and_their_inserts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("shop.db");
+        SqliteStore::open(&path).await.unwrap().migrate().await.unwrap();
+        let url = format!("sqlite:{}", path.display());
+        let mut driver =
+            Counted { connection: SqliteConnection::connect(&url).await.unwrap(), statements: 0 };
+        let kinds: [fn(usize) -> MessageBuilder; 4] = [
+            |number| Message::builder("orders").json(&number),
+            |number| Message::builder(format!("queue-{}", number % 3)).json(&number),
+            |number| Message::builder("orders").id(MessageId::at(SystemTime::now())).json(&number),
+            |number| Message::builder("orders").due_after(Duration::from_secs(60)).json(&number),
+        ];
+        for make in kinds {
+            // The first call makes the queues.
+            driver.stage(make, 0..10).await;
+            let one = driver.stage(make, 10..11).await;
+            let thousand = driver.stage(make, 100..1_100).await;
+            assert!(one <= 4, "draw, queues, known identities, insert: {one}");
+            assert_eq!(thousand - one, 1_000 / 64 + 1_000 % 64 / 8 - 1);
+        }
+        let timer: fn(usize) -> MessageBuilder =
+            |number| Message::builder("orders").timer(format!("{number}"));
+        assert_eq!(driver.stage(timer, 0..100).await, 2 + 2 * 100, "each timer is looked at for itself");
+    }
 }

@@ -6,7 +6,7 @@ use postrider_stores::sqlite::{SqliteOptions, SqliteOutbox, SqliteStore, SqliteT
 use postrider_testkit::{Features, Fixture, TransactFixture};
 use sqlx::{
     Executor, Sqlite, SqlitePool, Transaction,
-    sqlite::{SqliteConnectOptions, SqlitePoolOptions},
+    sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous},
 };
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tempfile::TempDir;
@@ -29,7 +29,9 @@ impl SqliteFixture {
         let path = folder.path().join("shop.db");
         let store = SqliteStore::open_with(configure(SqliteOptions::new(&path))).await.unwrap();
         store.migrate().await.unwrap();
-        let connect = SqliteConnectOptions::new().filename(&path).busy_timeout(Duration::from_secs(30));
+        // No test pulls the plug: what the application writes need not reach the disk.
+        let connect = SqliteConnectOptions::new().filename(&path).synchronous(SqliteSynchronous::Off);
+        let connect = connect.busy_timeout(Duration::from_secs(30));
         let app = SqlitePoolOptions::new().max_connections(20).connect_with(connect).await.unwrap();
         Self { store, app, folder }
     }

@@ -1,0 +1,94 @@
+//! A statement and its parameters, for whichever driver runs it.
+//!
+//! Parameters borrow whatever can be borrowed: payloads are copied once, by the driver, into what SQLite is given.
+
+use super::names::{Names, Sql};
+use std::borrow::Cow;
+use uuid::Uuid;
+
+/// One statement with its parameters.
+#[derive(Debug)]
+pub(super) struct Statement<'p> {
+    pub(super) sql: Sql,
+    pub(super) params: Vec<Param<'p>>,
+}
+
+impl Names {
+    /// A statement with our names filled in, to be given its parameters.
+    pub(super) fn statement<'p>(&self, template: &str) -> Statement<'p> {
+        Statement { sql: self.sql(template), params: Vec::new() }
+    }
+}
+
+impl<'p> Statement<'p> {
+    /// Gives it the next parameter.
+    #[must_use]
+    pub(super) fn bind(mut self, param: impl Into<Param<'p>>) -> Self {
+        self.params.push(param.into());
+        self
+    }
+}
+
+/// A parameter, in a type that SQLite has.
+#[derive(Debug)]
+pub(super) enum Param<'p> {
+    Null,
+    Integer(i64),
+    Text(Cow<'p, str>),
+    Blob(&'p [u8]),
+    Id(Uuid),
+}
+
+impl From<i64> for Param<'_> {
+    fn from(value: i64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<u32> for Param<'_> {
+    fn from(value: u32) -> Self {
+        Self::Integer(value.into())
+    }
+}
+
+impl From<bool> for Param<'_> {
+    fn from(value: bool) -> Self {
+        Self::Integer(value.into())
+    }
+}
+
+impl From<Uuid> for Param<'_> {
+    fn from(value: Uuid) -> Self {
+        Self::Id(value)
+    }
+}
+
+impl From<String> for Param<'_> {
+    fn from(value: String) -> Self {
+        Self::Text(value.into())
+    }
+}
+
+impl<'p> From<&'p str> for Param<'p> {
+    fn from(value: &'p str) -> Self {
+        Self::Text(value.into())
+    }
+}
+
+impl<'p> From<Cow<'p, str>> for Param<'p> {
+    fn from(value: Cow<'p, str>) -> Self {
+        Self::Text(value)
+    }
+}
+
+impl<'p> From<&'p [u8]> for Param<'p> {
+    fn from(value: &'p [u8]) -> Self {
+        Self::Blob(value)
+    }
+}
+
+impl<'p, T: Into<Param<'p>>> From<Option<T>> for Param<'p> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}

@@ -1,0 +1,591 @@
+//! Staging in SQLite through plain SQL, as any tool and language does it. Every case runs with the SQLite of the system, by way
+//! of Python, and with the one that is built in here: they are years apart.
+
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/clients.rs"]
+mod clients;
+#[path = "support/polyglot.rs"]
+mod polyglot;
+#[path = "support/sqlite.rs"]
+mod support;
+
+use clients::{CLIENTS, Client};
+use postrider_core::{
+    ClaimRequest, Claimed, Fate, Message, MessageId, OnFailure, OutboxExt, QueueName, QueuePolicy, Reason,
+    Store, TimerName,
+    schema::Schema,
+    wake::{Sleeper, Wake},
+};
+use postrider_stores::sqlite::{Names, SqliteOptions, SqliteStore};
+use postrider_testkit::Fixture;
+use sqlx::Row;
+use std::time::{Duration, SystemTime};
+use support::SqliteFixture;
+use uuid::Uuid;
+
+fn orders() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+async fn claim(store: &SqliteStore) -> Vec<Claimed> {
+    store.claim(&ClaimRequest::new(orders(), 100)).await.unwrap()
+}
+
+async fn payloads(store: &SqliteStore) -> Vec<String> {
+    let claimed = claim(store).await;
+    claimed.iter().map(|one| String::from_utf8(one.message.payload().to_vec()).unwrap()).collect()
+}
+
+/// What staging left behind: messages in all rooms, queues, timers.
+async fn total(fixture: &SqliteFixture) -> i64 {
+    let sql = "select (select count(*) from postrider_ready) + (select count(*) from postrider_later) \
+               + (select count(*) from postrider_queue) + (select count(*) from postrider_timer)";
+    sqlx::query(sql).fetch_one(&fixture.app).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn an_insert_stages_what_commits_and_nothing_else() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        client
+            .run(
+                &fixture.path(),
+                &[
+                    "create table placed (id integer)",
+                    "begin",
+                    "insert into placed values (1)",
+                    "insert into postrider_outbox (queue, payload) values ('orders', 'rolled back')",
+                    "rollback",
+                    "begin immediate",
+                    "insert into placed values (2)",
+                    "insert into postrider_outbox (queue, payload) values ('orders', 'first')",
+                    "savepoint here",
+                    "insert into postrider_outbox (queue, payload) values ('orders', 'taken back')",
+                    "rollback to here",
+                    "insert into postrider_outbox (queue, payload) values ('orders', 'second'), ('orders', 'third')",
+                    "commit",
+                    "insert into postrider_outbox (queue, payload) select 'orders', 'order ' || id from placed",
+                ],
+            )
+            .await;
+        assert_eq!(payloads(&fixture.store).await, ["first", "second", "third", "order 2"], "{client:?}");
+        let held = sqlx::query("select * from postrider_outbox").fetch_all(&fixture.app).await.unwrap();
+        assert!(held.is_empty(), "reading it tells nothing");
+    }
+}
+
+/// What is refused changes nothing, and the transaction goes on.
+#[tokio::test]
+async fn a_refused_insert_leaves_the_transaction_usable() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        let answers = client
+            .all(
+                &fixture.path(),
+                &[
+                    "begin",
+                    "insert into postrider_outbox (queue, payload) values ('orders', 'first')",
+                    "insert into postrider_outbox (queue, payload) values ('orders', 'second'), ('my orders', 'third')",
+                    "insert into postrider_outbox (queue, payload) values ('orders', 'fourth')",
+                    "commit",
+                ]
+                .map(clients::asked),
+            )
+            .await;
+        let refused = "queue: neither white space nor control characters are allowed".to_owned();
+        assert_eq!(answers, [Ok(()), Ok(()), Err(refused), Ok(()), Ok(())], "{client:?}");
+        assert_eq!(payloads(&fixture.store).await, ["first", "fourth"]);
+    }
+}
+
+#[tokio::test]
+async fn only_queue_and_payload_are_required() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        client
+            .run(
+                &fixture.path(),
+                &["insert into postrider_outbox (queue, payload) values ('orders', '17')"; 50],
+            )
+            .await;
+        let plain = Message::builder("orders").payload("17").build().unwrap();
+        let claimed = claim(&fixture.store).await;
+        assert_eq!(claimed.len(), 50);
+        let mut ids = std::collections::BTreeSet::new();
+        for one in claimed {
+            let id = one.id();
+            assert_eq!(one.message, plain.clone().identified(id));
+            assert!(ids.insert(id), "a new one each time");
+            let uuid = id.as_uuid();
+            assert_eq!((uuid.get_version_num(), uuid.get_variant()), (7, uuid::Variant::RFC4122));
+            let (seconds, nanos) = uuid.get_timestamp().unwrap().to_unix();
+            let made_at = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);
+            assert_eq!(made_at, one.staged_at, "made by the clock that staged it");
+        }
+    }
+}
+
+const EVERYTHING: [(&str, &str); 14] = [
+    ("queue", "'orders'"),
+    ("payload", "x'00ff'"),
+    ("type", "'order.placed'"),
+    ("key", "'order-17'"),
+    ("tenant", "'acme'"),
+    ("subject", "'customer-4'"),
+    ("content_type", "'application/octet-stream'"),
+    ("headers", r#"'{"Shop": "Köln \"am\" Rhein\\", "empty": "", "a": "1", "A": "2"}'"#),
+    ("id", "'01890A5D-ac96-774b-bcce-b302099a8057'"),
+    ("due_at", "'2020-01-01 00:00:00Z'"),
+    ("on_conflict", "null"),
+    ("correlation_id", "'request-9'"),
+    ("causation_id", "'01890a5d'"),
+    ("traceparent", "'00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'"),
+];
+
+#[tokio::test]
+async fn every_field_arrives_through_an_insert() {
+    let everything = Message::builder("orders")
+        .payload(vec![0, 255])
+        .event_type("order.placed")
+        .key("order-17")
+        .tenant("acme")
+        .subject("customer-4")
+        .content_type("application/octet-stream")
+        .header("shop", "Köln \"am\" Rhein\\")
+        .header("empty", "")
+        .header("a", "2")
+        .id("01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap())
+        .correlation_id("request-9")
+        .causation_id("01890a5d")
+        .traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+        .build()
+        .unwrap();
+    let (names, values): (Vec<_>, Vec<_>) = EVERYTHING.into_iter().unzip();
+    let insert =
+        format!("insert into postrider_outbox ({}) values ({})", names.join(", "), values.join(", "));
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        client.run(&fixture.path(), &[&insert]).await;
+        let claimed = claim(&fixture.store).await;
+        assert_eq!(claimed.len(), 1);
+        assert_eq!(claimed[0].message, everything, "{client:?}");
+    }
+}
+
+/// Payloads are carried byte for byte, whatever type they come in; JSON in the column for it as SQLite prints it.
+#[tokio::test]
+async fn text_and_blobs_are_carried_byte_for_byte() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        client
+            .run(
+                &fixture.path(),
+                &[
+                    r#"insert into postrider_outbox (queue, payload) values ('orders', '{"b":1,  "a":"\n"}')"#,
+                    r#"insert into postrider_outbox (queue, payload_json) values ('orders', '{"b":1,  "a":"\n"}')"#,
+                    "insert into postrider_outbox (queue, payload) values ('orders', 'Grüße')",
+                    "insert into postrider_outbox (queue, payload) values ('orders', x'4772c3bcc39f65')",
+                    "insert into postrider_outbox (queue, payload) values ('orders', x'')",
+                    "insert into postrider_outbox (queue, payload) values ('orders', '')",
+                    "insert into postrider_outbox (queue, payload) values ('orders', 17)",
+                    "insert into postrider_outbox (queue, payload_json) values ('orders', json_object('n', 17))",
+                ],
+            )
+            .await;
+        let expected = [
+            "{\"b\":1,  \"a\":\"\\n\"}",
+            "{\"b\":1,\"a\":\"\\n\"}",
+            "Grüße",
+            "Grüße",
+            "",
+            "",
+            "17",
+            "{\"n\":17}",
+        ];
+        assert_eq!(payloads(&fixture.store).await, expected, "{client:?}");
+    }
+}
+
+/// Identities come in every form, and each of their bytes arrives.
+#[tokio::test]
+async fn an_identity_is_text_or_sixteen_bytes() {
+    let every_byte: Vec<Uuid> =
+        (0..16_u8).map(|row| Uuid::from_bytes(std::array::from_fn(|at| row * 16 + at as u8))).collect();
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        let mut expected = Vec::new();
+        let mut statements = Vec::new();
+        for id in &every_byte {
+            for form in [
+                format!("'{id}'"),
+                format!("'{}'", id.to_string().to_uppercase()),
+                format!("'{}'", id.simple()),
+                format!("x'{}'", id.simple()),
+            ] {
+                statements.push(format!(
+                    "insert into postrider_outbox (queue, payload, id) values ('orders', '{}', {form})",
+                    expected.len()
+                ));
+            }
+            expected.push(MessageId::from_uuid(*id));
+        }
+        client.run(&fixture.path(), &statements.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let claimed = claim(&fixture.store).await;
+        assert_eq!(claimed.iter().map(Claimed::id).collect::<Vec<_>>(), expected, "{client:?}");
+    }
+}
+
+/// One identity is one message, whichever way it comes and whatever has become of the first.
+#[tokio::test]
+async fn an_identity_is_staged_once_by_whatever_way() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        let keeping = QueuePolicy::default().with_keep_for(Duration::from_secs(3600));
+        fixture.store.declare(&orders(), &keeping).await.unwrap();
+        let id = MessageId::from_uuid(Uuid::now_v7());
+        let again =
+            format!("insert into postrider_outbox (queue, payload, id) values ('orders', 'again', '{id}')");
+        let first = again.replace("'again'", "'first'");
+        let elsewhere = again.replace("'orders'", "'elsewhere'");
+        client.run(&fixture.path(), &[&first, &again, &elsewhere]).await;
+        let mut tx = fixture.begin().await;
+        let rust = Message::builder("orders").payload("rust").id(id);
+        let staged = fixture.outbox().stage(&mut tx, rust).await.unwrap();
+        assert_eq!(staged.fates(), [(id, Fate::Duplicate)]);
+        fixture.commit(tx).await;
+
+        let claimed = claim(&fixture.store).await;
+        assert_eq!((claimed.len(), claimed[0].message.payload().as_ref()), (1, &b"first"[..]));
+        client.run(&fixture.path(), &[&again]).await; // leased
+        let lease = &claimed[0].lease;
+        fixture.store.settle(&[lease.retry(Duration::from_secs(60), "not yet")]).await.unwrap();
+        client.run(&fixture.path(), &[&again]).await; // waiting for its retry
+        fixture.advance(Duration::from_secs(61)).await;
+        let claimed = claim(&fixture.store).await;
+        assert_eq!(claimed.len(), 1);
+        fixture.store.settle(&[claimed[0].lease.done()]).await.unwrap();
+        client.run(&fixture.path(), &[&again]).await; // kept
+        assert_eq!(claim(&fixture.store).await, [], "{client:?}");
+
+        let dead = again.replace(&id.to_string(), &Uuid::now_v7().to_string());
+        client.run(&fixture.path(), &[&dead]).await;
+        let claimed = claim(&fixture.store).await;
+        fixture.store.settle(&[claimed[0].lease.dead(Reason::Rejected, "no")]).await.unwrap();
+        client.run(&fixture.path(), &[&dead]).await;
+        assert_eq!(claim(&fixture.store).await, [], "{client:?}");
+    }
+}
+
+#[tokio::test]
+async fn timers_are_ignored_extended_and_cancelled() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        client
+            .run(
+                &fixture.path(),
+                &[
+                    "insert into postrider_outbox (queue, payload, timer, due_after) values ('orders', 'first', 't', 3600)",
+                    "insert into postrider_outbox (queue, payload, timer, due_after) values ('orders', 'ignored', 't', 7200)",
+                    "insert into postrider_outbox (queue, payload, timer, due_after, on_conflict) \
+                     values ('orders', 'extended', 't', '7200.0', 'extend')",
+                    "insert into postrider_outbox (queue, payload, timer, due_after, on_conflict) \
+                     values ('orders', 'sooner', 't', 60, 'extend')",
+                    "begin",
+                    "insert into postrider_cancel_timer (queue, timer) values ('orders', 't')",
+                    "rollback",
+                    "insert into postrider_outbox (queue, payload, timer, due_after) values ('orders', 'gone', 'u', 60)",
+                    "insert into postrider_cancel_timer (queue, timer) values ('orders', 'u')",
+                    "insert into postrider_cancel_timer (queue, timer) values ('orders', 'u'), ('nowhere', 'u')",
+                    "insert into postrider_outbox (queue, payload, timer, due_at) \
+                     values ('orders', 'due', 'now', '2020-01-01T12:00:00.5+01:00')",
+                ],
+            )
+            .await;
+        let due = claim(&fixture.store).await;
+        assert_eq!((due.len(), due[0].message.payload().as_ref()), (1, &b"due"[..]), "{client:?}");
+        assert_eq!(fixture.store.settle(&[due[0].lease.done()]).await.unwrap(), []);
+        fixture.advance(Duration::from_secs(5400)).await;
+        assert_eq!(claim(&fixture.store).await.len(), 0, "it was extended to two hours");
+        fixture.advance(Duration::from_secs(1801)).await;
+        let claimed = claim(&fixture.store).await;
+        let timers: Vec<_> =
+            claimed.iter().map(|one| (one.message.payload().clone(), one.message.timer())).collect();
+        assert_eq!(timers.len(), 1, "{client:?}: {timers:?}");
+        assert_eq!(timers[0].0, "extended");
+        assert_eq!(timers[0].1.unwrap().name, TimerName::new("t").unwrap());
+        // It is being delivered, so it cannot be cancelled, and its name is taken.
+        client
+            .run(
+                &fixture.path(),
+                &[
+                    "insert into postrider_cancel_timer (queue, timer) values ('orders', 't')",
+                    "insert into postrider_outbox (queue, payload, timer, due_after, on_conflict) \
+                     values ('orders', 'late', 't', 9000, 'extend')",
+                ],
+            )
+            .await;
+        assert_eq!(fixture.store.settle(&[claimed[0].lease.done()]).await.unwrap(), []);
+        fixture.advance(Duration::from_secs(10_000)).await;
+        assert_eq!(claim(&fixture.store).await, [], "{client:?}");
+    }
+}
+
+/// Times are given as text, with or without a zone, and as seconds since 1970.
+#[tokio::test]
+async fn a_due_time_is_text_or_seconds() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        let forms = [
+            "'2100-02-03 04:05:06'",
+            "'2100-02-03T04:05:06Z'",
+            "'2100-02-03 05:05:06.000000+01:00'",
+            "4105310706",
+            "4105310706.0",
+            "'2100-02-03 04:05:06.000'",
+        ];
+        let statements: Vec<_> = forms
+            .iter()
+            .map(|form| {
+                format!(
+                    "insert into postrider_outbox (queue, payload, due_at) values ('orders', 'x', {form})"
+                )
+            })
+            .collect();
+        client.run(&fixture.path(), &statements.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let rows = sqlx::query_as::<_, (i64,)>("select due_at from postrider_later");
+        let times = rows.fetch_all(&fixture.app).await.unwrap();
+        assert_eq!(times, [(4_105_310_706_000_000,); 6], "{client:?}");
+    }
+}
+
+#[tokio::test]
+async fn ordered_queues_keep_the_order_of_plain_sql() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+        let keyed: Vec<_> = (1..=20)
+            .map(|n| {
+                format!("insert into postrider_outbox (queue, payload, key) values ('orders', {n}, 'k')")
+            })
+            .collect();
+        let mut statements: Vec<_> = keyed.iter().map(String::as_str).collect();
+        statements.push("insert into postrider_outbox (queue, payload) values ('orders', 'alone')");
+        client.run(&fixture.path(), &statements).await;
+        let mut seen = Vec::new();
+        loop {
+            let claimed = claim(&fixture.store).await;
+            if claimed.is_empty() {
+                break;
+            }
+            seen.extend(
+                claimed.iter().map(|one| (one.message.key().cloned(), one.message.payload().clone())),
+            );
+            let done: Vec<_> = claimed.iter().map(|one| one.lease.done()).collect();
+            fixture.store.settle(&done).await.unwrap();
+        }
+        let keyed: Vec<_> =
+            seen.iter().filter(|(key, _)| key.is_some()).map(|(_, payload)| payload.clone()).collect();
+        assert_eq!(keyed, (1..=20).map(|n| n.to_string()).collect::<Vec<_>>(), "{client:?}");
+        assert_eq!(seen.len(), 21);
+    }
+}
+
+#[tokio::test]
+async fn staging_by_plain_sql_wakes_a_sleeper_and_nobody_else() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        let path = fixture.path();
+        let signals = async || -> i64 {
+            let sql = "select coalesce(sum(signals), 0) from postrider_queue";
+            sqlx::query(sql).fetch_one(&fixture.app).await.unwrap().get(0)
+        };
+        client.run(&path, &["insert into postrider_outbox (queue, payload) values ('orders', 'x')"]).await;
+        assert_eq!(signals().await, 0, "nobody sleeps");
+        let sleeper = Sleeper { worker: Uuid::now_v7(), queues: vec![orders()] };
+        let mut ear = fixture.store.listen(&[orders()]).await.unwrap();
+        fixture.store.lie_down(&sleeper, Duration::from_secs(600)).await.unwrap();
+        for quiet in [
+            "insert into postrider_outbox (queue, payload) values ('elsewhere', 'x')",
+            "insert into postrider_outbox (queue, payload, due_after) values ('orders', 'x', 60)",
+            "insert into postrider_outbox (queue, payload, timer, due_after) values ('orders', 'x', 't', 60)",
+            "insert into postrider_outbox (queue, payload, timer) values ('orders', 'ignored', 't')",
+        ] {
+            client.run(&path, &[quiet]).await;
+            assert_eq!(signals().await, 0, "{client:?}: {quiet}");
+        }
+        for loud in [
+            "insert into postrider_outbox (queue, payload) values ('orders', 'x')",
+            "insert into postrider_outbox (queue, payload, id) values ('orders', 'x', '01890a5d-ac96-774b-bcce-b302099a8057')",
+            "insert into postrider_outbox (queue, payload, timer) values ('orders', 'x', 'at once')",
+        ] {
+            client.run(&path, &[loud]).await;
+            let heard = tokio::time::timeout(Duration::from_secs(60), ear.wait()).await;
+            assert_eq!(heard.expect(loud).unwrap(), orders(), "{client:?}");
+        }
+        let before = signals().await;
+        client
+            .run(&path, &["insert into postrider_outbox (queue, payload, id) values ('orders', 'x', '01890a5d-ac96-774b-bcce-b302099a8057')"])
+            .await;
+        assert_eq!(signals().await, before, "a duplicate wakes nobody");
+    }
+}
+
+/// The caller's conflict clause governs the statements of a trigger, too. They must not depend on it.
+#[tokio::test]
+async fn or_ignore_and_or_replace_change_nothing() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+        let id = Uuid::now_v7();
+        let mut statements = Vec::new();
+        for verb in ["insert", "insert or ignore", "insert or replace"] {
+            for column in ["id", "timer", "key"] {
+                statements.push(clients::asked(format!(
+                    "{verb} into postrider_outbox (queue, payload, {column}) values ('orders', '{verb}', '{id}')"
+                )));
+            }
+            statements.push(clients::asked(format!(
+                "{verb} into postrider_outbox (queue, payload) values ('my orders', 'x')"
+            )));
+            statements
+                .push(clients::asked(format!("{verb} into postrider_outbox (queue) values ('orders')")));
+        }
+        let refused = client.all(&fixture.path(), &statements).await.into_iter().filter(Result::is_err);
+        assert_eq!(refused.count(), 6, "{client:?}: bad input is never ignored");
+        let mut staged = payloads(&fixture.store).await;
+        staged.sort();
+        let expected = ["insert", "insert", "insert", "insert or ignore", "insert or replace"];
+        assert_eq!(staged, expected, "{client:?}: the identity and the timer once, the key three times");
+    }
+}
+
+/// Whatever a connection is set to, and from wherever it looks at the file.
+#[tokio::test]
+async fn settings_of_the_connection_change_nothing() {
+    for client in CLIENTS {
+        for setting in [
+            "pragma trusted_schema = off",
+            "pragma recursive_triggers = on",
+            "pragma reverse_unordered_selects = on",
+            "pragma case_sensitive_like = on",
+            "pragma foreign_keys = on",
+            "pragma cell_size_check = on",
+            "create temp table postrider_ready (id integer)",
+        ] {
+            // The system's SQLite may be from before JSON functions were declared harmless.
+            if setting.contains("trusted_schema") && matches!(client, Client::Python) {
+                continue;
+            }
+            let fixture = SqliteFixture::new().await;
+            client
+                .run(
+                    &fixture.path(),
+                    &[
+                        setting,
+                        r#"insert into postrider_outbox (queue, payload, id, headers)
+                           values ('orders', 'x', '01890a5d-ac96-774b-bcce-b302099a8057', '{"b": "1", "a": "2"}')"#,
+                        "insert into postrider_outbox (queue, payload, timer, on_conflict) values ('orders', 'y', 't', 'extend')",
+                    ],
+                )
+                .await;
+            let claimed = claim(&fixture.store).await;
+            assert_eq!(claimed.len(), 2, "{client:?}: {setting}");
+            assert_eq!(claimed[0].id().to_string(), "01890a5d-ac96-774b-bcce-b302099a8057", "{setting}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_attached_file_is_staged_in_as_well() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        let other = fixture.folder.path().join("other.db");
+        let attach = format!("attach '{}' as shop", fixture.path().display());
+        client
+            .run(
+                &other,
+                &[&attach, "insert into shop.postrider_outbox (queue, payload) values ('orders', 'x')"],
+            )
+            .await;
+        assert_eq!(payloads(&fixture.store).await, ["x"], "{client:?}");
+    }
+}
+
+#[tokio::test]
+async fn another_prefix_works_as_well() {
+    for client in CLIENTS {
+        for prefix in ["", "pr_"] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("shop.db");
+            let options = SqliteOptions::new(&path).with_names(Names::new(prefix).unwrap());
+            let store = SqliteStore::open_with(options).await.unwrap();
+            store.migrate().await.unwrap();
+            let insert =
+                format!("insert into {prefix}outbox (queue, payload, timer) values ('orders', 'x', 't')");
+            let cancel = format!("insert into {prefix}cancel_timer (queue, timer) values ('orders', 't')");
+            let again = insert.replace("'x'", "'y'");
+            client.run(&path, &[&insert, &cancel, &again]).await;
+            assert_eq!(payloads(&store).await, ["y"], "{client:?}");
+        }
+    }
+}
+
+/// Half a character in a header, which JSON can spell, does not keep its message from being read.
+#[tokio::test]
+async fn a_broken_header_harms_only_itself() {
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        client
+            .run(
+                &fixture.path(),
+                &[
+                    r#"insert into postrider_outbox (queue, payload, headers) values ('orders', 'x', '{"a": "\ud800", "b": "c"}')"#,
+                    "insert into postrider_outbox (queue, payload) values ('orders', 'y')",
+                ],
+            )
+            .await;
+        let claimed = claim(&fixture.store).await;
+        assert_eq!(claimed.len(), 2, "{client:?}");
+        assert_eq!(claimed[0].message.headers().get("b"), Some("c"));
+    }
+}
+
+/// In a file in UTF-16, text would not be the bytes that were meant.
+#[tokio::test]
+async fn a_file_in_utf_16_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shop.db");
+    Client::BuiltIn.run(&path, &["pragma encoding = 'UTF-16'", "create table orders (id integer)"]).await;
+    let store = SqliteStore::open(&path).await.unwrap();
+    store.migrate().await.unwrap();
+    for client in CLIENTS {
+        let insert = "insert into postrider_outbox (queue, payload) values ('orders', 'x')";
+        let refused = "outbox: this file is not in UTF-8; stage through the Rust API".to_owned();
+        assert_eq!(client.all(&path, &[clients::asked(insert)]).await, [Err(refused)], "{client:?}");
+    }
+}
+
+/// The contract is what the guide says it is: the columns of the view, in the order of its table.
+#[tokio::test]
+async fn contract_1_is_what_the_guide_says() {
+    let fixture = SqliteFixture::new().await;
+    let guide = include_str!("../../../docs/guides/plain-sql.md");
+    let columns = sqlx::query_as::<_, (String,)>("select name from pragma_table_xinfo('postrider_outbox')");
+    let columns: Vec<_> =
+        columns.fetch_all(&fixture.app).await.unwrap().into_iter().map(|row| row.0).collect();
+    let documented: Vec<_> = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | `"))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    assert_eq!(columns, documented);
+    let (version,): (i64,) =
+        sqlx::query_as("select version from postrider_contract").fetch_one(&fixture.app).await.unwrap();
+    assert_eq!(version, 1);
+    let section = guide.split("\n## SQLite\n").nth(1).expect("a section about SQLite");
+    assert!(section.contains("select version from postrider_contract"));
+    assert!(section.contains("insert into postrider_cancel_timer (queue, timer)"));
+    assert_eq!(total(&fixture).await, 0);
+}
