@@ -19,8 +19,12 @@ type Sides = Vec<Box<dyn Side>>;
 pub(crate) fn all() -> Vec<(&'static str, fn() -> Sides)> {
     vec![
         ("sqlx", || vec![Box::new(Ours), Box::new(Reference)]),
-        ("tokio-postgres", || vec![Box::new(Adapter(tokio_postgres::Ours)), Box::new(Adapter(tokio_postgres::Hand))]),
-        ("diesel-async", || vec![Box::new(Adapter(diesel_async::Ours)), Box::new(Adapter(diesel_async::Hand))]),
+        ("tokio-postgres", || {
+            vec![Box::new(Adapter(tokio_postgres::Ours)), Box::new(Adapter(tokio_postgres::Hand))]
+        }),
+        ("diesel-async", || {
+            vec![Box::new(Adapter(diesel_async::Ours)), Box::new(Adapter(diesel_async::Hand))]
+        }),
         ("sea-orm", || vec![Box::new(Adapter(sea_orm::Ours)), Box::new(Adapter(sea_orm::Hand))]),
     ]
 }

@@ -103,8 +103,7 @@ impl Producer for HandProducer {
         let inserted = self
             .connection
             .transaction(async |tx| {
-                let inserted =
-                    diesel::insert_into(tables::ready::table).values(&records).execute(tx).await?;
+                let inserted = diesel::insert_into(tables::ready::table).values(&records).execute(tx).await?;
                 diesel::sql_query(SIGNAL).bind::<SmallInt, _>(QUEUE).execute(tx).await?;
                 anyhow::Ok(inserted)
             })

@@ -3,9 +3,7 @@
 use crate::side::{LEASE_SECONDS, Producer, QUEUE, Side, Worker, batch};
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
-use postrider_core::{
-    ClaimRequest, Outbox as _, QueueName, QueuePolicy, Store as _, schema::Schema as _,
-};
+use postrider_core::{ClaimRequest, Outbox as _, QueueName, QueuePolicy, Store as _, schema::Schema as _};
 use postrider_stores::postgres::{PostgresOptions, PostgresOutbox, PostgresStore};
 use sqlx::{Connection, PgConnection};
 use std::time::Duration;

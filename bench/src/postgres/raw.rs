@@ -2,9 +2,7 @@
 //! no identity, never looks back and answers nothing. It is no outbox; it shows what the server can do.
 
 use super::reference::SETTINGS;
-use crate::{
-    side::{LEASE_SECONDS, PAYLOAD, Producer, Side, Worker},
-};
+use crate::side::{LEASE_SECONDS, PAYLOAD, Producer, Side, Worker};
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use sqlx::{

@@ -4,9 +4,7 @@ use super::writing;
 use crate::side::{LEASE_SECONDS, Producer, QUEUE, Side, Worker, batch};
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
-use postrider_core::{
-    ClaimRequest, Outbox as _, QueueName, QueuePolicy, Store as _, schema::Schema as _,
-};
+use postrider_core::{ClaimRequest, Outbox as _, QueueName, QueuePolicy, Store as _, schema::Schema as _};
 use postrider_stores::sqlite::{SqliteOutbox, SqliteStore};
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use std::time::Duration;

@@ -108,7 +108,8 @@ impl Producer for HandProducer {
         let mut tx = self.connection.begin_with("begin immediate").await?;
         for ids in ids.chunks(ROWS) {
             let values = vec!["(?, ?, ?, ?)"; ids.len()].join(", ");
-            let sql = format!("insert into hand_ready (queue, message_id, event_type, payload) values {values}");
+            let sql =
+                format!("insert into hand_ready (queue, message_id, event_type, payload) values {values}");
             let query = sqlx::query(AssertSqlSafe(sql));
             let query = ids.iter().fold(query, |query, id| {
                 query.bind(QUEUE).bind(*id).bind(Some(EVENT_TYPE)).bind(PAYLOAD.as_slice())

@@ -1,8 +1,7 @@
-//! The most common batch: one claim that was delivered, whole or in part.
+//! Settling one claim that was delivered: a short scan of the line costs less than a probe for each id.
 //!
-//! Its rows lie close together in the line, and a short scan of that stretch costs less than a probe for each id. Where every
-//! place of the stretch is in the batch, its two ends say it all; where others lie between, each row is looked up in the
-//! sorted places (`width_bucket`). The token guards both.
+//! Where every place of the stretch is in the batch, its two ends say it all; where others lie between, each row is looked up
+//! in the sorted places (`width_bucket`). The token guards both.
 
 use super::{
     Names,
@@ -12,9 +11,10 @@ use super::{
     queues::Known,
     settle::{answer, is_in},
 };
-use postrider_core::{Error, Lease, LeaseToken, Settle, Settlement};
+use crate::one_claim::OneClaim;
+use postrider_core::{Error, Lease, LeaseToken, Settle};
 use sqlx::Row;
-use std::{collections::HashSet, sync::OnceLock};
+use std::{collections::HashSet, ops::RangeInclusive, sync::OnceLock};
 
 /// The statements, each made when first needed.
 #[derive(Debug, Default)]
@@ -41,37 +41,21 @@ pub(super) struct Delivered {
     queue: i16,
     /// Sorted, each once.
     places: Vec<i64>,
-    first: i64,
-    last: i64,
+    /// The whole batch, if it is one.
+    stretch: Option<RangeInclusive<i64>>,
 }
 
 impl Delivered {
-    /// The batch, if it is one claim of which nothing is kept, no message is a timer, and the places lie so close together
-    /// that the scan is bounded by their number.
+    /// The batch, if it is one claim of which nothing is kept and whose places lie so close together that the scan is
+    /// bounded by their number. Timers have no place, so there is none among them.
     pub(super) fn of(settlements: &[Settle], known: &Known) -> Option<Self> {
-        let lease = &settlements.first()?.lease;
-        let (name, token) = (lease.queue(), lease.token());
-        let queue = known.named(name).filter(|queue| queue.policy.keep_for.is_none())?;
-        let place = |settle: &Settle| {
-            let lease = &settle.lease;
-            let fits = settle.settlement == Settlement::Done
-                && lease.token() == token
-                && lease.turn().is_none()
-                && lease.queue() == name;
-            lease.place().filter(|_| fits)
-        };
-        let mut places = settlements.iter().map(place).collect::<Option<Vec<_>>>()?;
-        places.sort_unstable();
-        let (first, last) = (*places.first()?, *places.last()?);
-        let most = 64 + 4 * i64::try_from(places.len()).ok()?;
-        let is_close = last.checked_sub(first)? < most;
-        let is_each_once = places.is_sorted_by(|one, next| one < next);
-        let number = queue.number;
-        (is_close && is_each_once).then_some(Self { token, queue: number, places, first, last })
-    }
-
-    fn is_stretch(&self) -> bool {
-        usize::try_from(self.last - self.first).is_ok_and(|span| span + 1 == self.places.len())
+        let claim = OneClaim::of(settlements)?;
+        let queue = known.named(claim.queue).filter(|queue| queue.policy.keep_for.is_none())?;
+        let span = claim.places.last()?.checked_sub(*claim.places.first()?)?;
+        let is_close = span < 64 + 4 * i64::try_from(claim.places.len()).ok()?;
+        let mut stretches = claim.stretches();
+        let stretch = if stretches.len() == 1 { stretches.pop() } else { None };
+        is_close.then_some(Self { token: claim.token, queue: queue.number, places: claim.places, stretch })
     }
 }
 
@@ -84,10 +68,13 @@ impl DeliveredSql {
         delivered: &Delivered,
         settlements: &[Settle],
     ) -> Result<Vec<Lease>, Error> {
-        let Delivered { token, queue, places, first, last } = delivered;
-        let sql = if delivered.is_stretch() { self.stretch(names) } else { self.places(names) };
+        let Delivered { token, queue, places, stretch } = delivered;
+        let sql = if stretch.is_some() { self.stretch(names) } else { self.places(names) };
         let query = sql.query().bind(token.as_uuid()).bind(queue);
-        let query = if delivered.is_stretch() { query.bind(first).bind(last) } else { query.bind(places) };
+        let query = match stretch {
+            Some(stretch) => query.bind(stretch.start()).bind(stretch.end()),
+            None => query.bind(places),
+        };
         let gone: Option<Vec<i64>> = answer(on, query).await?.try_get(0).map_err(store_error)?;
         let Some(gone) = gone else { return Ok(Vec::new()) };
         let gone: HashSet<i64> = gone.into_iter().collect();

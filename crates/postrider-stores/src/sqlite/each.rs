@@ -28,14 +28,40 @@ pub(super) async fn each<'q, R>(
     bind: impl Fn(Bound<'q>, &R) -> Bound<'q>,
 ) -> Result<Vec<SqliteRow>, Error> {
     let mut returned = Vec::new();
-    while let Some(size) = SIZES.into_iter().find(|size| *size <= rows.len()) {
-        let (chunk, rest) = rows.split_at(size);
-        let sql = names.sql(&vec![template; size].join("; "));
-        let query = chunk.iter().fold(sql.query(), &bind);
+    while let Some((query, rest)) = next(names, template, rows, &bind) {
         returned.extend(query.fetch_all(&mut *connection).await.map_err(store_error)?);
         rows = rest;
     }
     Ok(returned)
+}
+
+/// The same for statements that return nothing. Answers how many rows all of them changed.
+pub(super) async fn changed_by_each<'q, R>(
+    connection: &mut SqliteConnection,
+    names: &Names,
+    template: &str,
+    mut rows: &[R],
+    bind: impl Fn(Bound<'q>, &R) -> Bound<'q>,
+) -> Result<u64, Error> {
+    let mut changed = 0;
+    while let Some((query, rest)) = next(names, template, rows, &bind) {
+        changed += query.execute(&mut *connection).await.map_err(store_error)?.rows_affected();
+        rows = rest;
+    }
+    Ok(changed)
+}
+
+/// The first rows as one text, and the rest.
+fn next<'q, 'r, R>(
+    names: &Names,
+    template: &str,
+    rows: &'r [R],
+    bind: impl Fn(Bound<'q>, &R) -> Bound<'q>,
+) -> Option<(Bound<'q>, &'r [R])> {
+    let size = SIZES.into_iter().find(|size| *size <= rows.len())?;
+    let (chunk, rest) = rows.split_at(size);
+    let sql = names.sql(&vec![template; size].join("; "));
+    Some((chunk.iter().fold(sql.query(), bind), rest))
 }
 
 /// The same for places.
