@@ -40,9 +40,9 @@ pub(super) async fn settle(writer: &Writer, names: &Names, settlements: &[Settle
     };
     let is_all = usize::try_from(deleted).is_ok_and(|deleted| deleted == claim.places.len());
     if is_all {
-        write.commit().await?
+        write.commit().await?;
     } else {
-        write.undo().await?
+        write.undo().await?;
     }
     Ok(is_all)
 }
