@@ -7,27 +7,39 @@ mod tokio_postgres;
 
 use crate::{
     postgres::{Ours, Reference},
+    scenario::Store,
     side::{Producer, Side},
 };
 use anyhow::Result;
 use async_trait::async_trait;
 
-/// Ours and the driver's own.
-type Sides = Vec<Box<dyn Side>>;
-
-/// Each adapter by name, with its sides. The store itself uses sqlx, so its sides serve here as well.
-pub(crate) fn all() -> Vec<(&'static str, fn() -> Sides)> {
-    vec![
-        ("sqlx", || vec![Box::new(Ours), Box::new(Reference)]),
-        ("tokio-postgres", || {
-            vec![Box::new(Adapter(tokio_postgres::Ours)), Box::new(Adapter(tokio_postgres::Hand))]
-        }),
-        ("diesel-async", || {
-            vec![Box::new(Adapter(diesel_async::Ours)), Box::new(Adapter(diesel_async::Hand))]
-        }),
-        ("sea-orm", || vec![Box::new(Adapter(sea_orm::Ours)), Box::new(Adapter(sea_orm::Hand))]),
-    ]
+/// A driver that stages in one of the stores.
+pub(crate) struct Driver {
+    pub(crate) store: Store,
+    pub(crate) name: &'static str,
+    /// Ours, and the driver's own way.
+    pub(crate) sides: fn() -> Vec<Box<dyn Side>>,
 }
+
+/// Every driver. The stores themselves use sqlx, so their sides serve for it.
+pub(crate) const DRIVERS: [Driver; 4] = [
+    Driver { store: Store::Postgres, name: "sqlx", sides: || vec![Box::new(Ours), Box::new(Reference)] },
+    Driver {
+        store: Store::Postgres,
+        name: "tokio-postgres",
+        sides: || vec![Box::new(Adapter(tokio_postgres::Ours)), Box::new(Adapter(tokio_postgres::Hand))],
+    },
+    Driver {
+        store: Store::Postgres,
+        name: "diesel-async",
+        sides: || vec![Box::new(Adapter(diesel_async::Ours)), Box::new(Adapter(diesel_async::Hand))],
+    },
+    Driver {
+        store: Store::Postgres,
+        name: "sea-orm",
+        sides: || vec![Box::new(Adapter(sea_orm::Ours)), Box::new(Adapter(sea_orm::Hand))],
+    },
+];
 
 /// A way to stage in the tables of another side.
 #[async_trait]

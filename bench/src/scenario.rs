@@ -65,10 +65,11 @@ impl Scenario {
             }
             all.push(Self { store: Store::Postgres, name: work.name(), work, sides });
         }
-        for (adapter, sides) in adapters::all() {
+        for driver in adapters::DRIVERS {
             for batch in [1, 100, 1000] {
-                let name = format!("stage/adapter={adapter}/batch={batch}");
-                all.push(Self { store: Store::Postgres, name, work: Work::Stage { batch }, sides: sides() });
+                let name = format!("stage/adapter={}/batch={batch}", driver.name);
+                let (work, sides) = (Work::Stage { batch }, (driver.sides)());
+                all.push(Self { store: driver.store, name, work, sides });
             }
         }
         for work in works(&[1, 2]) {

@@ -44,7 +44,7 @@ impl Databases {
 }
 
 /// A URL that every driver can read.
-fn url(options: PgConnectOptions) -> String {
+fn url(options: &PgConnectOptions) -> String {
     let url = options.to_url_lossy().to_string();
     format!("{}?sslmode=disable", url.split('?').next().unwrap_or(&url))
 }
@@ -61,7 +61,7 @@ impl Ground for Databases {
 
     async fn database(&mut self, side: &dyn Side) -> Result<String> {
         let database = format!("bench_{}_{}", side.name(), std::process::id());
-        let url = url(self.options.clone().database(&database));
+        let url = url(&self.options.clone().database(&database));
         if !self.made.contains(&database) {
             self.admin.execute(AssertSqlSafe(format!("create database \"{database}\""))).await?;
             self.made.push(database);
@@ -73,7 +73,7 @@ impl Ground for Databases {
     async fn wired(&self, address: &str) -> Result<Option<(Wire, String)>> {
         let wire = Wire::to(self.options.get_host(), self.options.get_port()).await?;
         let through = PgConnectOptions::from_str(address)?.host("127.0.0.1").port(wire.port());
-        Ok(Some((wire, url(through))))
+        Ok(Some((wire, url(&through))))
     }
 
     async fn used(&mut self) -> Result<Used> {
