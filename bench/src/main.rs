@@ -1,13 +1,15 @@
 //! Benchmarks. Each stands beside the same work written by hand, in the same run, and is told as a ratio.
 
-mod database;
-mod ours;
-mod raw;
-mod reference;
+mod adapters;
+mod cpu;
+mod ground;
+mod postgres;
 mod report;
-mod server;
+mod scenario;
 mod side;
+mod sqlite;
 mod store;
+mod turn;
 mod wire;
 
 use anyhow::Result;
@@ -22,7 +24,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
-    /// The PostgreSQL store beside hand-written SQL: staging, claiming and settling
+    /// The stores and the adapters beside hand-written SQL: staging, claiming and settling
     Store(store::Args),
 }
 

@@ -1,8 +1,15 @@
 //! What was measured, as a table for people or one JSON object a line.
 
+use crate::{ground::Ground, scenario::Scenario};
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
-use std::io::{self, Write};
+use std::{
+    env,
+    io::{self, Write},
+};
+
+/// The commit that is measured.
+const COMMIT: &str = "POSTRIDER_BENCH_COMMIT";
 
 /// What one turn of one side measured, per message.
 #[derive(Debug, Clone, Copy)]
@@ -16,9 +23,9 @@ pub(crate) struct Figures {
     /// Round trips.
     pub(crate) trips: Option<f64>,
     /// Bytes of write-ahead log.
-    pub(crate) wal: f64,
+    pub(crate) wal: Option<f64>,
     /// Row versions that died.
-    pub(crate) dead: f64,
+    pub(crate) dead: Option<f64>,
     /// The share of updates that touched no index.
     pub(crate) hot: Option<f64>,
 }
@@ -72,33 +79,54 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 #[derive(Debug)]
 pub(crate) struct Report {
     json: bool,
-    server: String,
-    rounds: u32,
-    begun: bool,
+    commit: String,
+    /// What the table that has begun is about.
+    begun: Option<&'static str>,
 }
 
 impl Report {
-    pub(crate) fn new(json: bool, server: &str, rounds: u32) -> Self {
-        Self { json, server: server.to_owned(), rounds, begun: false }
+    pub(crate) fn new(json: bool) -> Self {
+        let commit = env::var(COMMIT).unwrap_or_else(|_| "an unknown commit".to_owned());
+        Self { json, commit, begun: None }
     }
 
     /// The first series is ours, the second is the reference.
-    pub(crate) fn scenario(&mut self, name: &str, messages: usize, series: &[Series]) -> Result<()> {
+    pub(crate) fn scenario(
+        &mut self,
+        scenario: &Scenario,
+        ground: &dyn Ground,
+        rounds: u32,
+        messages: usize,
+        series: &[Series],
+    ) -> Result<()> {
         let [ours, others @ ..] = series else { return Ok(()) };
+        let store = scenario.store.name();
         if self.json {
-            let object = object(name, messages, self.rounds, &self.server, ours, others)?;
-            return print(&object.to_string());
+            let mut object = Map::new();
+            let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
+            put("bench", json!("store"));
+            put("scenario", json!(scenario.name));
+            put("store", json!(store));
+            put("server", json!(ground.version()));
+            put("version", json!(env!("CARGO_PKG_VERSION")));
+            put("commit", json!(self.commit));
+            put("rounds", json!(rounds));
+            put("messages", json!(messages));
+            compared(put, ours, others)?;
+            return print(&Value::Object(object).to_string());
         }
-        if !self.begun {
-            self.begun = true;
+        if self.begun != Some(store) {
+            let gap = if self.begun.replace(store).is_some() { "\n" } else { "" };
             print(&format!(
-                "PostgreSQL {}, medians of {} rounds. Ratios are ours to that side, the median of the rounds' ratios:\n\
-                 in messages a second (more than 1: ours is faster) and in the server's CPU (less than 1: ours is cheaper).\n\
-                 The rest is per message.\n",
-                self.server, self.rounds
+                "{gap}Postrider {} at {}, {}, medians of {rounds} rounds. Ratios are ours to that side, the median of the\n\
+                 rounds' ratios: in messages a second (more than 1: ours is faster) and in CPU (less than 1: ours is cheaper),\n\
+                 the server's or, where there is none, the process's. The rest is per message.\n",
+                env!("CARGO_PKG_VERSION"),
+                self.commit,
+                ground.title(),
             ))?;
             print(&format!(
-                "{:<34} {:<10} {:>8} {:>6} {:>10} {:>6} {:>10} {:>10} {:>7} {:>6} {:>5} {:>6}",
+                "{:<40} {:<10} {:>8} {:>6} {:>10} {:>6} {:>10} {:>10} {:>7} {:>6} {:>5} {:>6}",
                 "scenario",
                 "side",
                 "msgs/s",
@@ -114,24 +142,24 @@ impl Report {
             ))?;
         }
         for (index, side) in series.iter().enumerate() {
-            let title = if index == 0 { name } else { "" };
-            let (ratio, cpu) = match index {
+            let title = if index == 0 { scenario.name.as_str() } else { "" };
+            let (ratio, used) = match index {
                 0 => (None, None),
-                _ => (ours.ratio(side, rate), ours.ratio(side, |figures| figures.server)),
+                _ => (ours.ratio(side, rate), ours.ratio(side, cpu)),
             };
             let range = if index == 0 { None } else { ours.range(side) };
             print(&format!(
-                "{title:<34} {:<10} {:>8} {:>6} {:>10} {:>6} {:>10} {:>10} {:>7} {:>6} {:>5} {:>6}",
+                "{title:<40} {:<10} {:>8} {:>6} {:>10} {:>6} {:>10} {:>10} {:>7} {:>6} {:>5} {:>6}",
                 side.side,
                 cell(side.median(rate), 0),
                 cell(ratio, 2),
                 range.map_or_else(|| "-".to_owned(), |(lowest, highest)| format!("{lowest:.2}–{highest:.2}")),
-                cell(cpu, 2),
+                cell(used, 2),
                 cell(side.median(|figures| figures.server), 2),
                 cell(side.median(|figures| figures.client), 2),
                 cell(side.trips, 4),
-                cell(side.median(|figures| Some(figures.wal)), 0),
-                cell(side.median(|figures| Some(figures.dead)), 2),
+                cell(side.median(|figures| figures.wal), 0),
+                cell(side.median(|figures| figures.dead), 2),
                 cell(side.median(|figures| Some(figures.hot? * 100.0)), 1),
             ))?;
         }
@@ -143,23 +171,12 @@ impl Report {
     }
 }
 
-fn object(
-    name: &str,
-    messages: usize,
-    rounds: u32,
-    server: &str,
+fn compared(
+    mut put: impl FnMut(&str, Value) -> Option<Value>,
     ours: &Series,
     others: &[Series],
-) -> Result<Value> {
+) -> Result<()> {
     let reference = others.first().context("a scenario without a reference")?;
-    let mut object = Map::new();
-    let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
-    put("bench", json!("store"));
-    put("scenario", json!(name));
-    put("store", json!("postgres"));
-    put("server", json!(server));
-    put("rounds", json!(rounds));
-    put("messages", json!(messages));
     put("ours", json!(ours.median(rate)));
     put("reference", json!(reference.median(rate)));
     put("ratio", json!(ours.ratio(reference, rate)));
@@ -168,6 +185,7 @@ fn object(
         put("ratio_highest", json!(highest));
     }
     put("server_cpu_ratio", json!(ours.ratio(reference, |figures| figures.server)));
+    put("client_cpu_ratio", json!(ours.ratio(reference, |figures| figures.client)));
     if let Some(raw) = others.get(1) {
         put("raw_reference", json!(raw.median(rate)));
         put("raw_ratio", json!(ours.ratio(raw, rate)));
@@ -178,11 +196,16 @@ fn object(
         put(&format!("{prefix}server_us_per_message"), json!(side.median(|figures| figures.server)));
         put(&format!("{prefix}client_us_per_message"), json!(side.median(|figures| figures.client)));
         put(&format!("{prefix}round_trips_per_message"), json!(side.trips));
-        put(&format!("{prefix}wal_bytes_per_message"), json!(side.median(|figures| Some(figures.wal))));
-        put(&format!("{prefix}dead_tuples_per_message"), json!(side.median(|figures| Some(figures.dead))));
+        put(&format!("{prefix}wal_bytes_per_message"), json!(side.median(|figures| figures.wal)));
+        put(&format!("{prefix}dead_tuples_per_message"), json!(side.median(|figures| figures.dead)));
         put(&format!("{prefix}hot_share"), json!(side.median(|figures| figures.hot)));
     }
-    Ok(Value::Object(object))
+    Ok(())
+}
+
+/// The server's processor time, or this process's where there is no server.
+fn cpu(figures: &Figures) -> Option<f64> {
+    figures.server.or(figures.client)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a figure that every turn has, among those that it may lack")]

@@ -1,7 +1,9 @@
 //! What a side of a comparison can do: ours, the reference, the raw lease.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use async_trait::async_trait;
+use bytes::Bytes;
+use postrider_core::Message;
 
 /// What one message carries: 200 bytes that look like JSON.
 pub(crate) const PAYLOAD: &[u8; 200] = b"{\"order\":\"0190c6a1-5d8e-7c3b-9f10-2b6a7d4e8f01\",\"customer\":\"c-004217\",\
@@ -12,7 +14,16 @@ pub(crate) const EVENT_TYPE: &str = "order.placed";
 /// How long a claim holds, in seconds. No lease lapses during a run.
 pub(crate) const LEASE_SECONDS: u16 = 60;
 
-/// A way to do the work, in a database of its own.
+/// Where ours goes.
+pub(crate) const QUEUE: &str = "orders";
+
+/// The messages that our sides stage.
+pub(crate) fn batch(messages: usize) -> Result<Vec<Message>> {
+    let message = || Message::builder(QUEUE).event_type(EVENT_TYPE).payload(Bytes::from_static(PAYLOAD));
+    (0..messages).map(|_| Ok(message().build()?)).collect()
+}
+
+/// A way to do the work. Sides of one name have the same tables.
 #[async_trait]
 pub(crate) trait Side: Send + Sync {
     fn name(&self) -> &'static str;
@@ -26,8 +37,10 @@ pub(crate) trait Side: Send + Sync {
     /// Opens a connection that stages.
     async fn producer(&self, url: &str) -> Result<Box<dyn Producer>>;
 
-    /// Opens a connection that claims and settles.
-    async fn worker(&self, url: &str) -> Result<Box<dyn Worker>>;
+    /// Opens a connection that claims and settles. Adapters only stage.
+    async fn worker(&self, _url: &str) -> Result<Box<dyn Worker>> {
+        bail!("{} does not claim", self.name())
+    }
 }
 
 /// Stages messages.

@@ -15,6 +15,8 @@
 mod envelope;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod one_claim;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]

@@ -214,7 +214,9 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
 fn functions(role: Role) -> &'static [&'static str] {
     match role {
         Role::Producer => &["stage", "cancel_timer", "stage_changes", "contract"],
-        Role::RustProducer => &["stage", "cancel_timer", "stage_changes", "contract", "stage_many"],
+        Role::RustProducer => {
+            &["stage", "cancel_timer", "stage_changes", "contract", "stage_many", "stage_new"]
+        }
         Role::Worker => &["queue_id", "declare_queue", "claim_lanes", "settle_lanes", "drop_days"],
         Role::Operator => &["requeue", "discard", "release_key", "declare_queue"],
         _ => &[],

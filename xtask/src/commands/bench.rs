@@ -2,6 +2,7 @@
 
 use std::env;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 
@@ -11,10 +12,12 @@ use crate::process;
 use crate::signals::Signals;
 use crate::terminal::say;
 use crate::version::Major;
-use crate::workspace::cargo;
+use crate::workspace::{cargo, root};
 
 /// Where benchmarks find PostgreSQL.
 const POSTGRES_URL: &str = "POSTRIDER_BENCH_POSTGRES_URL";
+/// What is measured, as benchmarks print it.
+const COMMIT: &str = "POSTRIDER_BENCH_COMMIT";
 /// Its first process, whose family's processor time a benchmark can read.
 const POSTGRES_PID: &str = "POSTRIDER_BENCH_POSTGRES_PID";
 
@@ -36,6 +39,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
     let mut command = cargo();
     command.args(["run", "--release", "--package", "bench", "--"]).args(&args.benchmark);
+    if let Some(commit) = commit() {
+        command.env(COMMIT, commit);
+    }
     if env::var_os(POSTGRES_URL).is_some_and(|url| !url.is_empty()) {
         say(&format!("using the server that {POSTGRES_URL} names"));
         return process::run(&mut command, signals);
@@ -57,6 +63,15 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
         server.check()?;
     }
     Ok(code)
+}
+
+/// The commit that is checked out, with a mark when the files differ from it. Nothing where git or its folder is missing.
+fn commit() -> Option<String> {
+    let git =
+        |arguments: &[&str]| process::output(Command::new("git").args(arguments).current_dir(root())).ok();
+    let commit = git(&["rev-parse", "--short", "HEAD"])?;
+    let changes = if git(&["status", "--porcelain"])?.is_empty() { "" } else { "-dirty" };
+    Some(format!("{}{changes}", commit.trim()))
 }
 
 #[cfg(target_os = "linux")]

@@ -117,18 +117,6 @@ impl<'s> Wave<'s> {
         let first = claims.next()?;
         claims.all(|claim| claim == first).then_some(first)
     }
-
-    /// The places of a claim that was simply delivered, sorted, when they lie close together: one scan of the line, whose
-    /// length is bounded, then finds them all.
-    pub(super) fn close_places(&self) -> Option<Vec<i64>> {
-        if self.kinds() != 1 << DONE {
-            return None;
-        }
-        let mut places = self.iter().map(|ending| ending.lease.place()).collect::<Option<Vec<_>>>()?;
-        places.sort_unstable();
-        let span = places.last()?.checked_sub(*places.first()?)?;
-        (span < 64 + 4 * i64::try_from(places.len()).ok()?).then_some(places)
-    }
 }
 
 fn ending<'s>(index: usize, settle: &'s Settle, queue: i16, policy: &QueuePolicy) -> Ending<'s> {

@@ -22,7 +22,8 @@ use std::{
 /// The statements, made once per store.
 #[derive(Debug)]
 pub(super) struct ClaimSql {
-    hot: Sql,
+    one: Sql,
+    many: Sql,
     look: Sql,
     oldest: Sql,
 }
@@ -30,13 +31,16 @@ pub(super) struct ClaimSql {
 /// Leases rows by the `ctid`s that the same statement has locked: the only plan there is, whatever the statistics say.
 const TAKE: &str = "update {ready} m set token = $1, deliveries = m.deliveries + 1, \
         lease_until = (select clock_timestamp() + $2::float8 * interval '1 s') \
-    where m.ctid = any(array( \
-      select s.ctid from unnest($3::smallint[], $4::bigint[]) q(queue, start), lateral ( \
-        select r.ctid from {ready} r \
-        where r.queue = q.queue and r.id > START and r.lease_until <= (select clock_timestamp()) \
-        order by r.queue, r.id limit LIMIT for update skip locked) s \
-      limit LIMIT)) \
-    returning RETURNED";
+    where m.ctid = any(array(FOUND)) returning RETURNED";
+
+/// What is free in the line of one queue.
+const LINE: &str = "select r.ctid from {ready} r \
+    where r.queue = QUEUE and r.id > START and r.lease_until <= (select clock_timestamp()) \
+    order by r.queue, r.id limit LIMIT for update skip locked";
+
+/// The same for several queues. Each row passes through a join, so a claim from one queue goes without.
+const LINES: &str =
+    "select s.ctid from unnest($3::smallint[], $4::bigint[]) q(queue, start), lateral (LINE) s limit LIMIT";
 
 /// What every claim returns of a message.
 const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, COLUMNS";
@@ -78,16 +82,27 @@ impl ClaimSql {
         let fill = |template: &str| {
             names.sql(&template.replace("RETURNED", RETURNED).replace("COLUMNS", row::COLUMNS))
         };
-        let hot = TAKE.replace("START", "q.start").replace("LIMIT", "$5");
-        let take = TAKE
-            .replace("START", "least(q.start, (select l.low from look l))")
-            .replace("LIMIT", "greatest(0, $5 - (select count(*) from come))");
-        Self { hot: fill(&hot), look: fill(&LOOK.replace("TAKE", &take)), oldest: fill(OLDEST) }
+        let take = |found: &str, queue: &str, start: &str, limit: &str| {
+            let found = found.replace("LINE", LINE).replace("QUEUE", queue);
+            TAKE.replace("FOUND", &found.replace("START", start).replace("LIMIT", limit))
+        };
+        let look = take(
+            LINES,
+            "q.queue",
+            "least(q.start, (select l.low from look l))",
+            "greatest(0, $5 - (select count(*) from come))",
+        );
+        Self {
+            one: fill(&take("LINE", "$3::smallint", "$4::bigint", "$5")),
+            many: fill(&take(LINES, "q.queue", "q.start", "$5")),
+            look: fill(&LOOK.replace("TAKE", &look)),
+            oldest: fill(OLDEST),
+        }
     }
 
     /// The statements, for tests that read their plans.
-    pub(super) fn texts(&self) -> [(&'static str, &str); 2] {
-        [("claim", self.hot.as_str()), ("look", self.look.as_str())]
+    pub(super) fn texts(&self) -> [(&'static str, &str); 3] {
+        [("claim", self.one.as_str()), ("claim of many", self.many.as_str()), ("look", self.look.as_str())]
     }
 }
 
@@ -177,16 +192,15 @@ impl Claimer {
     ) -> Result<(), Error> {
         let order = self.order(queues.len());
         let marks = self.horizon().marks();
-        let query = self
-            .sql
-            .hot
-            .query()
-            .bind(want.token.as_uuid())
-            .bind(want.lease_for.as_secs_f64())
-            .bind(in_order(&order, |index| queues[index].number))
-            .bind(in_order(&order, |index| marks[index]))
-            .bind(limit(want.limit));
-        let rows = connections.fetch_all(query).await?;
+        let sql = if queues.len() == 1 { &self.sql.one } else { &self.sql.many };
+        let query = sql.query().bind(want.token.as_uuid()).bind(want.lease_for.as_secs_f64());
+        let query = match order[..] {
+            [index] => query.bind(queues[index].number).bind(marks[index]),
+            _ => query
+                .bind(in_order(&order, |index| queues[index].number))
+                .bind(in_order(&order, |index| marks[index])),
+        };
+        let rows = connections.fetch_all(query.bind(limit(want.limit))).await?;
         let last = collect(&rows, queues, want.token, claimed)?;
         self.horizon().passed(&last);
         Ok(())

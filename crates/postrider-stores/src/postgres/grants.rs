@@ -47,7 +47,7 @@ insert, select on {outbox}
 
 /// Not the lease, nor the counters: those are the claimers'.
 const RUST_PRODUCER: &str = "\
-execute on function {stage_many}
+execute on function {stage_many}, {stage_new}
 insert (queue, ordered, key, message_id, payload, event_type, content_type, tenant, subject, headers) on {ready}
 select (id, name, ordered) on {queue}
 select (queue, until) on {sleeper}

@@ -19,6 +19,7 @@
 mod batch;
 mod claim;
 mod connections;
+mod delivered;
 mod drivers;
 mod error;
 mod grants;

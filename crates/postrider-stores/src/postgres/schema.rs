@@ -12,7 +12,7 @@ use sqlx::{
     postgres::{PgPoolOptions, types::PgInterval},
 };
 
-const MIGRATIONS: [(i64, &str, &str); 7] = [
+const MIGRATIONS: [(i64, &str, &str); 8] = [
     (1, "rooms", include_str!("migrations/0001_rooms.sql")),
     (2, "staging", include_str!("migrations/0002_staging.sql")),
     (3, "lanes", include_str!("migrations/0003_lanes.sql")),
@@ -20,6 +20,7 @@ const MIGRATIONS: [(i64, &str, &str); 7] = [
     (5, "queues", include_str!("migrations/0005_queues.sql")),
     (6, "operators", include_str!("migrations/0006_operators.sql")),
     (7, "plain_sql", include_str!("migrations/0007_plain_sql.sql")),
+    (8, "new_messages", include_str!("migrations/0008_new_messages.sql")),
 ];
 
 #[async_trait]

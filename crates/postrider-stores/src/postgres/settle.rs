@@ -9,19 +9,19 @@
 //! Per-row values come through `unnest` and a full join, which has no nested loop and so nothing quadratic, and every row
 //! that is removed is stored: a value that is missing breaks a NOT NULL and fails the statement, and with it the removal.
 //!
-//! The most common batch, one claim that was delivered, has a statement of its own: its rows lie close together in the line,
-//! and a short scan of that stretch costs less than a probe for each id.
+//! The most common batch, one claim that was delivered, has statements of its own (`delivered.rs`).
 
 use super::{
     Names,
     batch::{Batch, DEAD, DONE, Ending, KEEP, KINDS, RETRY, SNOOZE, Wave},
     connections::Fetch,
+    delivered::{Delivered, DeliveredSql},
     error::store_error,
     lane_settle::LaneBatch,
     names::Sql,
     queues::Known,
 };
-use postrider_core::{Error, Lease, LeaseToken, QueueName, Settle};
+use postrider_core::{Error, Lease, QueueName, Settle};
 use sqlx::{
     Postgres, Row,
     postgres::{PgArguments, PgRow},
@@ -30,7 +30,7 @@ use sqlx::{
 use std::{
     collections::{HashMap, HashSet},
     hash::Hash,
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 use uuid::Uuid;
 
@@ -38,7 +38,7 @@ use uuid::Uuid;
 #[derive(Debug, Default)]
 pub(super) struct SettleSql {
     mixed: Mutex<HashMap<Shape, Sql>>,
-    delivered: OnceLock<Sql>,
+    delivered: DeliveredSql,
 }
 
 /// What a statement has to do.
@@ -59,27 +59,14 @@ impl SettleSql {
         floor: impl Fn(&QueueName) -> i64,
         settlements: &[Settle],
     ) -> Result<Vec<Lease>, Error> {
+        if let Some(delivered) = Delivered::of(settlements, known) {
+            return self.delivered.settle(&mut on, names, &delivered, settlements).await;
+        }
         let Batch { mut lost, lanes, waves } = Batch::sort(settlements, known, floor);
         let mut lanes = Some(lanes).filter(|lanes| !lanes.is_empty());
         let waves = if waves.is_empty() && lanes.is_some() { vec![Wave::default()] } else { waves };
         for wave in waves {
-            match (lanes.take(), wave.one_claim(), wave.close_places()) {
-                (None, Some((token, queue)), Some(places)) => {
-                    let query = self.delivered(names);
-                    let query = query.query().bind(token.as_uuid()).bind(queue).bind(&places);
-                    let gone: Option<Vec<i64>> =
-                        answer(&mut on, query).await?.try_get(0).map_err(store_error)?;
-                    let gone: HashSet<i64> = gone.into_iter().flatten().collect();
-                    lost.extend(
-                        wave.iter()
-                            .filter(|ending| is_in(ending.lease.place(), &gone))
-                            .map(|ending| ending.index),
-                    );
-                }
-                (lanes, claim, _) => {
-                    self.settle_wave(&mut on, names, &wave, claim, lanes, &mut lost).await?;
-                }
-            }
+            self.settle_wave(&mut on, names, &wave, lanes.take(), &mut lost).await?;
         }
         lost.sort_unstable();
         Ok(lost.into_iter().map(|index| settlements[index].lease.clone()).collect())
@@ -90,10 +77,10 @@ impl SettleSql {
         on: &mut impl Fetch,
         names: &Names,
         wave: &Wave<'_>,
-        claim: Option<(LeaseToken, i16)>,
         lanes: Option<LaneBatch<'_>>,
         lost: &mut Vec<usize>,
     ) -> Result<(), Error> {
+        let claim = wave.one_claim();
         let one_claim = claim.is_some();
         let sql = self.statement(names, Shape { kinds: wave.kinds(), one_claim, lanes: lanes.is_some() });
         let mut query = sql.query();
@@ -123,35 +110,28 @@ impl SettleSql {
         cache.entry(shape).or_insert_with(|| names.sql(&template(shape))).clone()
     }
 
-    fn delivered(&self, names: &Names) -> &Sql {
-        self.delivered.get_or_init(|| names.sql(DELIVERED))
-    }
-
     /// The statements, for tests that read their plans.
-    pub(super) fn texts(&self, names: &Names) -> [(&'static str, String); 3] {
+    pub(super) fn texts(&self, names: &Names) -> Vec<(&'static str, String)> {
         let mixed =
             |one_claim| self.statement(names, Shape { kinds: (1 << KINDS) - 1, one_claim, lanes: false });
-        [
+        let mut texts = vec![
             ("settle one claim", mixed(true).as_str().to_owned()),
             ("settle mixed claims", mixed(false).as_str().to_owned()),
-            ("settle delivered", self.delivered(names).as_str().to_owned()),
-        ]
+        ];
+        texts.extend(self.delivered.texts(names));
+        texts
     }
 }
 
-/// A claim that was delivered, by its places; none of its messages is a timer.
-const DELIVERED: &str = "with done as (delete from {ready} r where r.queue = $2::smallint \
-      and r.id between ($3::bigint[])[1] and ($3::bigint[])[cardinality($3::bigint[])] and r.token = $1::uuid \
-      and ($3::bigint[])[width_bucket(r.id, $3::bigint[])] = r.id returning r.id) \
-    select case when (select count(*) from done) = cardinality($3::bigint[]) then null \
-      else array(select unnest($3::bigint[]) except select id from done) end";
-
-async fn answer(on: &mut impl Fetch, query: Query<'_, Postgres, PgArguments>) -> Result<PgRow, Error> {
+pub(super) async fn answer(
+    on: &mut impl Fetch,
+    query: Query<'_, Postgres, PgArguments>,
+) -> Result<PgRow, Error> {
     let rows = on.fetch_all(query).await?;
     rows.into_iter().next().ok_or_else(|| store_error(sqlx::Error::RowNotFound))
 }
 
-fn is_in<T: Eq + Hash>(value: Option<T>, set: &HashSet<T>) -> bool {
+pub(super) fn is_in<T: Eq + Hash>(value: Option<T>, set: &HashSet<T>) -> bool {
     value.is_some_and(|value| set.contains(&value))
 }
 

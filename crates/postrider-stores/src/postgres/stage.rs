@@ -61,7 +61,8 @@ impl PostgresOutbox {
             .iter()
             .all(|message| message.id().is_none() && message.due() == Due::Now && message.timer().is_none());
         // Nothing is inserted when a queue does not exist yet.
-        let inserted = plain && driver.execute(self.shared.statements.plain(messages, &ids)?).await? > 0;
+        let statements = &self.shared.statements;
+        let inserted = plain && driver.execute(statements.plain(messages, &ids, D::KEEPS_PLANS)?).await? > 0;
         let mut fates: Vec<_> = ids.into_iter().map(|id| (MessageId::from_uuid(id), Fate::New)).collect();
         if !inserted {
             self.stage_carefully(driver, messages, &mut fates).await?;

@@ -3,7 +3,8 @@
 //! Two statements serve. The **plain** one takes messages that are due now, have no timer and get their id from us: a bare
 //! `INSERT … SELECT … FROM unnest`, with only the columns that the batch uses, since each array costs time. It inserts
 //! nothing when one of the queues does not exist yet. The **careful** one is a function of the database and takes
-//! everything: given ids (they may be known already), times, timers, new queues.
+//! everything: given ids (they may be known already), times, timers, new queues. For drivers that keep no plans there is the
+//! plain one as a function, too.
 //!
 //! Waking is part of both: workers that announced that they sleep are signalled, nobody else (`wake.rs`).
 //!
@@ -85,10 +86,22 @@ impl Statements {
         Self { names, plain: Mutex::default() }
     }
 
-    /// Inserts all messages, or none when a queue does not exist yet.
-    pub(super) fn plain<'m>(&self, messages: &'m [Message], ids: &[Uuid]) -> Result<Statement<'m>, Invalid> {
+    /// Inserts all messages, or none when a queue does not exist yet. With `kept` the driver keeps the plan of the statement;
+    /// else a function of the database does, which takes one queue only.
+    pub(super) fn plain<'m>(
+        &self,
+        messages: &'m [Message],
+        ids: &[Uuid],
+        kept: bool,
+    ) -> Result<Statement<'m>, Invalid> {
         let (queues, positions) = queues(messages)?;
         let columns = Columns::of(messages);
+        if let ([queue], false) = (&queues[..], kept) {
+            let mut params =
+                vec![Param::Name(queue), Param::Ids(ids.to_vec()), Param::Payloads(payloads(messages))];
+            params.extend(columns.0.map(Param::Texts));
+            return Ok(Statement { sql: self.names.sql(NEW), params });
+        }
         let mut shape = columns.shape();
         let mut params = if let [queue] = queues[..] {
             shape |= ONE_QUEUE;
@@ -118,7 +131,7 @@ impl Statements {
             Param::Flags(given().map(extends).collect()),
             Param::Payloads(payloads(given())),
         ];
-        params.extend(Columns::of(given()).0.map(Param::Texts));
+        params.extend(Columns::of(given()).of_length(messages.len()).map(Param::Texts));
         Ok(Statement { sql: self.names.sql(CAREFUL), params })
     }
 
@@ -130,6 +143,9 @@ impl Statements {
         }
     }
 }
+
+const NEW: &str = "select 1 where {stage_new}($1::text, $2::uuid[], $3::bytea[], $4::text[], $5::text[], $6::text[], \
+    $7::text[], $8::text[], $9::text[]) > 0";
 
 const CAREFUL: &str = "select n, fate, id from {stage_many}($1::text[], $2::smallint[], $3::uuid[], $4::boolean[], \
     $5::double precision[], $6::timestamptz[], $7::text[], $8::boolean[], $9::bytea[], $10::text[], $11::text[], \
@@ -144,13 +160,13 @@ const KEY: usize = 2;
 /// The bit that says that the whole batch goes to one queue.
 const ONE_QUEUE: Shape = 1 << 7;
 
-/// The optional columns of a batch.
+/// The optional columns of a batch. One that nobody uses has no values.
 struct Columns<'m>([Vec<Option<Cow<'m, str>>>; 6]);
 
 impl<'m> Columns<'m> {
     fn of(messages: impl IntoIterator<Item = &'m Message>) -> Self {
         let mut columns: [Vec<_>; 6] = Default::default();
-        for message in messages {
+        for (index, message) in messages.into_iter().enumerate() {
             let content_type = message.content_type();
             let values = [
                 message.event_type().map(|event_type| event_type.as_str().into()),
@@ -161,21 +177,32 @@ impl<'m> Columns<'m> {
                 envelope::encode(message).map(Into::into),
             ];
             for (column, value) in columns.iter_mut().zip(values) {
-                column.push(value);
+                if value.is_some() && column.is_empty() {
+                    column.resize(index, None);
+                }
+                if value.is_some() || !column.is_empty() {
+                    column.push(value);
+                }
             }
         }
         Self(columns)
     }
 
     fn shape(&self) -> Shape {
-        let used = self.0.iter().map(|column| column.iter().any(Option::is_some));
+        let used = self.0.iter().map(|column| !column.is_empty());
         used.enumerate().fold(0, |shape, (bit, used)| shape | (Shape::from(used) << bit))
     }
 
     fn used(self) -> impl Iterator<Item = Vec<Option<Cow<'m, str>>>> {
-        let shape = self.shape();
-        let all = self.0.into_iter().enumerate();
-        all.filter_map(move |(column, values)| (shape & (1 << column) != 0).then_some(values))
+        self.0.into_iter().filter(|column| !column.is_empty())
+    }
+
+    /// Every column, with a value for each of so many messages.
+    fn of_length(self, messages: usize) -> impl Iterator<Item = Vec<Option<Cow<'m, str>>>> {
+        self.0.into_iter().map(move |mut column| {
+            column.resize(messages, None);
+            column
+        })
     }
 }
 
@@ -231,10 +258,16 @@ fn queues<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Result<(Vec<&'
     let mut names: Vec<&str> = Vec::new();
     let mut known: HashMap<&str, i16> = HashMap::new();
     let mut positions = Vec::new();
+    let mut last: Option<(&str, i16)> = None;
     for message in messages {
         let name = message.queue().as_str();
-        let position = match known.get(name) {
-            Some(position) => *position,
+        // Most batches are for one queue.
+        let position = match last {
+            Some((last, position)) if last == name => Some(position),
+            _ => known.get(name).copied(),
+        };
+        let position = match position {
+            Some(position) => position,
             None => {
                 names.push(name);
                 let position = i16::try_from(names.len()).map_err(|_| {
@@ -244,6 +277,7 @@ fn queues<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Result<(Vec<&'
                 position
             }
         };
+        last = Some((name, position));
         positions.push(position);
     }
     Ok((names, positions))

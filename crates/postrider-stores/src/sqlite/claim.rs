@@ -20,10 +20,10 @@ use super::{
     writer::Write,
 };
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, LeaseToken, MessageId, OrderingKey, QueueName, lease::Turn,
+    ClaimRequest, Claimed, Error, Lease, LeaseToken, Message, MessageId, OrderingKey, QueueName, lease::Turn,
 };
 use sqlx::{Row, SqliteConnection, SqlitePool, sqlite::SqliteRow};
-use std::collections::HashMap;
+use std::{collections::HashMap, time::SystemTime};
 use uuid::Uuid;
 
 /// How many messages a lane hands out in one turn, at the most.
@@ -55,7 +55,14 @@ pub(super) async fn is_anything_due(
 struct Offer<'q> {
     since: i64,
     queue: &'q Queue,
-    lane: Option<(String, u32)>,
+    what: What,
+}
+
+/// What it is.
+enum What {
+    Free,
+    Lapsed,
+    Lane { key: String, lapses: u32 },
 }
 
 pub(super) async fn claim(
@@ -74,11 +81,13 @@ pub(super) async fn claim(
             offers.extend(runnable.into_iter().map(|lane| Offer {
                 since: lane.turn_at,
                 queue,
-                lane: Some((lane.key, lane.lapses)),
+                what: What::Lane { key: lane.key, lapses: lane.lapses },
             }));
         } else {
-            let free = free(connection, names, queue.number, most, now).await?;
-            offers.extend(free.into_iter().map(|since| Offer { since, queue, lane: None }));
+            for (since, has_lapsed) in free(connection, names, queue.number, most, now).await? {
+                let what = if has_lapsed { What::Lapsed } else { What::Free };
+                offers.push(Offer { since, queue, what });
+            }
         }
     }
     offers.sort_unstable_by_key(|offer| offer.since);
@@ -86,11 +95,11 @@ pub(super) async fn claim(
 
     let held = Held { token: Uuid::new_v4(), until: after(now, request.lease_for()) };
     let spare = most - offers.len();
-    let (in_lanes, messages): (Vec<_>, Vec<_>) = offers.into_iter().partition(|offer| offer.lane.is_some());
+    let (in_lanes, messages): (Vec<_>, Vec<_>) =
+        offers.into_iter().partition(|offer| matches!(offer.what, What::Lane { .. }));
     let mut claimed = Vec::with_capacity(most.min(1024));
-    if !messages.is_empty() {
-        let places: Vec<_> = messages.iter().map(|offer| offer.since).collect();
-        claimed.extend(lease_messages(connection, names, &queues, &places, held).await?);
+    for queue in &queues {
+        lease_messages(connection, names, queue, &messages, held, &mut claimed).await?;
     }
     if !in_lanes.is_empty() {
         claimed.extend(lease_lanes(connection, names, &in_lanes, spare, held).await?);
@@ -106,9 +115,10 @@ struct Held {
 }
 
 /// What is free, and what has lapsed, each from its own index.
-pub(super) const FREE: &str = "select id from ( \
-      select * from (select id from {ready} indexed by {ready_free} where queue = ?1 and token is null order by id limit ?2) \
-      union all select * from (select id from {ready} indexed by {ready_leased} \
+pub(super) const FREE: &str = "select id, has_lapsed from ( \
+      select * from (select id, 0 as has_lapsed from {ready} indexed by {ready_free} \
+        where queue = ?1 and token is null order by id limit ?2) \
+      union all select * from (select id, 1 from {ready} indexed by {ready_leased} \
         where queue = ?1 and token is not null and lease_until <= ?3 order by lease_until, id limit ?2)) \
     order by id limit ?2";
 
@@ -118,38 +128,57 @@ async fn free(
     queue: i64,
     most: usize,
     now: Micros,
-) -> Result<Vec<i64>, Error> {
+) -> Result<Vec<(i64, bool)>, Error> {
     let sql = names.sql(FREE);
     let query = sql.query().bind(queue).bind(limit(most)).bind(now);
     let rows = query.fetch_all(connection).await.map_err(store_error)?;
-    rows.iter().map(|row| row.try_get(0).map_err(store_error)).collect()
+    let free = rows.iter().map(|row| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?)));
+    free.collect::<Result<_, _>>().map_err(store_error)
 }
 
-pub(super) fn lease_template() -> String {
+const LEASED: &str = "set token = ?, lease_until = ?, deliveries = deliveries + 1, ripe = 0";
+pub(super) const RETURNED: &str = "returning id, queue, ripe, deliveries, attempts, staged_at, due_at";
+
+/// What is free up to a place: those that are first in the line. The index allows for one plan only.
+pub(super) fn lease_free_template() -> String {
     format!(
-        "update {{ready}} set token = ?, lease_until = ?, deliveries = deliveries + 1, ripe = 0 where id = ? \
-         returning id, queue, ripe, deliveries, attempts, staged_at, due_at, {COLUMNS}"
+        "update {{ready}} indexed by {{ready_free}} {LEASED} where queue = ? and token is null and id <= ? \
+         {RETURNED}, {COLUMNS}"
     )
+}
+
+/// One whose lease has lapsed.
+pub(super) fn lease_lapsed_template() -> String {
+    format!("update {{ready}} {LEASED} where id = ? {RETURNED}, {COLUMNS}")
 }
 
 async fn lease_messages(
     connection: &mut SqliteConnection,
     names: &Names,
-    queues: &[Queue],
-    places: &[i64],
+    queue: &Queue,
+    offers: &[Offer<'_>],
     held: Held,
-) -> Result<Vec<(i64, Claimed)>, Error> {
-    let by_number: HashMap<i64, &Queue> = queues.iter().map(|queue| (queue.number, queue)).collect();
-    let bind = |lease: Statement<'static>, place: &i64| lease.bind(held.token).bind(held.until).bind(*place);
-    let mut claimed = Vec::with_capacity(places.len());
-    for row in each(connection, names, &lease_template(), places, bind).await? {
-        let number: i64 = row.try_get(1).map_err(store_error)?;
-        let Some(queue) = by_number.get(&number) else { continue };
-        let row = Found::read(&row, queue).map_err(store_error)?;
-        let lease = Lease::new(queue.name.clone(), row.id(), LeaseToken::from_uuid(held.token));
-        claimed.push((row.place, row.claimed(lease, 0)));
+    claimed: &mut Vec<(i64, Claimed)>,
+) -> Result<(), Error> {
+    let (mut last_free, mut lapsed) = (None, Vec::new());
+    for offer in offers.iter().filter(|offer| offer.queue.number == queue.number) {
+        match offer.what {
+            What::Free => last_free = Some(offer.since),
+            _ => lapsed.push(offer.since),
+        }
     }
-    Ok(claimed)
+    let bind = |lease: Statement<'static>, place: &i64| lease.bind(held.token).bind(held.until).bind(*place);
+    let mut rows = each(connection, names, &lease_lapsed_template(), &lapsed, bind).await?;
+    if let Some(last) = last_free {
+        let query = names.sql(&lease_free_template()).query().bind(held.token).bind(held.until);
+        let free = query.bind(queue.number).bind(last).fetch_all(&mut *connection).await;
+        rows.extend(free.map_err(store_error)?);
+    }
+    for row in rows {
+        let row = Found::read(&row, &queue.name).map_err(store_error)?;
+        claimed.push(row.leased(&queue.name, LeaseToken::from_uuid(held.token)));
+    }
+    Ok(())
 }
 
 /// Begins the turns of lanes. Each hands out at least its head; what is left of the limit goes to the first of them. After a
@@ -163,8 +192,9 @@ async fn lease_lanes(
 ) -> Result<Vec<(i64, Claimed)>, Error> {
     let keys: Vec<(i64, &str, u32)> = offers
         .iter()
-        .filter_map(|offer| {
-            offer.lane.as_ref().map(|(key, lapses)| (offer.queue.number, key.as_str(), *lapses))
+        .filter_map(|offer| match &offer.what {
+            What::Lane { key, lapses } => Some((offer.queue.number, key.as_str(), *lapses)),
+            _ => None,
         })
         .collect();
     let lanes: Vec<_> = keys.iter().map(|(queue, key, _)| (*queue, *key)).collect();
@@ -188,11 +218,11 @@ async fn lease_lanes(
     for row in rows.map_err(store_error)? {
         let place: i64 = row.try_get(0).map_err(store_error)?;
         let Some((queue, turn, lapses)) = turns.remove(&place) else { continue };
-        let row = Found::read(&row, queue).map_err(store_error)?;
+        let row = Found::read(&row, &queue.name).map_err(store_error)?;
         if row.ripe {
             ripe.push(place);
         }
-        let lease = Lease::new(queue.name.clone(), row.id(), LeaseToken::from_uuid(held.token)).in_turn(turn);
+        let lease = Lease::new(queue.name.clone(), row.id, LeaseToken::from_uuid(held.token)).in_turn(turn);
         // The claim of a turn is counted when the message is settled; its row is not touched before.
         claimed.push((place, row.claimed(lease, lapses.saturating_add(1))));
     }
@@ -209,37 +239,51 @@ pub(super) fn fetch_template() -> String {
     )
 }
 
-/// A row of `ready`, as both statements answer it.
-struct Found {
+/// A row of `ready`, as every statement here answers it.
+pub(super) struct Found {
     place: i64,
+    id: MessageId,
     ripe: bool,
-    claimed: Claimed,
+    message: Message,
+    deliveries: u32,
+    attempts: u32,
+    staged_at: SystemTime,
+    due_at: SystemTime,
 }
 
 impl Found {
-    fn read(row: &SqliteRow, queue: &Queue) -> Result<Self, sqlx::Error> {
-        let message = row::message(row, 7, &queue.name)?;
-        let id = MessageId::from_uuid(row.try_get(7)?);
+    pub(super) fn read(row: &SqliteRow, queue: &QueueName) -> Result<Self, sqlx::Error> {
         Ok(Self {
-            place: row.try_get(0)?,
-            ripe: row.try_get(2)?,
-            claimed: Claimed {
-                message,
-                lease: Lease::new(queue.name.clone(), id, LeaseToken::from_uuid(Uuid::nil())),
-                deliveries: row::count(row, 3)?,
-                attempts: row::count(row, 4)?,
-                staged_at: row::time(row, 5)?,
-                due_at: row::time(row, 6)?,
-            },
+            place: row.try_get_unchecked(0)?,
+            ripe: row.try_get_unchecked(2)?,
+            deliveries: row::count(row, 3)?,
+            attempts: row::count(row, 4)?,
+            staged_at: row::time(row, 5)?,
+            due_at: row::time(row, 6)?,
+            id: MessageId::from_uuid(row.try_get_unchecked(7)?),
+            message: row::message(row, 7, queue)?,
         })
     }
 
-    fn id(&self) -> MessageId {
-        self.claimed.id()
+    /// The message under a lease of its own, with its place.
+    pub(super) fn leased(self, queue: &QueueName, token: LeaseToken) -> (i64, Claimed) {
+        let mut lease = Lease::new(queue.clone(), self.id, token);
+        // A timer's name ends with it, which takes the careful way.
+        if self.message.timer().is_none() {
+            lease = lease.at_place(self.place);
+        }
+        (self.place, self.claimed(lease, 0))
     }
 
     fn claimed(self, lease: Lease, uncounted: u32) -> Claimed {
-        Claimed { lease, deliveries: self.claimed.deliveries.saturating_add(uncounted), ..self.claimed }
+        Claimed {
+            message: self.message,
+            lease,
+            deliveries: self.deliveries.saturating_add(uncounted),
+            attempts: self.attempts,
+            staged_at: self.staged_at,
+            due_at: self.due_at,
+        }
     }
 }
 

@@ -20,13 +20,40 @@ pub(super) async fn each<'p, D: Driver, R>(
     bind: impl Fn(Statement<'p>, &R) -> Statement<'p>,
 ) -> Result<Vec<D::Row>, Error> {
     let mut returned = Vec::new();
-    while let Some(size) = SIZES.into_iter().find(|size| *size <= rows.len()) {
-        let (chunk, rest) = rows.split_at(size);
-        let statement = names.statement(&vec![template; size].join("; "));
-        returned.extend(driver.rows(chunk.iter().fold(statement, &bind)).await?);
+    while let Some((statement, rest)) = next(names, template, rows, &bind) {
+        returned.extend(driver.rows(statement).await?);
         rows = rest;
     }
     Ok(returned)
+}
+
+/// The same for statements that return nothing. Answers how many rows all of them changed.
+pub(super) async fn changed_by_each<'p, R>(
+    driver: &mut impl Driver,
+    names: &Names,
+    template: &str,
+    mut rows: &[R],
+    bind: impl Fn(Statement<'p>, &R) -> Statement<'p>,
+) -> Result<u64, Error> {
+    let mut changed = 0;
+    while let Some((statement, rest)) = next(names, template, rows, &bind) {
+        changed += driver.execute(statement).await?;
+        rows = rest;
+    }
+    Ok(changed)
+}
+
+/// The first rows as one text, and the rest.
+fn next<'p, 'r, R>(
+    names: &Names,
+    template: &str,
+    rows: &'r [R],
+    bind: impl Fn(Statement<'p>, &R) -> Statement<'p>,
+) -> Option<(Statement<'p>, &'r [R])> {
+    let size = SIZES.into_iter().find(|size| *size <= rows.len())?;
+    let (chunk, rest) = rows.split_at(size);
+    let statement = names.statement(&vec![template; size].join("; "));
+    Some((chunk.iter().fold(statement, bind), rest))
 }
 
 /// The same for places.

@@ -21,11 +21,13 @@
 //! what lies ahead, and every claim would walk over both.
 
 mod claim;
+mod delivered;
 mod drivers;
 mod each;
 mod endings;
 mod error;
 mod evict;
+mod front;
 mod inspect;
 mod lanes;
 mod leases;
@@ -130,7 +132,10 @@ impl SqliteStore {
             ("what has come due", claim::COME.to_owned()),
             ("promote", claim::promote_template()),
             ("free messages", claim::FREE.to_owned()),
-            ("lease messages", claim::lease_template()),
+            ("lease the front", front::template()),
+            ("lease what is free", claim::lease_free_template()),
+            ("lease what has lapsed", claim::lease_lapsed_template()),
+            ("delete what was delivered", delivered::DELETE.to_owned()),
             ("runnable lanes", lanes::RUNNABLE.to_owned()),
             ("heads of lanes", lanes::HEADS.to_owned()),
             ("lease lanes", lanes::LEASE.to_owned()),
@@ -180,8 +185,10 @@ impl Store for SqliteStore {
         {
             return Ok(Vec::new());
         }
-        let mut write = inner.writer.begin(&inner.names).await?;
-        let claimed = claim::claim(&mut write, &inner.names, request).await?;
+        let (mut write, mut claimed) = front::claim(&inner.writer, &inner.names, request).await?;
+        if claimed.is_empty() {
+            claimed = claim::claim(&mut write, &inner.names, request).await?;
+        }
         write.commit().await?;
         Ok(claimed)
     }
@@ -201,8 +208,12 @@ impl Store for SqliteStore {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
-        let mut write = self.inner.writer.begin(&self.inner.names).await?;
-        let lost = settle::settle(&mut write.connection, &self.inner.names, settlements, write.now).await?;
+        let inner = &self.inner;
+        if delivered::settle(&inner.writer, &inner.names, settlements).await? {
+            return Ok(Vec::new());
+        }
+        let mut write = inner.writer.begin(&inner.names).await?;
+        let lost = settle::settle(&mut write.connection, &inner.names, settlements, write.now).await?;
         write.commit().await?;
         Ok(lost)
     }

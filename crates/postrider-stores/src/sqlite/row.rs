@@ -22,17 +22,17 @@ pub(super) const BODY: &str = "queue, message_id, ordered, staged_at, attempts, 
 
 /// The message whose columns begin at `first`.
 pub(super) fn message(row: &SqliteRow, first: usize, queue: &QueueName) -> Result<Message, sqlx::Error> {
-    let text = |offset: usize| row.try_get::<Option<&str>, _>(first + offset);
-    let id: Uuid = row.try_get(first)?;
+    let text = |offset: usize| row.try_get_unchecked::<Option<&str>, _>(first + offset);
+    let id: Uuid = row.try_get_unchecked(first)?;
     // JSON may spell half a character, and a message that is stored must be readable.
-    let headers = row.try_get::<Option<&[u8]>, _>(first + 7)?.map(String::from_utf8_lossy);
+    let headers = row.try_get_unchecked::<Option<&[u8]>, _>(first + 7)?.map(String::from_utf8_lossy);
     let (trail, headers) = envelope::decode(headers.as_deref());
     // A message without a key is a line of its own on an ordered queue, under its identity.
     let key = text(4)?.filter(|key| key.len() != 36 || *key != id.to_string());
     Ok(Message::stored(StoredParts {
         id: MessageId::from_uuid(id),
         queue: queue.clone(),
-        payload: Bytes::copy_from_slice(row.try_get(first + 1)?),
+        payload: Bytes::copy_from_slice(row.try_get_unchecked(first + 1)?),
         event_type: text(2)?.map(EventType::stored),
         content_type: text(3)?.map(str::to_owned),
         key: key.map(OrderingKey::stored),
@@ -46,12 +46,12 @@ pub(super) fn message(row: &SqliteRow, first: usize, queue: &QueueName) -> Resul
 
 /// The time in a column.
 pub(super) fn time(row: &SqliteRow, column: usize) -> Result<SystemTime, sqlx::Error> {
-    row.try_get::<Micros, _>(column).map(moment::time)
+    row.try_get_unchecked::<Micros, _>(column).map(moment::time)
 }
 
 /// The counter in a column.
 pub(super) fn count(row: &SqliteRow, column: usize) -> Result<u32, sqlx::Error> {
-    row.try_get::<i64, _>(column).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
+    row.try_get_unchecked::<i64, _>(column).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 /// A whole batch as one argument: `json_each` makes rows of it.

@@ -10,13 +10,18 @@
 //! get wrong.
 
 use super::{
+    drivers::Driver,
     error::{is_busy, open_error, store_error},
     moment::Micros,
     names::Names,
     options::SqliteOptions,
+    statement::Statement,
 };
 use postrider_core::Error;
-use sqlx::{ConnectOptions, Connection, Executor, Row, SqliteConnection, sqlite::SqliteConnectOptions};
+use sqlx::{
+    ConnectOptions, Connection, Executor, Row, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteRow},
+};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, OwnedMutexGuard},
@@ -56,6 +61,17 @@ impl Writer {
 
     /// Begins a write, as soon as everybody before it is done.
     pub(super) async fn begin(&self, names: &Names) -> Result<Write, Error> {
+        Ok(self.begin_with(names, "", |statement| statement).await?.0)
+    }
+
+    /// The same, and runs `first` at once. Answers with what it returns. Each text that the driver runs goes to another thread and
+    /// back, which costs more than most statements: this is one text.
+    pub(super) async fn begin_with(
+        &self,
+        names: &Names,
+        first: &str,
+        bind: impl Fn(Statement<'static>) -> Statement<'static>,
+    ) -> Result<(Write, Vec<SqliteRow>), Error> {
         let deadline = Instant::now() + self.options.patience;
         let waiting = timeout_at(deadline, Arc::clone(&self.slot).lock_owned());
         let mut slot = waiting.await.map_err(|_| {
@@ -66,15 +82,19 @@ impl Writer {
             None => self.connect_by(self.connect.clone(), deadline).await?,
         };
         let mut pauses = Pauses::until(deadline);
-        while let Err(error) = connection.execute("begin immediate").await {
-            if !is_busy(&error) || !pauses.pause().await {
-                return Err(store_error(error));
+        // The time is read when the lock is there. A lock that is not has stopped everything after it.
+        let text = format!("begin immediate; select {{now}}; {first}");
+        loop {
+            match connection.rows(bind(names.statement(&text))).await {
+                Ok(mut rows) if !rows.is_empty() => {
+                    let now = rows.remove(0).try_get(0).map_err(store_error)?;
+                    return Ok((Write { connection, now, slot }, rows));
+                }
+                Err(failed) if failed.is_busy && pauses.pause().await => {}
+                Ok(_) => return Err(store_error(sqlx::Error::RowNotFound)),
+                Err(failed) => return Err(failed.into()),
             }
         }
-        let sql = names.sql("select {now}");
-        let row = sql.query().fetch_one(&mut connection).await.map_err(store_error)?;
-        let now = row.try_get(0).map_err(store_error)?;
-        Ok(Write { connection, now, slot })
     }
 
     /// Opens a connection of its own, for what does not go through [`begin`](Self::begin). It waits for locks by itself.
@@ -109,9 +129,16 @@ impl Writer {
 }
 
 impl Write {
+    /// Takes it all back, and goes on with the connection.
+    pub(super) async fn undo(mut self) -> Result<(), Error> {
+        Executor::execute(&mut self.connection, "rollback").await.map_err(store_error)?;
+        *self.slot = Some(self.connection);
+        Ok(())
+    }
+
     /// Makes it happen.
     pub(super) async fn commit(mut self) -> Result<(), Error> {
-        self.connection.execute("commit").await.map_err(store_error)?;
+        Executor::execute(&mut self.connection, "commit").await.map_err(store_error)?;
         *self.slot = Some(self.connection);
         Ok(())
     }

@@ -16,6 +16,9 @@ use postrider_core::Error;
 
 /// Runs statements on a connection with an open transaction.
 pub(super) trait Driver: Send {
+    /// Whether it keeps prepared statements, and with them their plans, for each connection.
+    const KEEPS_PLANS: bool = true;
+
     /// How many rows the statement inserted or answered with.
     fn execute(&mut self, statement: Statement<'_>) -> impl Future<Output = Result<u64, Error>> + Send;
 

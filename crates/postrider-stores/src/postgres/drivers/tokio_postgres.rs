@@ -1,7 +1,9 @@
 //! Transactions of tokio-postgres, and of the pools that hand them out.
 //!
 //! The driver keeps no prepared statements, and to prepare one costs a round trip. So the statement is sent whole, with the
-//! types of its parameters, and is parsed, bound and run in one.
+//! types of its parameters, and is parsed, bound and run in one. What is plain goes through a function of the database, which
+//! keeps the plan. We keep no prepared statements of our own: nothing tells one connection from another, and a
+//! statement that somebody has deallocated, or that a pooler left on another server, would break the caller's transaction.
 
 use super::Driver;
 use crate::postgres::{
@@ -46,6 +48,8 @@ impl<'t> Outbox<Transaction<'t>> for PostgresOutbox {
 }
 
 impl Driver for Transaction<'_> {
+    const KEEPS_PLANS: bool = false;
+
     async fn execute(&mut self, Statement { sql, params }: Statement<'_>) -> Result<u64, Error> {
         self.execute_typed(sql.as_str(), &typed(&params)).await.map_err(sorted)
     }

@@ -1,17 +1,13 @@
 //! The store as users hold it.
 
-use crate::side::{EVENT_TYPE, LEASE_SECONDS, PAYLOAD, Producer, Side, Worker};
+use super::writing;
+use crate::side::{LEASE_SECONDS, Producer, QUEUE, Side, Worker, batch};
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
-use bytes::Bytes;
-use postrider_core::{
-    ClaimRequest, Message, Outbox as _, QueueName, QueuePolicy, Store as _, schema::Schema as _,
-};
-use postrider_stores::postgres::{PostgresOptions, PostgresOutbox, PostgresStore};
-use sqlx::{Connection, PgConnection};
+use postrider_core::{ClaimRequest, Outbox as _, QueueName, QueuePolicy, Store as _, schema::Schema as _};
+use postrider_stores::sqlite::{SqliteOutbox, SqliteStore};
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use std::time::Duration;
-
-const QUEUE: &str = "orders";
 
 #[derive(Debug)]
 pub(crate) struct Ours;
@@ -23,47 +19,39 @@ impl Side for Ours {
     }
 
     fn table(&self) -> &'static str {
-        "postrider.ready"
+        "postrider_ready"
     }
 
-    async fn create(&self, url: &str) -> Result<()> {
-        let store = open(url).await?;
+    async fn create(&self, path: &str) -> Result<()> {
+        let store = SqliteStore::open(path).await?;
         store.migrate().await?;
         store.declare(&QueueName::new(QUEUE)?, &QueuePolicy::default()).await?;
         store.close().await;
         Ok(())
     }
 
-    async fn producer(&self, url: &str) -> Result<Box<dyn Producer>> {
-        let connection = PgConnection::connect(url).await?;
-        Ok(Box::new(OurProducer { connection, outbox: PostgresOutbox::default() }))
+    async fn producer(&self, path: &str) -> Result<Box<dyn Producer>> {
+        let connection = writing(path).connect().await?;
+        Ok(Box::new(OurProducer { connection, outbox: SqliteOutbox::default() }))
     }
 
-    async fn worker(&self, url: &str) -> Result<Box<dyn Worker>> {
-        Ok(Box::new(OurWorker { store: open(url).await?, queue: QueueName::new(QUEUE)? }))
+    /// A store of its own, as in a process of its own.
+    async fn worker(&self, path: &str) -> Result<Box<dyn Worker>> {
+        Ok(Box::new(OurWorker { store: SqliteStore::open(path).await?, queue: QueueName::new(QUEUE)? }))
     }
-}
-
-/// One connection, like every other side's worker.
-async fn open(url: &str) -> Result<PostgresStore> {
-    Ok(PostgresStore::open(PostgresOptions::new(url)?.with_connections(1)).await?)
 }
 
 #[derive(Debug)]
 struct OurProducer {
-    connection: PgConnection,
-    outbox: PostgresOutbox,
+    connection: SqliteConnection,
+    outbox: SqliteOutbox,
 }
 
 #[async_trait]
 impl Producer for OurProducer {
     async fn stage(&mut self, messages: usize) -> Result<()> {
-        let mut batch = Vec::with_capacity(messages);
-        for _ in 0..messages {
-            let message = Message::builder(QUEUE).event_type(EVENT_TYPE).payload(Bytes::from_static(PAYLOAD));
-            batch.push(message.build()?);
-        }
-        let mut tx = self.connection.begin().await?;
+        let batch = batch(messages)?;
+        let mut tx = self.connection.begin_with("begin immediate").await?;
         let staged = self.outbox.stage_all(&mut tx, &batch).await?;
         tx.commit().await?;
         ensure!(staged.new_messages() == messages, "staged {} of {messages}", staged.new_messages());
@@ -77,7 +65,7 @@ impl Producer for OurProducer {
 
 #[derive(Debug)]
 struct OurWorker {
-    store: PostgresStore,
+    store: SqliteStore,
     queue: QueueName,
 }
 

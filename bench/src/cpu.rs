@@ -29,7 +29,7 @@ impl Server {
 }
 
 /// The time that the threads of this process used so far.
-pub(crate) fn own_cpu() -> Option<Duration> {
+pub(crate) fn own() -> Option<Duration> {
     let threads = fs::read_dir("/proc/self/task").ok()?;
     Some(threads.flatten().filter_map(|thread| schedstat(&thread.path())).sum())
 }

@@ -1,10 +1,8 @@
 //! The leanest lease there is: two columns of content, one index, rows claimed and settled by their physical place. It keeps
 //! no identity, never looks back and answers nothing. It is no outbox; it shows what the server can do.
 
-use crate::{
-    reference::SETTINGS,
-    side::{LEASE_SECONDS, PAYLOAD, Producer, Side, Worker},
-};
+use super::reference::SETTINGS;
+use crate::side::{LEASE_SECONDS, PAYLOAD, Producer, Side, Worker};
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use sqlx::{

@@ -14,7 +14,7 @@ use std::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-const QUEUE: i16 = 1;
+pub(crate) const QUEUE: i16 = 1;
 const TICK: Duration = Duration::from_millis(100);
 const LAPSE_SWEEP: Duration = Duration::from_secs(5);
 
@@ -27,7 +27,7 @@ pub(crate) const SETTINGS: &str = "set search_path = pg_catalog; set plan_cache_
 const CREATE: &str = "create schema hand;
     create sequence hand.place as bigint cache 1;
     create table hand.ready (
-      id bigint not null default nextval('hand.place'),
+      id bigint not null default (case when pg_current_xact_id() is not null then nextval('hand.place') end),
       staged_at timestamptz not null default clock_timestamp(),
       due_at timestamptz not null default clock_timestamp(),
       lease_until timestamptz not null default '-infinity',
@@ -62,11 +62,10 @@ const CREATE: &str = "create schema hand;
       primary key (queue, worker)
     ) with (fillfactor = 20)";
 
-/// The xid comes before the ids, and the sleepers are looked up once.
-const STAGE: &str = "with x as materialized (select pg_current_xact_id()) \
-    insert into hand.ready (queue, message_id, payload, event_type) \
+/// The sleepers are looked up once.
+pub(crate) const STAGE: &str = "insert into hand.ready (queue, message_id, payload, event_type) \
     select u.queue, u.message_id, u.payload, u.event_type \
-    from x, unnest($1::smallint[], $2::uuid[], $3::bytea[], $4::text[]) u(queue, message_id, payload, event_type) \
+    from unnest($1::smallint[], $2::uuid[], $3::bytea[], $4::text[]) u(queue, message_id, payload, event_type) \
     where (select count(pg_notify('hand', s.queue::text)) from hand.sleeper s \
            where s.queue = any($5::smallint[]) and s.until > clock_timestamp()) >= 0";
 

@@ -1,0 +1,11 @@
+//! PostgreSQL: the store, the same promises by hand, and the leanest lease.
+
+mod database;
+mod ours;
+mod raw;
+mod reference;
+
+pub(crate) use database::Databases;
+pub(crate) use ours::Ours;
+pub(crate) use raw::Raw;
+pub(crate) use reference::{QUEUE, Reference, STAGE};

@@ -1,0 +1,22 @@
+//! SQLite: the store, and the same promises by hand.
+
+mod files;
+mod ours;
+mod reference;
+
+pub(crate) use files::Files;
+pub(crate) use ours::Ours;
+pub(crate) use reference::Reference;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use std::time::Duration;
+
+/// A connection that writes, with the durability that the store has by default.
+fn writing(path: &str) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(Duration::from_secs(30))
+}
