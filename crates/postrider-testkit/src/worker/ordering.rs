@@ -11,24 +11,31 @@ use std::{
 
 /// What ran, by key, in the order in which it ended; and that no key ran twice at once.
 #[derive(Debug, Clone, Default)]
-struct Runs(Arc<Mutex<HashMap<String, (bool, Vec<u64>)>>>);
+struct Runs(Arc<Mutex<HashMap<String, Run>>>);
+
+/// What became of one key.
+#[derive(Debug, Default)]
+struct Run {
+    is_running: bool,
+    ended: Vec<u64>,
+}
 
 impl Runs {
     fn begin(&self, key: &str) {
         let mut runs = self.0.lock().unwrap();
-        let (is_running, _) = runs.entry(key.to_owned()).or_default();
-        assert!(!std::mem::replace(is_running, true), "two of {key} run at once");
+        let run = runs.entry(key.to_owned()).or_default();
+        assert!(!std::mem::replace(&mut run.is_running, true), "two of {key} run at once");
     }
 
     fn end(&self, key: &str, number: u64) {
         let mut runs = self.0.lock().unwrap();
-        let (is_running, ended) = runs.get_mut(key).unwrap();
-        *is_running = false;
-        ended.push(number);
+        let run = runs.get_mut(key).unwrap();
+        run.is_running = false;
+        run.ended.push(number);
     }
 
     fn of(&self, key: &str) -> Vec<u64> {
-        self.0.lock().unwrap().get(key).map(|(_, ended)| ended.clone()).unwrap_or_default()
+        self.0.lock().unwrap().get(key).map(|run| run.ended.clone()).unwrap_or_default()
     }
 }
 
