@@ -37,6 +37,8 @@ pub(super) struct Handlers {
     pub(super) max_deliveries: Option<u32>,
     pub(super) error_text: ErrorText,
     pub(super) shared: Arc<Shared>,
+    #[cfg(feature = "testing")]
+    pub(super) rehearsing: super::rehearsal::Rehearsing,
 }
 
 impl Deliver for Handlers {
@@ -86,7 +88,14 @@ impl Handlers {
         let deadline = Instant::now() + self.timeout;
         let context = Context::new(Arc::clone(delivery), Arc::clone(&self.shared), Some(deadline));
         // A handler may panic before it gives its future, and while that runs. What it shares is its own affair.
-        let running = AssertUnwindSafe(async { handler.handle(context).await }).catch_unwind();
+        let running = AssertUnwindSafe(async {
+            #[cfg(feature = "testing")]
+            if let Some(failure) = self.rehearsing.strike(&context) {
+                return Handled::Failed(failure);
+            }
+            handler.handle(context).await
+        });
+        let running = running.catch_unwind();
         let failure = match timeout_at(deadline, running).await {
             Ok(Ok(Handled::Done)) => return Outcome::Settle(Settlement::Done),
             Ok(Ok(Handled::Committed)) => return Outcome::Committed,
