@@ -34,7 +34,7 @@ use std::{fmt::Display, future::Future, panic::Location};
 ///
 /// store.assert_staged_where(|event: &OrderPlaced| event.order == 17).await;
 /// store.assert_empty().await; // panics:
-/// // expected an empty store, but 1 message is staged
+/// // expected an empty store, but 1 is staged and 0 are dead
 /// //   at tests/orders.rs:12:7
 /// // staged:
 /// //   orders: order.placed {"order":17}
@@ -217,10 +217,9 @@ pub trait Assert: Inspect {
         async move {
             let held = Holdings::of(self, at).await;
             if !held.staged.is_empty() || !held.dead.is_empty() {
-                let (staged, dead) = (held.staged.len(), held.dead.len());
-                held.fail(format_args!(
-                    "expected an empty store, but {staged} are staged and {dead} are dead"
-                ));
+                let counted = |count| if count == 1 { "1 is".to_owned() } else { format!("{count} are") };
+                let (staged, dead) = (counted(held.staged.len()), counted(held.dead.len()));
+                held.fail(format_args!("expected an empty store, but {staged} staged and {dead} dead"));
             }
         }
     }

@@ -35,9 +35,11 @@ fn notes(entry: &Entry) -> Vec<String> {
             notes.extend((!wait.is_zero()).then(|| format!("due {wait:?} after it was staged")));
         }
     }
-    notes.extend(
-        (entry.attempts > 0).then(|| format!("failed {} times", entry.attempts).replace("1 times", "once")),
-    );
+    match entry.attempts {
+        0 => {}
+        1 => notes.push("failed once".to_owned()),
+        times => notes.push(format!("failed {times} times")),
+    }
     notes.extend(entry.error.clone());
     notes
 }
