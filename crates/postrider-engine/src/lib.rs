@@ -9,4 +9,6 @@ pub mod carry;
 pub mod worker;
 
 pub use carry::{Stopped, Tally};
+#[cfg(feature = "testing")]
+pub use worker::ContextBuilder;
 pub use worker::{Context, Failure, Queue, Running, Tx, Worker, WorkerBuilder};

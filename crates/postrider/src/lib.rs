@@ -22,6 +22,10 @@
     feature = "postgres",
     doc = "| [`postgres`] | the store in PostgreSQL, and staging in the transactions of your driver |"
 )]
+#![cfg_attr(
+    feature = "testing",
+    doc = "| [`testing`] | a store with a virtual clock, assertions, and faults on demand, for your own tests |"
+)]
 
 pub use postrider_core::*;
 #[cfg(feature = "worker")]
@@ -32,3 +36,5 @@ pub use postrider_stores::memory;
 pub use postrider_stores::postgres;
 #[cfg(feature = "sqlite")]
 pub use postrider_stores::sqlite;
+#[cfg(feature = "testing")]
+pub use postrider_testing as testing;

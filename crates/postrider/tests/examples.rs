@@ -6,6 +6,16 @@
 mod outbox;
 #[path = "../../../examples/shop.rs"]
 mod shop;
+#[path = "../../../examples/testing.rs"]
+mod testing;
+#[path = "../../../examples/timers.rs"]
+mod timers;
+#[path = "../../../examples/transactional_handler.rs"]
+mod transactional_handler;
+#[path = "../../../examples/typed_handler.rs"]
+mod typed_handler;
+#[path = "../../../examples/worker.rs"]
+mod worker;
 
 #[tokio::test]
 async fn the_outbox_example_tells_the_whole_way_of_a_message() {
@@ -36,4 +46,79 @@ async fn the_shop_example_accounts_for_every_event() {
          left in the queue: 0\n"
     );
     assert!(String::from_utf8(progress).unwrap().ends_with("[##############################] 900/900\n"));
+}
+
+#[tokio::test]
+async fn the_worker_example_retries_gives_up_and_stops_cleanly() {
+    let mut out = Vec::new();
+    worker::run(&mut out).await.unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        r#"mail to ann
+mail to bob
+order 1, attempt 1
+order 2, attempt 1
+order 2, attempt 2
+order 3, attempt 1
+order 4, attempt 1 … stop!
+stopped cleanly: true
+5 delivered, 1 tried again, 1 dead
+dead letter {"order":3}: NoSuchCustomer
+"#
+    );
+}
+
+#[tokio::test]
+async fn the_typed_handler_example_shows_every_way_to_end() {
+    let mut out = Vec::new();
+    typed_handler::run(&mut out).await.unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        r#"2 delivered: 42 in the till
+2 to be tried again, 1 put off, 3 dead
+waits: {"customer":"eve","amount":"much"}: ParseIntError
+waits: {"customer":"busy","amount":"2"}: TooManyRequests
+waits: {"customer":"new","amount":"3"}: no failure
+dead: {"customer":"nobody","amount":"1"}: NoSuchCustomer, rejected
+dead: {"amount":5}: UnknownType, rejected
+dead: {: CodecError, undecodable
+"#
+    );
+}
+
+#[tokio::test]
+async fn the_transactional_handler_example_has_every_effect_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut out = Vec::new();
+    transactional_handler::run(folder.path(), &mut out).await.unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "3 orders packed, 1 failure\nparcels: [1, 2, 3]\n3 parcels sent\n"
+    );
+}
+
+#[tokio::test]
+async fn the_timers_example_puts_one_off_and_cancels_another() {
+    let mut out = Vec::new();
+    timers::run(&mut out).await.unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "minute 3: a click; order 17 is paid, reminder cancelled: true\n\
+         minute 4: tea is ready\n\
+         minute 8: signed out after a click\n\
+         minute 10: pay the rent\n"
+    );
+}
+
+#[tokio::test]
+async fn the_testing_example_passes_weeks_in_no_time() {
+    let mut out = Vec::new();
+    testing::run(&mut out).await.unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "the sixth attempt: Reject, GivenUp\n\
+         PaymentDue { order: 17 } in 14 days\n\
+         1 retried, 1 lost, 1 delivered\n\
+         dead: NoSuchOrder\n"
+    );
 }

@@ -6,7 +6,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What each room may depend on besides the libraries in `ANYBODY`. A room that is not listed here is not built yet.
-const ROOMS: [(&str, &[&str]); 7] = [
+const ROOMS: [(&str, &[&str]); 8] = [
     ("postrider-core", &["rand"]),
     (
         "postrider-stores",
@@ -27,7 +27,8 @@ const ROOMS: [(&str, &[&str]); 7] = [
         &["postrider-core", "futures-util", "metrics", "rand", "tokio", "tokio-util", "tracing"],
     ),
     ("postrider-testkit", &["postrider-core", "postrider-engine", "rand", "sqlx", "tokio"]),
-    ("postrider", &["postrider-core", "postrider-engine", "postrider-stores"]),
+    ("postrider-testing", &["postrider-core", "postrider-engine", "postrider-stores"]),
+    ("postrider", &["postrider-core", "postrider-engine", "postrider-stores", "postrider-testing"]),
     (
         "bench",
         &["postrider", "postrider-core", "postrider-stores", "anyhow", "clap", "sqlx", "time", "tokio"],
@@ -67,6 +68,27 @@ fn every_room_touches_only_what_it_may() {
 fn only_tests_depend_on_the_test_kit() {
     for package in workspace() {
         assert!(!normal_dependencies(&package).contains("postrider-testkit"), "{} does", package.name);
+    }
+}
+
+/// What users test with is theirs to ask for. It brings the store in memory and no driver, and nothing that we ship needs it.
+#[test]
+fn what_users_test_with_is_optional_and_brings_no_driver() {
+    for package in workspace() {
+        for dependency in &package.dependencies {
+            let name = package.name.as_str();
+            let is_normal = dependency.kind == DependencyKind::Normal;
+            if dependency.name == "postrider-testing" && is_normal {
+                assert!(name == "postrider" && dependency.optional, "{name} depends on it");
+            }
+            if name == "postrider-testing" && dependency.name == "postrider-stores" && is_normal {
+                assert_eq!(dependency.features, ["memory"]);
+                assert!(!dependency.uses_default_features);
+            }
+            if dependency.name == "postrider-engine" && is_normal && name != "postrider-testing" {
+                assert!(!dependency.features.contains(&"testing".to_owned()), "{name} rehearses");
+            }
+        }
     }
 }
 

@@ -82,6 +82,8 @@ impl Carrier {
     }
 
     fn begin(&self, alarms: &[Arc<Alarm>], draining: Option<&Arc<Draining>>) -> Running {
+        // Before anything runs that counts.
+        let before = self.subscriptions.iter().map(|subscription| subscription.tally()).collect();
         let lines = self.subscriptions.iter().zip(alarms);
         let hall = Arc::new(Hall::new(
             lines.clone().map(|(line, alarm)| (line.concurrency, line.weight, Arc::clone(alarm))),
@@ -152,6 +154,7 @@ impl Carrier {
         Running::new(Parts {
             store: Arc::clone(&self.store),
             subscriptions: self.subscriptions.clone(),
+            before,
             hall,
             desk,
             leases,

@@ -31,7 +31,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    pub(super) fn new(claimed: Claimed, subscription: Arc<Subscription>, batch: u64) -> Self {
+    pub(crate) fn new(claimed: Claimed, subscription: Arc<Subscription>, batch: u64) -> Self {
         Self {
             claimed,
             subscription,
@@ -55,7 +55,7 @@ impl Delivery {
     }
 
     /// Tells whoever delivers it that it is no longer ours.
-    pub(super) fn lose(&self) {
+    pub(crate) fn lose(&self) {
         self.lost.store(true, SeqCst);
         if let Some(token) = self.token.get() {
             token.cancel();

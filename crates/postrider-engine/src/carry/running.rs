@@ -32,6 +32,8 @@ pub struct Running {
 pub(super) struct Parts {
     pub(super) store: Arc<dyn Store>,
     pub(super) subscriptions: Vec<Arc<Subscription>>,
+    /// What was counted before it was started: the meters belong to the subscriptions, which outlive it.
+    pub(super) before: Vec<Tally>,
     pub(super) hall: Arc<Hall>,
     pub(super) desk: Arc<Desk>,
     pub(super) leases: Arc<Leases>,
@@ -94,13 +96,16 @@ impl Running {
 
     /// What became of the messages so far.
     pub fn tally(&self) -> Tally {
-        tally(&self.parts.subscriptions)
+        tally(&self.parts.subscriptions, &self.parts.before)
     }
 
     /// The same by queue.
     pub fn tallies(&self) -> BTreeMap<QueueName, Tally> {
-        let subscriptions = self.parts.subscriptions.iter();
-        subscriptions.map(|subscription| (subscription.queue.clone(), subscription.tally())).collect()
+        let subscriptions = self.parts.subscriptions.iter().zip(&self.parts.before);
+        let tally = |(subscription, before): (&Arc<Subscription>, &Tally)| {
+            (subscription.queue.clone(), subscription.tally() - *before)
+        };
+        subscriptions.map(tally).collect()
     }
 
     /// Asks the store and every loop how they are, and waits for the answer at most so long.
@@ -130,6 +135,7 @@ impl Running {
     pub async fn shutdown(self, deadline: Duration) -> Stopped {
         let Parts {
             subscriptions,
+            before,
             hall,
             desk,
             leases,
@@ -163,7 +169,7 @@ impl Running {
         over.cancel();
         settler.shutdown().await;
         keepers.shutdown().await;
-        Stopped { is_clean, tally: tally(&subscriptions) }
+        Stopped { is_clean, tally: tally(&subscriptions, &before) }
     }
 
     /// Ends at once, as if the process had died: leases lapse, and nothing is lost.
@@ -183,8 +189,9 @@ impl fmt::Debug for Running {
     }
 }
 
-fn tally(subscriptions: &[Arc<Subscription>]) -> Tally {
-    subscriptions.iter().map(|subscription| subscription.tally()).fold(Tally::default(), |sum, one| sum + one)
+fn tally(subscriptions: &[Arc<Subscription>], before: &[Tally]) -> Tally {
+    let since = subscriptions.iter().zip(before).map(|(subscription, before)| subscription.tally() - *before);
+    since.fold(Tally::default(), |sum, one| sum + one)
 }
 
 async fn join_all(tasks: &mut JoinSet<()>, until: Instant) -> bool {

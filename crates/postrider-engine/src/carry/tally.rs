@@ -1,6 +1,6 @@
 //! What became of the messages, counted.
 
-use std::ops::Add;
+use std::ops::{Add, Sub};
 
 /// What became of the messages that were claimed. A message that is retried counts each time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,6 +36,24 @@ impl Add for Tally {
             handed_back: self.handed_back + other.handed_back,
             lost: self.lost + other.lost,
             in_hand: self.in_hand + other.in_hand,
+        }
+    }
+}
+
+impl Sub for Tally {
+    type Output = Self;
+
+    /// What came since `earlier`.
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            fetched: self.fetched.saturating_sub(earlier.fetched),
+            delivered: self.delivered.saturating_sub(earlier.delivered),
+            retried: self.retried.saturating_sub(earlier.retried),
+            dead: self.dead.saturating_sub(earlier.dead),
+            released: self.released.saturating_sub(earlier.released),
+            handed_back: self.handed_back.saturating_sub(earlier.handed_back),
+            lost: self.lost.saturating_sub(earlier.lost),
+            in_hand: self.in_hand.saturating_sub(earlier.in_hand),
         }
     }
 }

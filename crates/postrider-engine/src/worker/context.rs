@@ -46,7 +46,7 @@ impl Context {
         Self { delivery, shared, deadline }
     }
 
-    pub(super) fn lease(&self) -> &Lease {
+    pub(crate) fn lease(&self) -> &Lease {
         &self.delivery.claimed.lease
     }
 

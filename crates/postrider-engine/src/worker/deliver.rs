@@ -37,6 +37,8 @@ pub(super) struct Handlers {
     pub(super) max_deliveries: Option<u32>,
     pub(super) error_text: ErrorText,
     pub(super) shared: Arc<Shared>,
+    #[cfg(feature = "testing")]
+    pub(super) rehearsing: super::rehearsal::Rehearsing,
 }
 
 impl Deliver for Handlers {
@@ -86,7 +88,14 @@ impl Handlers {
         let deadline = Instant::now() + self.timeout;
         let context = Context::new(Arc::clone(delivery), Arc::clone(&self.shared), Some(deadline));
         // A handler may panic before it gives its future, and while that runs. What it shares is its own affair.
-        let running = AssertUnwindSafe(async { handler.handle(context).await }).catch_unwind();
+        let running = AssertUnwindSafe(async {
+            #[cfg(feature = "testing")]
+            if let Some(failure) = self.rehearsing.strike(&context) {
+                return Handled::Failed(failure);
+            }
+            handler.handle(context).await
+        });
+        let running = running.catch_unwind();
         let failure = match timeout_at(deadline, running).await {
             Ok(Ok(Handled::Done)) => return Outcome::Settle(Settlement::Done),
             Ok(Ok(Handled::Committed)) => return Outcome::Committed,
@@ -120,16 +129,14 @@ impl Handlers {
             Next::Reject => Settlement::Dead { reason: Reason::Rejected, error: Some(error) },
             Next::Undecodable => Settlement::Dead { reason: Reason::Undecodable, error: Some(error) },
             Next::Snooze(after) => return Settlement::Snooze { after },
-            Next::Retry | Next::RetryAfter(_) => {
-                match (self.verdict(failure, &error, delivery), failure.next) {
-                    (Verdict::GiveUp, _) => {
-                        Settlement::Dead { reason: Reason::RetriesExhausted, error: Some(error) }
-                    }
-                    (Verdict::After(_), Next::RetryAfter(after)) | (Verdict::After(after), _) => {
-                        Settlement::Retry { after, error: Some(error) }
-                    }
+            Next::Retry | Next::RetryAfter(_) => match (self.verdict(&error, delivery), failure.next) {
+                (Verdict::GiveUp, _) => {
+                    Settlement::Dead { reason: Reason::RetriesExhausted, error: Some(error) }
                 }
-            }
+                (Verdict::After(_), Next::RetryAfter(after)) | (Verdict::After(after), _) => {
+                    Settlement::Retry { after, error: Some(error) }
+                }
+            },
         };
         match &settlement {
             Settlement::Retry { after, .. } => {
@@ -146,14 +153,14 @@ impl Handlers {
         settlement
     }
 
-    fn verdict(&self, failure: &Failure, error: &str, delivery: &Delivery) -> Verdict {
+    fn verdict(&self, error: &str, delivery: &Delivery) -> Verdict {
         let claimed = &delivery.claimed;
-        // The store keeps no time of the first attempt. Nothing was tried before it was staged.
+        // The store keeps no time of the first attempt. Nothing was tried before it was staged. A clock here that is behind
+        // the store's does not make it younger than the store says.
         let elapsed = match claimed.attempts {
             0 => Duration::ZERO,
-            _ => SystemTime::now().duration_since(claimed.staged_at).unwrap_or(Duration::ZERO),
+            _ => since(claimed.staged_at, SystemTime::now()).max(since(claimed.staged_at, claimed.due_at)),
         };
-        let _ = failure;
         let attempt = Attempt { number: claimed.attempts.saturating_add(1), elapsed, error };
         decide(self.retry.as_ref(), &attempt, &mut rand::rng())
     }
@@ -172,6 +179,10 @@ impl Handlers {
         text.truncate(text.floor_char_boundary(MOST_ERROR_BYTES));
         text
     }
+}
+
+fn since(earlier: SystemTime, later: SystemTime) -> Duration {
+    later.duration_since(earlier).unwrap_or(Duration::ZERO)
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

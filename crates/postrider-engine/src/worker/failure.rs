@@ -26,13 +26,19 @@ pub struct Failure {
     pub(crate) source: Option<Source>,
 }
 
-/// What is to happen next.
+/// What is to happen after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+#[non_exhaustive]
+pub enum Next {
+    /// Another try, when the queue's strategy says so.
     Retry,
+    /// Another try after so long.
     RetryAfter(Duration),
+    /// A dead letter.
     Reject,
+    /// The same message after so long, as if nothing had happened.
     Snooze(Duration),
+    /// A dead letter, because the payload cannot be read.
     Undecodable,
 }
 
@@ -72,6 +78,11 @@ impl Failure {
     pub fn named(mut self, kind: impl Into<Cow<'static, str>>) -> Self {
         self.kind = kind.into();
         self
+    }
+
+    /// What is to happen next.
+    pub fn next(&self) -> Next {
+        self.next
     }
 
     /// The kind of error: the name of its type, without its path.

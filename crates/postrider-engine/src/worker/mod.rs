@@ -4,13 +4,19 @@ mod context;
 mod deliver;
 mod failure;
 mod handler;
+#[cfg(feature = "testing")]
+mod made_up;
 mod queue;
+#[cfg(feature = "testing")]
+pub mod rehearsal;
 mod signal;
 mod transaction;
 
 pub use crate::carry::{Health, Running, Stopped, Tally};
 pub use context::{Context, NotShared};
-pub use failure::Failure;
+pub use failure::{Failure, Next};
+#[cfg(feature = "testing")]
+pub use made_up::ContextBuilder;
 pub use queue::{ErrorText, Queue, Unknown};
 pub use transaction::Tx;
 
@@ -48,6 +54,8 @@ pub struct Worker {
     carrier: Carrier,
     policies: Vec<(QueueName, QueuePolicy)>,
     traps: Vec<String>,
+    #[cfg(feature = "testing")]
+    rehearsing: rehearsal::Rehearsing,
 }
 
 /// Collects what a worker needs; [`build`](Self::build) checks it all.
@@ -184,14 +192,27 @@ impl WorkerBuilder {
         if let Some((size, age)) = self.flushing {
             carrier = carrier.with_flushing(size, age);
         }
+        #[cfg(feature = "testing")]
+        let rehearsing = rehearsal::Rehearsing::default();
         let (mut policies, mut traps) = (Vec::new(), Vec::new());
         for queue in self.queues {
             traps.extend(queue.traps());
             if let Some(policy) = &queue.policy {
                 policies.push((QueueName::new(queue.name.as_str())?, policy.clone()));
             }
-            carrier = carrier.subscribe(queue.subscription(Arc::clone(&shared))?)?;
+            let subscription = queue.subscription(
+                Arc::clone(&shared),
+                #[cfg(feature = "testing")]
+                &rehearsing,
+            )?;
+            carrier = carrier.subscribe(subscription)?;
         }
-        Ok(Worker { carrier, policies, traps })
+        Ok(Worker {
+            carrier,
+            policies,
+            traps,
+            #[cfg(feature = "testing")]
+            rehearsing,
+        })
     }
 }

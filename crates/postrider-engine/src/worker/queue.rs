@@ -319,7 +319,11 @@ impl Queue {
     }
 
     /// Makes of it what a carrier needs.
-    pub(super) fn subscription(self, shared: Arc<super::context::Shared>) -> Result<Subscription, Invalid> {
+    pub(super) fn subscription(
+        self,
+        shared: Arc<super::context::Shared>,
+        #[cfg(feature = "testing")] rehearsing: &super::rehearsal::Rehearsing,
+    ) -> Result<Subscription, Invalid> {
         let name = QueueName::new(self.name)?;
         if self.handlers.is_empty() && self.otherwise.is_none() {
             let rule = format!("queue {name} has none: give it one with `on`, `on_json` or `on_any`");
@@ -351,6 +355,8 @@ impl Queue {
             max_deliveries: self.max_deliveries,
             error_text: self.error_text,
             shared,
+            #[cfg(feature = "testing")]
+            rehearsing: rehearsing.clone(),
         };
         let mut subscription = Subscription::new(name, Arc::new(deliver))
             .with_concurrency(self.concurrency)

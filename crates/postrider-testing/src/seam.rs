@@ -1,0 +1,122 @@
+//! Where faults strike: the seams that workers and producers go through.
+
+use crate::{Call, TestStore};
+use async_trait::async_trait;
+use postrider_core::{
+    ClaimRequest, Claimed, Error, Lease, Message, Outbox, PruneRequest, Pruned, QueueName, Settle,
+    Settlement, Staged, Store, TimerName, transact::Transact,
+};
+use postrider_stores::memory::Transaction;
+use std::{collections::HashSet, time::Duration};
+
+#[async_trait]
+impl Store for TestStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
+        {
+            let mut state = self.lock();
+            state.script.check(Call::Claim)?;
+            if !state.is_rehearsed {
+                state.script.check_rehearsed()?;
+            }
+        }
+        let claimed = self.memory.claim(request).await?;
+        let until = self.now() + request.lease_for();
+        let mut state = self.lock();
+        for claimed in &claimed {
+            let fault = state.script.strike(&claimed.message);
+            state.claims.enter(claimed, until, fault);
+        }
+        Ok(claimed)
+    }
+
+    async fn renew(&self, leases: &[Lease], lease_for: Duration) -> Result<Vec<Lease>, Error> {
+        self.lock().script.check(Call::Renew)?;
+        let lost = self.memory.renew(leases, lease_for).await?;
+        let until = self.now() + lease_for;
+        let mut state = self.lock();
+        for lease in leases.iter().filter(|lease| !lost.contains(lease)) {
+            if let Some(claim) = state.claims.get_mut(lease) {
+                claim.until = until;
+            }
+        }
+        Ok(lost)
+    }
+
+    async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+        let (late, in_time): (Vec<Settle>, Vec<Settle>) = {
+            let mut state = self.lock();
+            state.script.check(Call::Settle)?;
+            settlements.iter().cloned().partition(|settle| state.claims.is_lost(&settle.lease))
+        };
+        let mut lost = self.memory.settle(&in_time).await?;
+        let not_ours: HashSet<_> = lost.iter().map(|lease| (lease.id(), lease.token())).collect();
+        let mut state = self.lock();
+        for settle in &in_time {
+            let lease = &settle.lease;
+            if state.claims.get_mut(lease).is_some() {
+                let is_ours = !not_ours.contains(&(lease.id(), lease.token()));
+                state.claims.end(lease.id(), is_ours && settle.settlement == Settlement::Done);
+            }
+        }
+        lost.extend(late.into_iter().map(|settle| settle.lease));
+        Ok(lost)
+    }
+
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
+        self.memory.prune(request).await
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        self.memory.ping().await
+    }
+}
+
+impl Outbox<Transaction> for TestStore {
+    async fn stage_all(&self, tx: &mut Transaction, messages: &[Message]) -> Result<Staged, Error> {
+        self.lock().script.check(Call::Stage)?;
+        self.memory.stage_all(tx, messages).await
+    }
+
+    async fn cancel_timer(
+        &self,
+        tx: &mut Transaction,
+        queue: &QueueName,
+        timer: &TimerName,
+    ) -> Result<bool, Error> {
+        self.lock().script.check(Call::Stage)?;
+        self.memory.cancel_timer(tx, queue, timer).await
+    }
+}
+
+impl Transact for TestStore {
+    type Tx = Transaction;
+
+    async fn begin(&self) -> Result<Transaction, Error> {
+        self.lock().script.check(Call::Begin)?;
+        Ok(Self::begin(self))
+    }
+
+    async fn settle_in(&self, tx: &mut Transaction, settle: &Settle) -> Result<bool, Error> {
+        {
+            let mut state = self.lock();
+            state.script.check(Call::Settle)?;
+            if state.claims.is_lost(&settle.lease) {
+                return Ok(false);
+            }
+        }
+        let is_ours = self.memory.settle_in(tx, settle).await?;
+        if let Some(claim) = self.lock().claims.get_mut(&settle.lease) {
+            claim.ends = is_ours && settle.settlement == Settlement::Done;
+        }
+        Ok(is_ours)
+    }
+
+    async fn commit(&self, tx: Transaction) -> Result<(), Error> {
+        self.lock().script.check(Call::Commit)?;
+        Transact::commit(&self.memory, tx).await
+    }
+
+    async fn rollback(&self, tx: Transaction) -> Result<(), Error> {
+        Transact::rollback(&self.memory, tx).await
+    }
+}
