@@ -2,7 +2,7 @@
 
 use crate::problem::Problem;
 use postrider::Error;
-use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
+use sqlx::{Connection, PgConnection, error::DatabaseError, postgres::PgConnectOptions};
 use std::{fmt, io, path::PathBuf, str::FromStr, time::Duration};
 
 /// A server that says nothing for so long is away.
@@ -58,7 +58,8 @@ impl Database {
                     Error::Unavailable(source) | Error::Other(source) => source.downcast_ref::<sqlx::Error>(),
                     _ => None,
                 };
-                return Problem::new(format!("{self}: {error}"), postgres_advice(cause, options));
+                let what = cause.map_or_else(|| error.to_string(), words);
+                return Problem::new(format!("{self}: {what}"), postgres_advice(cause, options));
             }
         };
         Problem::new(error.to_string(), advice)
@@ -75,15 +76,25 @@ impl Database {
         };
         match answer {
             Ok(connection) => connection.close().await.or(Ok(())),
-            Err(error) => {
-                Err(Problem::new(format!("{self}: {error}"), postgres_advice(Some(&error), options)))
-            }
+            Err(error) => Err(Problem::new(
+                format!("{self}: {}", words(&error)),
+                postgres_advice(Some(&error), options),
+            )),
         }
     }
 }
 
+/// The server's own words, without those of the driver.
+fn words(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        sqlx::Error::Io(error) => error.to_string(),
+        error => error.to_string(),
+    }
+}
+
 fn postgres_advice(error: Option<&sqlx::Error>, options: &PgConnectOptions) -> String {
-    let code = error.and_then(sqlx::Error::as_database_error).and_then(|error| error.code());
+    let code = error.and_then(sqlx::Error::as_database_error).and_then(DatabaseError::code);
     let name = options.get_database().unwrap_or(options.get_username());
     match (code.as_deref(), error) {
         (Some("3D000"), _) => format!("make the database first: createdb {name}"),

@@ -165,7 +165,11 @@ fn other(error: sqlx::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{order::Order, sqlite::SqliteShop},
+        *,
+    };
+    use postrider::{inspect::Action, sqlite::Durability, transact::Transact};
 
     fn account(place: Option<Place>, shipped: u64, mailed: u64) -> Account {
         let mut account = Account::default();
@@ -201,5 +205,42 @@ mod tests {
         let shipped_and_dead = account(Some(Place::Dead(Reason::Rejected)), 1, 0);
         assert_eq!((shipped_and_dead.duplicates, shipped_and_dead.adds_up()), (1, false));
         assert!(!Account { invented: 1, ..Account::default() }.adds_up());
+    }
+
+    async fn place(shop: &SqliteShop, order: &Order) {
+        let mut tx = shop.transactions().begin().await.unwrap();
+        shop::write_order(shop, &mut tx, order, "run").await.unwrap();
+        shop.stage(&mut tx, order.message().unwrap()).await.unwrap();
+        shop.transactions().commit(tx).await.unwrap();
+    }
+
+    async fn ship(shop: &SqliteShop, order: &Order) {
+        let mut tx = shop.transactions().begin().await.unwrap();
+        shop::ship(shop, &mut tx, order.id).await.unwrap();
+        shop.transactions().commit(tx).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_tables_and_the_store_give_away_what_went_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let shop = SqliteShop::open(&folder.path().join("shop.db"), Durability::Normal).await.unwrap();
+        let orders: Vec<_> = (0..4).map(|number| Order::draw(1, number)).collect();
+        for order in &orders {
+            place(&shop, order).await;
+        }
+        let account = audit(&shop, "run", &HashSet::new()).await.unwrap();
+        assert_eq!((account.staged, account.waiting, account.adds_up()), (4, 4, true));
+
+        // The first vanishes, the second was shipped although it still waits, the third was said to be rolled back.
+        let queue = orders[0].message().unwrap().queue().clone();
+        let gone = shop.store().discard(&queue, &[orders[0].id], &Action::new("test", "to lose it")).await;
+        assert_eq!(gone.unwrap().len(), 1);
+        ship(&shop, &orders[1]).await;
+        let ghost = Order::draw(1, 5);
+        ship(&shop, &ghost).await;
+        let abandoned = HashSet::from([orders[2].id, ghost.id]);
+        let account = audit(&shop, "run", &abandoned).await.unwrap();
+        let found = (account.lost, account.duplicates, account.invented, account.adds_up());
+        assert_eq!(found, (1, 1, 2, false), "{account:?}");
     }
 }

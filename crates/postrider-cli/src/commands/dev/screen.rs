@@ -47,7 +47,9 @@ impl Screen {
         match self {
             Self::Terminal { paint } => put(&frame(&view::draw(snapshot, size(), *paint))),
             Self::Lines { told } => {
-                if snapshot.elapsed >= *told + TOLD_EVERY {
+                if snapshot.is_stopping {
+                    eprintln!("stopping; Ctrl-C again ends it at once");
+                } else if snapshot.elapsed >= *told + TOLD_EVERY {
                     *told = Duration::from_secs(snapshot.elapsed.as_secs());
                     eprintln!("{}", view::line(snapshot));
                 }

@@ -66,7 +66,8 @@ pub(super) fn line(snapshot: &Snapshot) -> String {
 }
 
 fn lines(snapshot: &Snapshot, columns: usize) -> Vec<Line> {
-    let state = if snapshot.is_stopping { "stopping: finishing what is in hand" } else { "Ctrl-C stops it" };
+    let state =
+        if snapshot.is_stopping { "stopping; Ctrl-C again ends it at once" } else { "Ctrl-C stops it" };
     let mut lines = vec![
         vec![
             (Look::Bold, "postrider dev".to_owned()),
@@ -92,7 +93,7 @@ fn lines(snapshot: &Snapshot, columns: usize) -> Vec<Line> {
         vec![
             (Look::Plain, format!("  {:<10}  ", "latency")),
             (Look::Bold, words::percentiles(snapshot.latency)),
-            (Look::Faint, "  from staged (or due) to handled, retries included".to_owned()),
+            (Look::Faint, "  staged (or due) to handled".to_owned()),
         ],
     ];
     if !snapshot.notes.is_empty() {
