@@ -93,12 +93,12 @@ impl Order {
         let mut random = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let is_abandoned = random.random_bool(0.04);
         let course = match random.random_range(0..1000) {
-            0..30 => Course::Ship(Trouble::Once),
-            30..33 => Course::Ship(Trouble::Always),
-            33..38 => Course::Ship(Trouble::Stranger),
-            38..41 => Course::Garbled,
-            41..71 => Course::Invoice { work_ms: random.random_range(10..100) },
-            71..121 => Course::Remind { after: Duration::from_millis(random.random_range(500..3000)) },
+            0..20 => Course::Ship(Trouble::Once),
+            20..22 => Course::Ship(Trouble::Always),
+            22..27 => Course::Ship(Trouble::Stranger),
+            27..30 => Course::Garbled,
+            30..50 => Course::Invoice { work_ms: random.random_range(10..100) },
+            50..100 => Course::Remind { after: Duration::from_millis(random.random_range(500..3000)) },
             _ => Course::Ship(Trouble::None),
         };
         let cents = random.random_range(100..100_000);
