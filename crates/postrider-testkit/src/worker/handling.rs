@@ -2,7 +2,7 @@
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{Event, Message, Outbox, QueuePolicy, RetryStrategy, State, inspect::Room};
+use postrider_core::{Event, Message, Outbox, QueuePolicy, Reason, RetryStrategy, State, inspect::Room};
 use postrider_engine::{Context, Failure, Queue, worker::Unknown};
 use std::sync::{Arc, Mutex};
 
@@ -90,7 +90,7 @@ pub async fn an_undecodable_payload_is_a_dead_letter_and_the_rest_flows<F: Fixtu
     assert_eq!((tally.delivered, tally.dead, tally.retried), (3, 1, 0));
     assert_eq!(seen.sorted(), [0, 1, 2]);
     let entry = entry_in(&fixture, "orders", bad, State::Dead).await;
-    assert_eq!(entry.reason.map(|reason| reason.as_str()), Some("undecodable"));
+    assert_eq!(entry.reason.map(Reason::as_str), Some("undecodable"));
     assert_eq!(entry.error.as_deref(), Some("CodecError"));
 }
 
@@ -99,7 +99,7 @@ pub async fn an_unknown_type_is_a_dead_letter<F: Fixture>(fixture: F) {
     let id = stage_one(&fixture, &Cancelled { number: 1 }).await;
     assert_eq!(handle_all(&fixture, noting(&Seen::default())).await.dead, 1);
     let entry = entry_in(&fixture, "orders", id, State::Dead).await;
-    assert_eq!(entry.reason.map(|reason| reason.as_str()), Some("rejected"));
+    assert_eq!(entry.reason.map(Reason::as_str), Some("rejected"));
     assert_eq!(entry.error.as_deref(), Some("UnknownType"));
 }
 

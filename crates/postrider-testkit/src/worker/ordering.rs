@@ -11,7 +11,10 @@ use std::{
 
 /// What ran, by key, in the order in which it ended; and that no key ran twice at once.
 #[derive(Debug, Clone, Default)]
-struct Runs(Arc<Mutex<HashMap<String, (bool, Vec<u64>)>>>);
+struct Runs(Arc<Mutex<HashMap<String, Run>>>);
+
+/// Whether a key runs now, and what of it has ended.
+type Run = (bool, Vec<u64>);
 
 impl Runs {
     fn begin(&self, key: &str) {
