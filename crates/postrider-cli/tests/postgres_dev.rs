@@ -10,6 +10,7 @@ mod program;
 use nix::sys::signal::Signal;
 use postrider_testkit::postgres::TestDatabase;
 use program::{AtWork, postrider, run};
+use sqlx::{Connection, PgConnection};
 
 #[tokio::test]
 async fn a_short_run_adds_up() {
@@ -32,6 +33,24 @@ async fn two_at_once_on_one_database_both_add_up() {
 async fn a_signal_mid_run_drains_and_adds_up() {
     let database = TestDatabase::empty().await;
     let mut at_work = AtWork::start(&mut postrider(&["dev", "--json", "--db", database.url()]));
+    at_work.until("committed");
+    at_work.signal(Signal::SIGINT);
+    at_work.end().adds_up();
+}
+
+/// Transactions of producers and handlers are torn at any point; nobody knows which of the commits under way arrived.
+#[tokio::test]
+async fn connections_that_are_cut_lose_nothing_and_double_nothing() {
+    let database = TestDatabase::empty().await;
+    let mut at_work = AtWork::start(&mut postrider(&["dev", "--json", "--db", database.url()]));
+    let mut killer = PgConnection::connect(database.url()).await.unwrap();
+    for _ in 0..3 {
+        at_work.until("committed");
+        let cut = "select pg_terminate_backend(pid) from pg_stat_activity \
+            where datname = current_database() and pid <> pg_backend_pid()";
+        let cut = sqlx::query(cut).execute(&mut killer).await.unwrap();
+        assert!(cut.rows_affected() > 0);
+    }
     at_work.until("committed");
     at_work.signal(Signal::SIGINT);
     at_work.end().adds_up();

@@ -53,8 +53,9 @@ use uuid::Uuid;
 /// How long what is in hand may take to end.
 const DRAINED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Failing handlers are part of the show, and counted; they need not be told one by one.
-const QUIET: &str = "warn,postrider_engine::worker=error";
+/// Failing handlers are part of the show, and counted; they need not be told one by one, and neither need connections: whoever
+/// used one says so.
+const QUIET: &str = "warn,postrider_engine::worker=error,sqlx_core=error";
 
 const EXAMPLES: &str = "Examples:
   postrider dev                                   until Ctrl-C, in a temporary file
