@@ -47,7 +47,21 @@ const ROOMS: [(&str, &[&str]); 8] = [
     ),
     (
         "bench",
-        &["postrider", "postrider-core", "postrider-stores", "anyhow", "clap", "sqlx", "time", "tokio"],
+        &[
+            "postrider",
+            "postrider-core",
+            "postrider-stores",
+            "anyhow",
+            "clap",
+            "diesel",
+            "diesel-async",
+            "sea-orm",
+            "sqlx",
+            "tempfile",
+            "time",
+            "tokio",
+            "tokio-postgres",
+        ],
     ),
     ("xtask", &["anyhow", "clap", "nix", "signal-hook", "tempfile"]),
 ];
