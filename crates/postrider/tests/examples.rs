@@ -4,8 +4,6 @@
 
 #[path = "../../../examples/outbox.rs"]
 mod outbox;
-#[path = "../../../examples/shop.rs"]
-mod shop;
 #[path = "../../../examples/testing.rs"]
 mod testing;
 #[path = "../../../examples/timers.rs"]
@@ -31,21 +29,6 @@ claimed {"order":3} again, after 1 failure
 dead letter {"order":4}: rejected, NoSuchCustomer
 "#
     );
-}
-
-#[tokio::test]
-async fn the_shop_example_accounts_for_every_event() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut out, mut progress) = (Vec::new(), Vec::new());
-    shop::run(folder.path(), &mut out, &mut progress).await.unwrap();
-    assert_eq!(
-        String::from_utf8(out).unwrap(),
-        "1000 orders were begun, 900 committed\n\
-         127 failed once and were tried again\n\
-         890 delivered + 10 dead letters = 900 events\n\
-         left in the queue: 0\n"
-    );
-    assert!(String::from_utf8(progress).unwrap().ends_with("[##############################] 900/900\n"));
 }
 
 #[tokio::test]

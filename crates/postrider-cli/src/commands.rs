@@ -1,0 +1,21 @@
+//! One module per subcommand.
+
+mod dev;
+
+use crate::{exit::Exit, problem::Problem};
+use tokio_util::sync::CancellationToken;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Run a small shop and watch its events being carried; needs nothing installed
+    Dev(dev::Args),
+}
+
+impl Command {
+    /// Runs it until its end, or until `stop` asks it to end well.
+    pub(crate) async fn run(self, stop: CancellationToken) -> Result<Exit, Problem> {
+        match self {
+            Self::Dev(args) => dev::run(args, stop).await,
+        }
+    }
+}

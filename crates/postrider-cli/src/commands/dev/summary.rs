@@ -1,0 +1,162 @@
+//! What is said at the end.
+
+use super::{audit::Account, ledger::Percentiles, snapshot::rate, words};
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+#[derive(Debug, Clone)]
+pub(super) struct Summary {
+    pub(super) account: Account,
+    pub(super) rolled_back: u64,
+    pub(super) retried: u64,
+    pub(super) elapsed: Duration,
+    pub(super) latency: Option<Percentiles>,
+    /// Whether what was in hand ended in time.
+    pub(super) is_clean: bool,
+}
+
+/// The summary for programs. Its keys are a promise.
+#[derive(Debug, Serialize)]
+struct Report<'s> {
+    staged: u64,
+    done: u64,
+    dead: u64,
+    waiting: u64,
+    duplicates: u64,
+    lost: u64,
+    invented: u64,
+    rolled_back: u64,
+    retried: u64,
+    redelivered: u64,
+    dead_by_reason: &'s BTreeMap<&'static str, u64>,
+    seconds: f64,
+    per_second: f64,
+    latency_ms: Latency,
+}
+
+/// Empty until something was handled.
+#[derive(Debug, Serialize)]
+struct Latency {
+    p50: Option<f64>,
+    p95: Option<f64>,
+    p99: Option<f64>,
+}
+
+impl Summary {
+    /// One object in one line.
+    pub(super) fn json(&self) -> Result<String, serde_json::Error> {
+        let account = &self.account;
+        let millis = |pick: fn(&Percentiles) -> Duration| {
+            self.latency.as_ref().map(|latency| rounded(pick(latency).as_secs_f64() * 1000.0, 1000.0))
+        };
+        serde_json::to_string(&Report {
+            staged: account.staged,
+            done: account.done,
+            dead: account.dead(),
+            waiting: account.waiting,
+            duplicates: account.duplicates,
+            lost: account.lost,
+            invented: account.invented,
+            rolled_back: self.rolled_back,
+            retried: self.retried,
+            redelivered: account.redelivered,
+            dead_by_reason: &account.dead,
+            seconds: rounded(self.elapsed.as_secs_f64(), 1000.0),
+            per_second: rounded(rate(account.done, self.elapsed), 10.0),
+            latency_ms: Latency {
+                p50: millis(|latency| latency.p50),
+                p95: millis(|latency| latency.p95),
+                p99: millis(|latency| latency.p99),
+            },
+        })
+    }
+}
+
+fn rounded(number: f64, to: f64) -> f64 {
+    (number * to).round() / to
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let account = &self.account;
+        let Account { staged, done, waiting, lost, duplicates, invented, redelivered, .. } = account;
+        let dead = account.dead();
+        if !self.is_clean {
+            writeln!(f, "Some of what was in hand did not end in time; it was handed back.")?;
+        }
+        writeln!(f, "{staged} staged = {done} done + {dead} dead + {waiting} waiting")?;
+        writeln!(
+            f,
+            "{lost} lost, {duplicates} doubled, {invented} of {} rolled back came through",
+            self.rolled_back
+        )?;
+        if *redelivered > 0 {
+            writeln!(f, "{redelivered} delivered again to a handler without a transaction, as can happen")?;
+        }
+        if dead > 0 {
+            let reasons = account.dead.iter().map(|(reason, count)| (reason, *count));
+            writeln!(f, "dead letters: {}", words::list(reasons))?;
+        }
+        writeln!(
+            f,
+            "{} retries; {:.0} done a second for {}",
+            self.retried,
+            rate(*done, self.elapsed),
+            words::time(self.elapsed)
+        )?;
+        writeln!(f, "latency: {}", words::percentiles(self.latency))?;
+        if account.adds_up() {
+            write!(f, "It all adds up.")
+        } else {
+            write!(f, "IT DOES NOT ADD UP. Please report this, with the database if you can.")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary() -> Summary {
+        Summary {
+            account: Account {
+                staged: 1921,
+                done: 1852,
+                dead: BTreeMap::from([("rejected", 12), ("undecodable", 5)]),
+                waiting: 52,
+                ..Account::default()
+            },
+            rolled_back: 79,
+            retried: 64,
+            elapsed: Duration::from_millis(10_021),
+            latency: Some(Percentiles {
+                p50: Duration::from_micros(6_123),
+                p95: Duration::from_micros(38_400),
+                p99: Duration::from_micros(131_000),
+            }),
+            is_clean: true,
+        }
+    }
+
+    #[test]
+    fn what_adds_up_says_so() {
+        insta::assert_snapshot!(summary());
+    }
+
+    #[test]
+    fn what_does_not_says_so_too() {
+        let mut summary = summary();
+        summary.account.waiting -= 2;
+        summary.account.lost = 2;
+        summary.account.redelivered = 1;
+        summary.is_clean = false;
+        insta::assert_snapshot!(summary);
+    }
+
+    #[test]
+    fn programs_read_one_object() {
+        insta::assert_snapshot!(summary().json().unwrap());
+        let unseen = Summary { latency: None, ..summary() };
+        assert!(unseen.json().unwrap().ends_with(r#""latency_ms":{"p50":null,"p95":null,"p99":null}}"#));
+    }
+}

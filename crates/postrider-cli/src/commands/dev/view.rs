@@ -1,0 +1,222 @@
+//! The picture of a snapshot: text in, text out. Who shows it is the business of `screen.rs`.
+
+use super::{snapshot::Snapshot, words};
+use std::fmt::Write;
+
+/// How much room there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) columns: usize,
+    pub(super) rows: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Paint {
+    Plain,
+    Colours,
+}
+
+/// How a piece of text looks, as the terminal calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Plain,
+    Bold,
+    Faint,
+    Green,
+    Yellow,
+    Red,
+}
+
+impl Look {
+    fn code(self) -> Option<u8> {
+        match self {
+            Self::Plain => None,
+            Self::Bold => Some(1),
+            Self::Faint => Some(2),
+            Self::Red => Some(31),
+            Self::Green => Some(32),
+            Self::Yellow => Some(33),
+        }
+    }
+}
+
+type Line = Vec<(Look, String)>;
+
+/// The lines of the picture, none longer or more than there is room for.
+pub(super) fn draw(snapshot: &Snapshot, size: Size, paint: Paint) -> Vec<String> {
+    let lines = lines(snapshot, size.columns);
+    lines.iter().take(size.rows).map(|line| render(line, size.columns, paint)).collect()
+}
+
+/// The same in one line, for logs.
+pub(super) fn line(snapshot: &Snapshot) -> String {
+    format!(
+        "{:>4.0} s  committed {}  done {}  dead {}  pending {}  leased {}  waiting {}  retried {}  {:.0}/s  {}",
+        snapshot.elapsed.as_secs_f64(),
+        snapshot.committed,
+        snapshot.done,
+        snapshot.dead,
+        words::tally(snapshot.pending),
+        words::tally(snapshot.leased),
+        words::tally(snapshot.waiting),
+        snapshot.retried,
+        snapshot.per_second,
+        words::percentiles(snapshot.latency),
+    )
+}
+
+fn lines(snapshot: &Snapshot, columns: usize) -> Vec<Line> {
+    let state =
+        if snapshot.is_stopping { "stopping; Ctrl-C again ends it at once" } else { "Ctrl-C stops it" };
+    let mut lines = vec![
+        vec![
+            (Look::Bold, "postrider dev".to_owned()),
+            (Look::Plain, format!("  {}", snapshot.database)),
+            (Look::Faint, format!("  {state}")),
+        ],
+        time_line(snapshot, columns),
+        Line::new(),
+        row("orders", Look::Plain, format!("{}", snapshot.committed), {
+            format!("committed, each with its event; {} more rolled back", snapshot.abandoned)
+        }),
+        Line::new(),
+        row("pending", Look::Plain, words::tally(snapshot.pending), "due, and nobody has it yet"),
+        row("leased", Look::Plain, words::tally(snapshot.leased), "in a handler's hands"),
+        row("waiting", Look::Yellow, words::tally(snapshot.waiting), "timers and retries"),
+        row("done", Look::Green, snapshot.done.to_string(), "handled"),
+        row("dead", Look::Red, snapshot.dead.to_string(), words::list(snapshot.reasons.iter().copied())),
+        Line::new(),
+        row("throughput", Look::Bold, format!("{:.0}/s", snapshot.per_second), {
+            format!("{:.0}/s on average", snapshot.per_second_on_average)
+        }),
+        row("retried", Look::Plain, snapshot.retried.to_string(), "failed, and came again"),
+        vec![
+            (Look::Plain, format!("  {:<10}  ", "latency")),
+            (Look::Bold, words::percentiles(snapshot.latency)),
+            (Look::Faint, "  staged (or due) to handled".to_owned()),
+        ],
+    ];
+    if !snapshot.notes.is_empty() {
+        lines.push(Line::new());
+        lines.extend(snapshot.notes.iter().map(|note| vec![(Look::Faint, note.clone())]));
+    }
+    lines
+}
+
+fn row(name: &str, look: Look, value: impl Into<String>, remark: impl Into<String>) -> Line {
+    vec![
+        (Look::Plain, format!("  {name:<10}")),
+        (look, format!("{:>8}", value.into())),
+        (Look::Faint, format!("  {}", remark.into())),
+    ]
+}
+
+/// How far it is: a bar where there is an end.
+fn time_line(snapshot: &Snapshot, columns: usize) -> Line {
+    let elapsed = snapshot.elapsed.as_secs_f64();
+    let Some(lasts) = snapshot.lasts else {
+        return vec![(Look::Plain, format!("{elapsed:.1} s"))];
+    };
+    let words = format!(" {elapsed:.1} s of {:.1} s", lasts.as_secs_f64());
+    let room = columns.saturating_sub(words.chars().count()).min(60);
+    let share = (elapsed / lasts.as_secs_f64()).clamp(0.0, 1.0);
+    let full = (share * room as f64).round() as usize;
+    vec![
+        (Look::Green, "█".repeat(full)),
+        (Look::Faint, "░".repeat(room.saturating_sub(full))),
+        (Look::Plain, words),
+    ]
+}
+
+/// Cuts a line to its room, and paints it.
+fn render(line: &Line, columns: usize, paint: Paint) -> String {
+    let mut left = columns;
+    let mut text = String::new();
+    for (look, piece) in line {
+        // What came from elsewhere must not steer the terminal.
+        let piece: String = piece.chars().filter(|c| !c.is_control()).take(left).collect();
+        left -= piece.chars().count();
+        match look.code().filter(|_| paint == Paint::Colours && !piece.is_empty()) {
+            // Writing to a string never fails.
+            Some(code) => drop(write!(text, "\x1b[{code}m{piece}\x1b[0m")),
+            None => text.push_str(&piece),
+        }
+    }
+    if paint == Paint::Plain { text.trim_end().to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::ledger::Percentiles, *};
+    use postrider::{Reason, inspect::Tally};
+    use std::time::Duration;
+
+    const WIDE: Size = Size { columns: 100, rows: 40 };
+
+    fn snapshot() -> Snapshot {
+        let tally = |at_least| Tally { at_least, capped: false };
+        Snapshot {
+            database: "SQLite in a temporary file".to_owned(),
+            elapsed: Duration::from_millis(3_400),
+            lasts: Some(Duration::from_secs(10)),
+            is_stopping: false,
+            committed: 652,
+            abandoned: 28,
+            pending: tally(3),
+            leased: Tally { at_least: 10_000, capped: true },
+            waiting: tally(42),
+            done: 588,
+            dead: 9,
+            reasons: vec![(Reason::RetriesExhausted, 2), (Reason::Rejected, 4), (Reason::Undecodable, 3)],
+            retried: 31,
+            per_second: 198.4,
+            per_second_on_average: 172.9,
+            latency: Some(Percentiles {
+                p50: Duration::from_micros(6_120),
+                p95: Duration::from_micros(38_400),
+                p99: Duration::from_micros(131_000),
+            }),
+            notes: vec!["WARN the store fails; \x1b[2Jtrying again".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_drawn() {
+        insta::assert_snapshot!(draw(&snapshot(), WIDE, Paint::Plain).join("\n"));
+    }
+
+    #[test]
+    fn without_an_end_there_is_no_bar_and_before_the_first_event_no_latency() {
+        let snapshot =
+            Snapshot { lasts: None, latency: None, is_stopping: true, notes: Vec::new(), ..snapshot() };
+        insta::assert_snapshot!(draw(&snapshot, WIDE, Paint::Plain).join("\n"));
+    }
+
+    #[test]
+    fn a_line_says_the_same() {
+        insta::assert_snapshot!(line(&snapshot()));
+    }
+
+    #[test]
+    fn colours_change_nothing_but_colours() {
+        let coloured = draw(&snapshot(), WIDE, Paint::Colours).join("\n");
+        assert!(coloured.contains("\x1b[31m       9\x1b[0m"), "{coloured:?}");
+        let mut plain = coloured;
+        for code in ["[0m", "[1m", "[2m", "[31m", "[32m", "[33m"] {
+            plain = plain.replace(&format!("\x1b{code}"), "");
+        }
+        let trimmed: Vec<_> = plain.lines().map(str::trim_end).collect();
+        assert_eq!(trimmed, draw(&snapshot(), WIDE, Paint::Plain));
+    }
+
+    #[test]
+    fn no_room_is_too_small() {
+        for columns in 0..120 {
+            for rows in [0, 1, 5, 50] {
+                let lines = draw(&snapshot(), Size { columns, rows }, Paint::Plain);
+                assert!(lines.len() <= rows);
+                assert!(lines.iter().all(|line| line.chars().count() <= columns), "{columns}: {lines:#?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Where `--db` leads.
+
+use crate::problem::Problem;
+use postrider::Error;
+use sqlx::{Connection, PgConnection, error::DatabaseError, postgres::PgConnectOptions};
+use std::{fmt, io, path::PathBuf, str::FromStr, time::Duration};
+
+/// A server that says nothing for so long is away.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A database by its path or URL.
+#[derive(Debug, Clone)]
+pub(crate) enum Database {
+    /// A file of SQLite.
+    File(PathBuf),
+    /// A database on a server of PostgreSQL, by its URL, which may hold a password.
+    Postgres { url: String, options: Box<PgConnectOptions> },
+}
+
+impl FromStr for Database {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let help = "give the path of a file for SQLite, or postgres://user@host:5432/database";
+        match text.split_once(':') {
+            Some(("postgres" | "postgresql", _)) => {
+                let options =
+                    text.parse().map_err(|error| format!("the URL cannot be read ({error}); {help}"))?;
+                Ok(Self::Postgres { url: text.to_owned(), options: Box::new(options) })
+            }
+            Some(("", "memory:")) => {
+                Err(format!("leave --db out for a database that is thrown away; or {help}"))
+            }
+            Some(("sqlite", path)) => Self::file(path.strip_prefix("//").unwrap_or(path), help),
+            Some((_, rest)) if rest.starts_with("//") => {
+                Err(format!("no such kind of database is known; {help}"))
+            }
+            _ => Self::file(text, help),
+        }
+    }
+}
+
+impl Database {
+    fn file(path: &str, help: &str) -> Result<Self, String> {
+        if path.is_empty() { Err(help.to_owned()) } else { Ok(Self::File(path.into())) }
+    }
+
+    /// What to do about an error that the store reports.
+    pub(crate) fn problem(&self, error: &Error) -> Problem {
+        let advice = match (self, error) {
+            (_, Error::SchemaMismatch(_)) => "its tables come from another version: give another database".to_owned(),
+            (Self::File(_), Error::Unavailable(_)) => "give a path with --db that this user may write to".to_owned(),
+            (Self::File(_), _) => {
+                "if it is not a file of SQLite, give another path with --db; one that does not exist yet is made".to_owned()
+            }
+            (Self::Postgres { options, .. }, error) => {
+                let cause = match error {
+                    Error::Unavailable(source) | Error::Other(source) => source.downcast_ref::<sqlx::Error>(),
+                    _ => None,
+                };
+                let what = cause.map_or_else(|| error.to_string(), words);
+                return Problem::new(format!("{self}: {what}"), postgres_advice(cause, options));
+            }
+        };
+        Problem::new(error.to_string(), advice)
+    }
+
+    /// Knocks at a server once, which tells sooner and better what is wrong than a pool that keeps trying.
+    pub(crate) async fn knock(&self) -> Result<(), Problem> {
+        let Self::Postgres { options, .. } = self else { return Ok(()) };
+        let answer = match tokio::time::timeout(PATIENCE, PgConnection::connect_with(options)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {PATIENCE:?}")).into())
+            }
+        };
+        match answer {
+            Ok(connection) => connection.close().await.or(Ok(())),
+            Err(error) => Err(Problem::new(
+                format!("{self}: {}", words(&error)),
+                postgres_advice(Some(&error), options),
+            )),
+        }
+    }
+}
+
+/// The server's own words, without those of the driver.
+fn words(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        sqlx::Error::Io(error) => error.to_string(),
+        error => error.to_string(),
+    }
+}
+
+fn postgres_advice(error: Option<&sqlx::Error>, options: &PgConnectOptions) -> String {
+    let code = error.and_then(sqlx::Error::as_database_error).and_then(DatabaseError::code);
+    let name = options.get_database().unwrap_or(options.get_username());
+    match (code.as_deref(), error) {
+        (Some("3D000"), _) => format!("make the database first: createdb {name}"),
+        (Some("28P01" | "28000"), _) => "check the user and the password in the URL".to_owned(),
+        (Some("42501"), _) => {
+            format!("this user may not make tables there; let it: grant create on database {name} to …")
+        }
+        (Some("53300"), _) => {
+            "the server has no free connection: close some, or raise max_connections".to_owned()
+        }
+        (_, Some(sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut)) => {
+            "start the server, or check the host and the port in the URL; without --db, no server is needed"
+                .to_owned()
+        }
+        _ => "check the URL and the server's log; without --db, no server is needed".to_owned(),
+    }
+}
+
+impl fmt::Display for Database {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "SQLite in {}", path.display()),
+            Self::Postgres { options, .. } => {
+                let name = options.get_database().unwrap_or(options.get_username());
+                write!(f, "PostgreSQL at {}:{}/{name}", options.get_host(), options.get_port())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> Result<String, String> {
+        text.parse::<Database>().map(|database| database.to_string())
+    }
+
+    #[test]
+    fn paths_and_urls_are_told_apart() {
+        for (text, expected) in [
+            ("shop.db", "SQLite in shop.db"),
+            ("/tmp/shop.db", "SQLite in /tmp/shop.db"),
+            ("sqlite:shop.db", "SQLite in shop.db"),
+            ("sqlite:///tmp/shop.db", "SQLite in /tmp/shop.db"),
+            (r"C:\shop.db", r"SQLite in C:\shop.db"),
+            ("postgres://me:secret@db:5433/shop", "PostgreSQL at db:5433/shop"),
+            ("postgresql://me@db/shop", "PostgreSQL at db:5432/shop"),
+        ] {
+            assert_eq!(shown(text), Ok(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_is_neither_is_refused_with_help_and_without_the_password() {
+        for text in
+            ["", "sqlite://", ":memory:", "mysql://me:secret@db/shop", "postgres://me:secret@db:port/shop"]
+        {
+            let error = shown(text).unwrap_err();
+            assert!(error.contains("give the path of a file"), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What the libraries have to say.
+//!
+//! It goes to stderr, or, while a view owns the terminal, to the view's notes. `POSTRIDER_LOG` says how much: `info`, or
+//! `warn,postrider_engine=debug`.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+};
+use tracing_subscriber::{Layer, filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+const VARIABLE: &str = "POSTRIDER_LOG";
+const KEPT: usize = 5;
+
+/// The last few lines, for a view to show.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Notes(Arc<Mutex<VecDeque<String>>>);
+
+impl Notes {
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+impl io::Write for Notes {
+    /// The subscriber writes a whole event at once.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for line in String::from_utf8_lossy(bytes).lines() {
+            lines.push_back(line.to_owned());
+        }
+        while lines.len() > KEPT {
+            lines.pop_front();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Starts to listen to the libraries. `quiet` is what they say unless the user asks for something else.
+pub(crate) fn start(notes: Option<Notes>, quiet: &str) {
+    let wanted = std::env::var(VARIABLE).unwrap_or_default();
+    let wanted = if wanted.is_empty() { quiet } else { &wanted };
+    let targets = wanted.parse::<Targets>().unwrap_or_else(|error| {
+        eprintln!("{VARIABLE} is {wanted:?}, which cannot be read ({error}); going on with {quiet:?}");
+        quiet.parse().unwrap_or_default()
+    });
+    let layer = fmt::layer().with_ansi(false);
+    let layer = match notes {
+        Some(notes) => layer.without_time().with_writer(move || notes.clone()).boxed(),
+        None => layer.with_writer(io::stderr).boxed(),
+    };
+    // Somebody else's subscriber is as good.
+    let _ = tracing_subscriber::registry().with(layer.with_filter(targets)).try_init();
+}

@@ -1,0 +1,22 @@
+//! What the user is told when something goes wrong.
+
+use std::fmt;
+
+/// What went wrong, and what to do about it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    what: String,
+    advice: String,
+}
+
+impl Problem {
+    pub(crate) fn new(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { what: what.into(), advice: advice.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}\n  help: {}", self.what, self.advice)
+    }
+}

@@ -1,0 +1,67 @@
+//! `postrider dev` on PostgreSQL, run as somebody runs it.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+
+use nix::sys::signal::Signal;
+use postrider_testkit::postgres::TestDatabase;
+use program::{AtWork, postrider, run};
+use sqlx::{Connection, PgConnection};
+
+#[tokio::test]
+async fn a_short_run_adds_up() {
+    let database = TestDatabase::empty().await;
+    run(&mut postrider(&["dev", "--for", "3s", "--json", "--db", database.url()])).adds_up();
+}
+
+/// Both handle what either has staged.
+#[tokio::test]
+async fn two_at_once_on_one_database_both_add_up() {
+    let database = TestDatabase::empty().await;
+    let arguments = ["dev", "--for", "2s", "--json", "--rate", "100", "--db", database.url()];
+    let one = AtWork::start(&mut postrider(&arguments));
+    let other = AtWork::start(&mut postrider(&arguments));
+    one.end().adds_up();
+    other.end().adds_up();
+}
+
+#[tokio::test]
+async fn a_signal_mid_run_drains_and_adds_up() {
+    let database = TestDatabase::empty().await;
+    let mut at_work = AtWork::start(&mut postrider(&["dev", "--json", "--db", database.url()]));
+    at_work.until("committed");
+    at_work.signal(Signal::SIGINT);
+    at_work.end().adds_up();
+}
+
+/// Transactions of producers and handlers are torn at any point; nobody knows which of the commits under way arrived.
+#[tokio::test]
+async fn connections_that_are_cut_lose_nothing_and_double_nothing() {
+    let database = TestDatabase::empty().await;
+    let mut at_work = AtWork::start(&mut postrider(&["dev", "--json", "--db", database.url()]));
+    let mut killer = PgConnection::connect(database.url()).await.unwrap();
+    for _ in 0..3 {
+        at_work.until("committed");
+        let cut = "select pg_terminate_backend(pid) from pg_stat_activity \
+            where datname = current_database() and pid <> pg_backend_pid()";
+        let cut = sqlx::query(cut).execute(&mut killer).await.unwrap();
+        assert!(cut.rows_affected() > 0);
+    }
+    at_work.until("committed");
+    at_work.signal(Signal::SIGINT);
+    at_work.end().adds_up();
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_told_with_what_to_do() {
+    let database = TestDatabase::empty().await;
+    let url = database.url().to_owned();
+    drop(database);
+    let ended = run(&mut postrider(&["dev", "--for", "1s", "--json", "--db", &url]));
+    assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
+    assert!(ended.err.contains("does not exist") && ended.err.contains("createdb "), "{ended:?}");
+}

@@ -1,0 +1,129 @@
+//! `postrider dev` on SQLite, run as somebody runs it.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+
+use nix::{
+    pty::{Winsize, openpty},
+    sys::signal::Signal,
+};
+use program::{AtWork, postrider, run};
+use sqlx::{Connection, Row, SqliteConnection};
+use std::{
+    fs::{self, File},
+    io::Read,
+    path::{Path, PathBuf},
+};
+use tempfile::tempdir;
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).unwrap().next().is_none()
+}
+
+#[test]
+fn a_short_run_adds_up_and_leaves_nothing_behind() {
+    let folder = tempdir().unwrap();
+    // With this seed, one of the first orders is rolled back.
+    let ended = run(postrider(&["dev", "--for", "3s", "--json", "--seed", "7"]).env("TMPDIR", folder.path()));
+    let report = ended.adds_up();
+    assert!(report["rolled_back"].as_u64() > Some(0), "{report}");
+    assert!(is_empty(folder.path()), "{ended:?}");
+}
+
+#[test]
+fn a_signal_mid_run_drains_and_adds_up() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let folder = tempdir().unwrap();
+        let mut at_work = AtWork::start(postrider(&["dev", "--json"]).env("TMPDIR", folder.path()));
+        at_work.until("committed");
+        at_work.signal(signal);
+        let ended = at_work.end();
+        ended.adds_up();
+        assert!(is_empty(folder.path()), "{ended:?}");
+    }
+}
+
+/// Where the temporary file is.
+fn the_file_in(folder: &Path) -> PathBuf {
+    let inner = fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+    inner.join("shop.db")
+}
+
+/// Somebody else holds the file's lock, so that what is in hand cannot end.
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let folder = tempdir().unwrap();
+    let mut at_work = AtWork::start(postrider(&["dev", "--json"]).env("TMPDIR", folder.path()));
+    at_work.until("committed");
+    let path = the_file_in(folder.path());
+    let mut holder = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+    sqlx::query("begin immediate").execute(&mut holder).await.unwrap();
+    at_work.signal(Signal::SIGINT);
+    at_work.until("stopping");
+    at_work.signal(Signal::SIGINT);
+    let ended = at_work.end();
+    assert_eq!((ended.code, ended.out.as_str()), (Some(130), ""), "{ended:?}");
+    assert!(is_empty(folder.path()), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_kept_file_has_the_orders_and_is_gone_on_with() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("kept.db");
+    let arguments = ["dev", "--for", "1s", "--json", "--db", path.to_str().unwrap()];
+    let mut staged = 0;
+    for _ in 0..2 {
+        staged += run(&mut postrider(&arguments)).adds_up()["staged"].as_i64().unwrap();
+    }
+    let mut connection = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+    let row = sqlx::query("select count(*), count(distinct run) from shop_order").fetch_one(&mut connection);
+    let row = row.await.unwrap();
+    assert_eq!((row.get::<i64, _>(0), row.get::<i64, _>(1)), (staged, 2));
+}
+
+/// What a terminal of this size is sent.
+fn on_a_terminal(no_color: &str) -> String {
+    let size = Winsize { ws_row: 30, ws_col: 90, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(&size, None).unwrap();
+    let mut command = postrider(&["dev", "--for", "1s"]);
+    command.stdout(terminal.slave).env("TERM", "xterm").env("NO_COLOR", no_color);
+    let mut child = command.spawn().unwrap();
+    // Closes our end of the terminal, so that reading ends with the program.
+    drop(command);
+    let mut seen = Vec::new();
+    // Linux reports the other end's closing as an error.
+    let _ = File::from(terminal.master).read_to_end(&mut seen);
+    assert!(child.wait().unwrap().success());
+    String::from_utf8(seen).unwrap()
+}
+
+#[test]
+fn a_terminal_is_drawn_over_and_given_back() {
+    let seen = on_a_terminal("");
+    let (drawn, after) = seen.split_once("\x1b[?1049l").expect("the first screen comes back");
+    assert!(drawn.starts_with("\x1b[?1049h"), "{drawn:?}");
+    let pictures: Vec<_> = drawn.split("\x1b[H").skip(1).collect();
+    assert!(pictures.len() > 1, "{seen:?}");
+    for picture in pictures {
+        for words in ["postrider dev", "pending", "leased", "waiting", "done", "dead", "p50", "s of 1.0 s"] {
+            assert!(
+                picture.contains(words) || picture.contains("nothing yet"),
+                "no {words:?} in {picture:?}"
+            );
+        }
+    }
+    assert!(drawn.contains("\x1b[1m"), "no colours: {drawn:?}");
+    assert!(after.contains(" staged = ") && after.contains("It all adds up."), "{after:?}");
+}
+
+#[test]
+fn no_color_is_respected() {
+    let seen = on_a_terminal("1");
+    for code in ["\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"] {
+        assert!(!seen.contains(code), "{seen:?}");
+    }
+}

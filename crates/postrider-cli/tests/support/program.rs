@@ -1,0 +1,102 @@
+//! The program, as somebody runs it.
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+use std::{
+    io::{BufRead, BufReader, Read},
+    process::{Child, ChildStderr, Command, Stdio},
+};
+
+/// `postrider` with these arguments, and with none of the caller's settings.
+pub(crate) fn postrider(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_postrider"));
+    command.args(arguments).stdin(Stdio::null()).env_remove("POSTRIDER_LOG").env_remove("NO_COLOR");
+    command
+}
+
+/// What it said, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+pub(crate) fn run(command: &mut Command) -> Ended {
+    let output = command.output().unwrap();
+    Ended {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+impl Ended {
+    /// The one object on stdout.
+    pub(crate) fn report(&self) -> Value {
+        assert_eq!(self.out.lines().count(), 1, "more than one line on stdout: {self:?}");
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Everything was accounted for, once, and the program says so.
+    pub(crate) fn adds_up(&self) -> Value {
+        let report = self.report();
+        let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("no {key} in {report}"));
+        assert!(number("staged") > 0, "{report}");
+        assert_eq!(number("staged"), number("done") + number("dead") + number("waiting"), "{report}");
+        for none in ["lost", "duplicates", "invented"] {
+            assert_eq!(number(none), 0, "{none} in {report}");
+        }
+        for key in ["rolled_back", "retried"] {
+            number(key);
+        }
+        for key in ["seconds", "per_second"] {
+            assert!(report[key].as_f64().is_some_and(|value| value > 0.0), "{key} in {report}");
+        }
+        for key in ["p50", "p95", "p99"] {
+            assert!(report["latency_ms"][key].as_f64().is_some(), "{key} in {report}");
+        }
+        assert_eq!(self.code, Some(0), "{self:?}");
+        report
+    }
+}
+
+/// A program at work, whose stderr is listened to.
+pub(crate) struct AtWork {
+    child: Child,
+    err: BufReader<ChildStderr>,
+    heard: String,
+}
+
+impl AtWork {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let err = BufReader::new(child.stderr.take().unwrap());
+        Self { child, err, heard: String::new() }
+    }
+
+    /// Waits for a line on stderr with this in it.
+    pub(crate) fn until(&mut self, words: &str) {
+        loop {
+            let mut line = String::new();
+            assert!(self.err.read_line(&mut line).unwrap() > 0, "it ended without {words:?}: {}", self.heard);
+            self.heard.push_str(&line);
+            if line.contains(words) {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    pub(crate) fn end(mut self) -> Ended {
+        self.err.read_to_string(&mut self.heard).unwrap();
+        let output = self.child.wait_with_output().unwrap();
+        Ended { code: output.status.code(), out: String::from_utf8(output.stdout).unwrap(), err: self.heard }
+    }
+}
