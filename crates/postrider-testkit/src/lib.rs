@@ -11,9 +11,12 @@
 pub mod adapter;
 pub mod fixture;
 pub mod flaws;
+pub mod history;
 pub mod postgres;
 pub mod proxy;
 pub mod store;
 pub mod worker;
 
 pub use fixture::{Features, Fixture, TransactFixture};
+pub use fixture::{Features, Fixture};
+pub use history::History;
