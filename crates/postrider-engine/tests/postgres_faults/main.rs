@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod frozen;
 mod killed;
 #[path = "../support/orders.rs"]
 mod orders;
@@ -12,6 +13,8 @@ mod postgres_shop;
 mod process;
 #[path = "../support/shop.rs"]
 mod shop;
+mod stopped;
+
 #[path = "../support/storm.rs"]
 mod storm;
 

@@ -23,9 +23,9 @@ impl PostgresShop {
     /// A shop in a database of its own.
     pub(crate) async fn fresh() -> (Self, TestDatabase) {
         let database = TestDatabase::empty().await;
-        let shop = Self::open(database.url()).await;
-        shop.build().await;
-        (shop, database)
+        Self::open(database.url()).await.build().await;
+        // Again, because the settings of a database are those of new sessions.
+        (Self::open(database.url()).await, database)
     }
 
     pub(crate) async fn with(options: PostgresOptions, app: PgPool) -> Self {
@@ -53,6 +53,10 @@ impl Shop for PostgresShop {
         let tables = "create table witness (id uuid, doomed bool); create table effect (id uuid); \
                       create table report (lost bigint)";
         self.app.execute(tables).await.unwrap();
+        // Whoever freezes in a transaction holds its message until the server ends the session.
+        let patience = "do $$ begin execute format('alter database %I set idle_in_transaction_session_timeout = 3000', \
+                        current_database()); end $$";
+        self.app.execute(patience).await.unwrap();
     }
 
     fn worker(&self, journal: Journal, lease_for: Duration) -> WorkerBuilder {
@@ -95,7 +99,7 @@ impl Shop for PostgresShop {
     }
 
     async fn leased(&self) -> i64 {
-        self.count("select count(*) from postrider.ready where token is not null").await
+        self.count("select count(*) from postrider.ready where lease_until > clock_timestamp()").await
     }
 
     async fn history(&self) -> History {
