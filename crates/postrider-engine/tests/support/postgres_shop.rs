@@ -32,6 +32,11 @@ impl PostgresShop {
         Self { store: PostgresStore::open(options.with_connections(3)).await.unwrap(), app }
     }
 
+    /// How many messages are in the hands of somebody whose time is not over.
+    pub(crate) async fn leased(&self) -> i64 {
+        self.count("select count(*) from postrider.ready where lease_until > clock_timestamp()").await
+    }
+
     async fn ids(&self, sql: &'static str) -> Vec<Uuid> {
         sqlx::query_scalar(sql).persistent(false).fetch_all(&self.app).await.unwrap()
     }
@@ -96,10 +101,6 @@ impl Shop for PostgresShop {
     async fn left(&self) -> i64 {
         self.count("select (select count(*) from postrider.ready) + (select count(*) from postrider.later)")
             .await
-    }
-
-    async fn leased(&self) -> i64 {
-        self.count("select count(*) from postrider.ready where lease_until > clock_timestamp()").await
     }
 
     async fn history(&self) -> History {

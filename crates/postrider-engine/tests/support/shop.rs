@@ -33,9 +33,6 @@ pub(crate) trait Shop: Clone + Send + Sync + 'static {
     /// How many messages are neither delivered nor dead.
     fn left(&self) -> impl Future<Output = i64> + Send;
 
-    /// How many messages are in the hands of somebody whose time is not over.
-    fn leased(&self) -> impl Future<Output = i64> + Send;
-
     /// What happened, but for the journal.
     fn history(&self) -> impl Future<Output = History> + Send;
 
