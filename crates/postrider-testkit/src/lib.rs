@@ -18,5 +18,4 @@ pub mod store;
 pub mod worker;
 
 pub use fixture::{Features, Fixture, TransactFixture};
-pub use fixture::{Features, Fixture};
 pub use history::History;
