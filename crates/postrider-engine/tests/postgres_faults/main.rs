@@ -5,8 +5,12 @@
 
 mod frozen;
 mod killed;
+#[path = "../support/log.rs"]
+mod log;
 #[path = "../support/orders.rs"]
 mod orders;
+mod outages;
+mod pooled;
 #[path = "../support/postgres_shop.rs"]
 mod postgres_shop;
 #[path = "../support/process.rs"]

@@ -82,7 +82,8 @@ impl Shop for SqliteShop {
     }
 
     async fn left(&self) -> i64 {
-        self.count("select (select count(*) from postrider_ready) + (select count(*) from postrider_later)").await
+        self.count("select (select count(*) from postrider_ready) + (select count(*) from postrider_later)")
+            .await
     }
 
     async fn history(&self) -> History {
@@ -94,7 +95,9 @@ impl Shop for SqliteShop {
             effects: self.ids("select id from effect").await,
             dead: self.ids("select message_id from postrider_dead").await,
             waiting: self
-                .ids("select message_id from postrider_ready union all select message_id from postrider_later")
+                .ids(
+                    "select message_id from postrider_ready union all select message_id from postrider_later",
+                )
                 .await,
         }
     }
