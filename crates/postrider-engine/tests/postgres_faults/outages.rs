@@ -61,10 +61,10 @@ async fn produce(shop: PostgresShop, seed: u64) {
     }
 }
 
-/// The log tells it in a few lines. What handlers and their messages have to say does not count.
+/// The log tells it in a few lines. What became of single messages does not count.
 fn assert_brief(log: &Log, most: usize) {
-    let own = ["postrider.dead", "postrider.lease_lost"];
-    let lines: Vec<_> = log.warnings().into_iter().filter(|line| !own.contains(&line.name)).collect();
+    let single = ["postrider.dead", "postrider.lease_lost"];
+    let lines: Vec<_> = log.warnings().into_iter().filter(|line| !single.contains(&line.name)).collect();
     assert!(lines.len() <= most, "{} lines: {lines:#?}", lines.len());
 }
 

@@ -75,15 +75,27 @@ async fn signals_are_heard_past_a_pooler() {
     pooled.store.listen(&["parcels".parse().unwrap()]).await.unwrap();
 }
 
-/// An ear that cannot hear does not open, and says why.
+/// Where a pooler is known to be, nobody listens through it: its sessions would signal whoever has them next.
 #[tokio::test]
-async fn an_ear_behind_a_pooler_says_that_it_is_deaf() {
+async fn nobody_listens_through_a_pooler() {
     let (_direct, database) = PostgresShop::fresh().await;
     let pooler = Pooler::before(database.url(), SESSIONS).await;
     let store = PostgresStore::open(options(&pooler)).await.unwrap();
     let error = store.listen(&["parcels".parse().unwrap()]).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
     assert!(error.to_string().contains("with_listen_url"), "{error}");
+}
+
+/// Where it is not known, an ear that cannot hear does not open, and says why.
+#[tokio::test]
+async fn an_ear_that_hears_nothing_says_that_it_is_deaf() {
+    let (_direct, database) = PostgresShop::fresh().await;
+    let pooler = Pooler::before(database.url(), SESSIONS).await;
+    let options = PostgresOptions::new(database.url()).unwrap().with_listen_url(pooler.url()).unwrap();
+    let error = PostgresStore::open(options).await.unwrap().listen(&["parcels".parse().unwrap()]).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    assert!(error.to_string().contains("a pooler in transaction mode"), "{error}");
 }
 
 /// Sessions that go back to the pooler are as they were: other applications get them next.

@@ -50,7 +50,8 @@ struct Recorder(Arc<Mutex<Vec<Line>>>);
 impl<S: Subscriber> Layer<S> for Recorder {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
-        if *metadata.level() > Level::INFO {
+        // The driver has a log of its own.
+        if *metadata.level() > Level::INFO || !metadata.target().starts_with("postrider") {
             return;
         }
         let mut text = Text(metadata.target().to_owned());

@@ -129,11 +129,12 @@ pub(crate) fn parcels(journal: Journal, lease_for: Duration) -> Queue {
     usual(Queue::new(Parcel::QUEUE).on(handler), lease_for)
 }
 
-/// Settings that both queues share. Messages that are taken down with their workers again and again are not given up.
+/// Settings that both queues share. Messages that are taken down with their workers again and again are not given up, and
+/// ten failures in a row are no accident.
 pub(crate) fn usual(queue: Queue, lease_for: Duration) -> Queue {
     queue
         .concurrency(8)
         .lease_for(lease_for)
-        .retry(RetryStrategy::constant(Duration::from_millis(50)).with_max_attempts(3))
+        .retry(RetryStrategy::constant(Duration::from_millis(50)).with_max_attempts(10))
         .without_max_deliveries()
 }

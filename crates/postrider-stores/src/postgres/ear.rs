@@ -1,7 +1,8 @@
 //! Hearing signals, and noticing that one has gone deaf.
 //!
-//! LISTEN can succeed and hear nothing: behind a pooler it listens in a session that is lent to somebody else a moment later.
-//! And a connection can be dead without either end knowing. So an ear that has heard nothing for a while calls itself, by
+//! LISTEN can succeed and hear nothing: behind a pooler it listens in a session that is lent to somebody else a moment later,
+//! who then gets signals that it never asked for, and may fail because of them. So where a pooler is known to be, nobody
+//! listens through it. And a connection can be dead without either end knowing. So an ear that has heard nothing for a while calls itself, by
 //! the way that producers' signals take, and expects to hear that soon. It does so when it is opened, too: an ear
 //! that opens can hear.
 //!
@@ -44,6 +45,10 @@ enum Deaf {
     #[error("the connection that listens was lost")]
     Lost,
     #[error(
+        "signals cannot be heard through a pooler; give the server's own address with `PostgresOptions::with_listen_url`"
+    )]
+    Pooled,
+    #[error(
         "LISTEN succeeded, but a signal that was sent was not heard within {ANSWERS_WITHIN:?}: a pooler in transaction mode \
          (PgBouncer) may be in between; give the server's own address with `PostgresOptions::with_listen_url`"
     )]
@@ -53,7 +58,10 @@ enum Deaf {
 impl PostgresEar {
     /// Listens, and makes sure that it hears.
     pub(super) async fn open(store: PostgresStore, queues: &[QueueName]) -> Result<Self, Error> {
-        let connect = store.inner.listen.clone().application_name("postrider listener");
+        let Some(connect) = store.inner.listen.clone() else {
+            return Err(Error::Unavailable(Deaf::Pooled.into()));
+        };
+        let connect = connect.application_name("postrider listener");
         let pool =
             PgPoolOptions::new().max_connections(1).connect_with(connect).await.map_err(store_error)?;
         let mut listener = PgListener::connect_with(&pool).await.map_err(store_error)?;

@@ -60,7 +60,7 @@ const FIRST: usize = 8;
 
 impl PostgresStore {
     async fn queue(&self, name: &QueueName) -> Result<Option<Arc<Queue>>, Error> {
-        self.inner.queues.named(&self.inner.connections, name).await
+        self.inner.queues.named(&mut &self.inner.connections, name).await
     }
 
     /// Runs one of the operator's functions on messages.

@@ -98,8 +98,8 @@ struct Inner {
     pool: PgPool,
     connections: Connections,
     connect: PgConnectOptions,
-    /// The way to the server that LISTEN takes.
-    listen: PgConnectOptions,
+    /// The way to the server that LISTEN takes, if there is one.
+    listen: Option<PgConnectOptions>,
     route: Route,
     names: Names,
     limits: Limits,
@@ -229,12 +229,16 @@ impl PostgresStore {
             .connect_with(options.connect.clone().application_name("postrider"))
             .await
             .map_err(store_error)?;
+        let listen = options.listen.or_else(|| match options.route {
+            Route::Direct => Some(options.connect.clone()),
+            Route::Pooled => None,
+        });
         let names = options.names;
         Ok(Self {
             inner: Arc::new(Inner {
                 connections: Connections::new(pool.clone(), options.connections, options.route),
                 pool,
-                listen: options.listen.unwrap_or_else(|| options.connect.clone()),
+                listen,
                 connect: options.connect,
                 route: options.route,
                 queues: Queues::new(&names),
@@ -307,12 +311,13 @@ impl PostgresStore {
         }
     }
 
-    async fn settle_on(&self, on: impl Fetch, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+    async fn settle_on(&self, mut on: impl Fetch, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
         let inner = &self.inner;
-        let known = inner.queues.known(&inner.connections).await?;
+        // On the same connection: whoever holds one and waits for another may wait for ever.
+        let known = inner.queues.known(&mut on).await?;
         let floor = |queue: &QueueName| self.lane_claimer(queue).settled_floor();
         inner.settle_sql.settle(on, &inner.names, &known, floor, settlements).await
     }
@@ -320,9 +325,9 @@ impl PostgresStore {
     /// The queues among those asked for that exist.
     async fn existing(&self, names: &[QueueName]) -> Result<Vec<Arc<Queue>>, Error> {
         let inner = &self.inner;
-        let mut known = inner.queues.known(&inner.connections).await?;
+        let mut known = inner.queues.known(&mut &inner.connections).await?;
         if names.iter().any(|name| known.named(name).is_none()) {
-            known = inner.queues.read(&inner.connections).await?;
+            known = inner.queues.read(&mut &inner.connections).await?;
         }
         Ok(names.iter().filter_map(|name| known.named(name)).cloned().collect())
     }
@@ -364,7 +369,7 @@ impl Store for PostgresStore {
     async fn renew(&self, leases: &[Lease], lease_for: Duration) -> Result<Vec<Lease>, Error> {
         check_lease(lease_for)?;
         let inner = &self.inner;
-        let known = inner.queues.known(&inner.connections).await?;
+        let known = inner.queues.known(&mut &inner.connections).await?;
         renew::renew(&inner.connections, &inner.names, &known, leases, lease_for).await
     }
 

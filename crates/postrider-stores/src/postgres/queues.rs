@@ -1,6 +1,6 @@
 //! What this process knows of the queues: their numbers and policies, read again every second.
 
-use super::{Names, connections::Connections, error::store_error, names::Sql};
+use super::{Names, connections::Fetch, error::store_error, names::Sql};
 use postrider_core::{Error, OnFailure, Ordering, QueueName, QueuePolicy};
 use sqlx::{Row, postgres::types::PgInterval};
 use std::{
@@ -45,32 +45,32 @@ impl Queues {
     }
 
     /// The queues as they were at most a second ago.
-    pub(super) async fn known(&self, connections: &Connections) -> Result<Arc<Known>, Error> {
+    pub(super) async fn known(&self, on: &mut impl Fetch) -> Result<Arc<Known>, Error> {
         {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             if known.0.is_some_and(|read| read.elapsed() < FRESH_FOR) {
                 return Ok(Arc::clone(&known.1));
             }
         }
-        self.read(connections).await
+        self.read(on).await
     }
 
     /// The queue of this name, if there is one.
     pub(super) async fn named(
         &self,
-        connections: &Connections,
+        on: &mut impl Fetch,
         name: &QueueName,
     ) -> Result<Option<Arc<Queue>>, Error> {
-        if let Some(queue) = self.known(connections).await?.named(name) {
+        if let Some(queue) = self.known(on).await?.named(name) {
             return Ok(Some(Arc::clone(queue)));
         }
-        Ok(self.read(connections).await?.named(name).cloned())
+        Ok(self.read(on).await?.named(name).cloned())
     }
 
     /// The queues as they are now.
-    pub(super) async fn read(&self, connections: &Connections) -> Result<Arc<Known>, Error> {
+    pub(super) async fn read(&self, on: &mut impl Fetch) -> Result<Arc<Known>, Error> {
         let mut known = Known::default();
-        for row in connections.run(self.sql.query()).await? {
+        for row in on.fetch_all(self.sql.query()).await? {
             let queue = Arc::new(queue(&row).map_err(store_error)?);
             known.0.insert(queue.name.clone(), queue);
         }

@@ -84,7 +84,7 @@ impl Schema for PostgresStore {
             .bind(policy.dead_letters);
         let declared: bool =
             self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)?;
-        self.inner.queues.read(&self.inner.connections).await?;
+        self.inner.queues.read(&mut &self.inner.connections).await?;
         if !declared {
             let rule =
                 format!("queue {:?} still holds messages; drain it, or use a new queue", queue.as_str());
