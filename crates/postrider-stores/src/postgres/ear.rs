@@ -17,10 +17,21 @@ use std::{fmt, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
-/// After so long a silence the ear calls itself.
-const SILENCE: Duration = Duration::from_secs(30);
-/// A call is heard within this time, or never.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// When an ear is taken for deaf.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hearing {
+    /// After so long a silence it calls itself.
+    pub(super) silence: Duration,
+    /// A call is heard within this time, or never.
+    pub(super) answers_within: Duration,
+}
+
+impl Default for Hearing {
+    fn default() -> Self {
+        Self { silence: Duration::from_secs(30), answers_within: Duration::from_secs(5) }
+    }
+}
+
 /// What calls begin with.
 const CALL: &str = "probe-";
 
@@ -49,10 +60,10 @@ enum Deaf {
     )]
     Pooled,
     #[error(
-        "LISTEN succeeded, but a signal that was sent was not heard within {ANSWERS_WITHIN:?}: a pooler in transaction mode \
+        "LISTEN succeeded, but a signal that was sent was not heard within {0:?}: a pooler in transaction mode \
          (PgBouncer) may be in between; give the server's own address with `PostgresOptions::with_listen_url`"
     )]
-    Unheard,
+    Unheard(Duration),
 }
 
 impl PostgresEar {
@@ -84,15 +95,16 @@ impl PostgresEar {
 
     /// Hears one notification. `None` when it was a call, or there was none for long enough to make one.
     async fn hear(&mut self) -> Result<Option<QueueName>, Error> {
+        let hearing = self.store.inner.hearing;
         if let Some(call) = self.call.as_mut().filter(|call| call.expected_by.is_none()) {
             self.store.call(&call.text).await?;
-            call.expected_by = Some(Instant::now() + ANSWERS_WITHIN);
+            call.expected_by = Some(Instant::now() + hearing.answers_within);
         }
         let expected_by = self.call.as_ref().and_then(|call| call.expected_by);
-        let until = expected_by.unwrap_or(self.heard_at + SILENCE);
+        let until = expected_by.unwrap_or(self.heard_at + hearing.silence);
         let Ok(heard) = timeout_at(until, self.listener.try_recv()).await else {
             if expected_by.is_some() {
-                return Err(Error::Unavailable(Deaf::Unheard.into()));
+                return Err(Error::Unavailable(Deaf::Unheard(hearing.answers_within).into()));
             }
             self.call = Some(Call::new());
             return Ok(None);

@@ -53,6 +53,7 @@ pub use transact::PostgresTransactions;
 use async_trait::async_trait;
 use claim::{ClaimSql, Claimer, Sweeps, Want};
 use connections::{Connections, Fetch, Route, Unprepared};
+use ear::Hearing;
 use error::store_error;
 use lanes::LaneClaimer;
 use postrider_core::{
@@ -100,6 +101,7 @@ struct Inner {
     connect: PgConnectOptions,
     /// The way to the server that LISTEN takes, if there is one.
     listen: Option<PgConnectOptions>,
+    hearing: Hearing,
     route: Route,
     names: Names,
     limits: Limits,
@@ -117,6 +119,7 @@ struct Inner {
 pub struct PostgresOptions {
     connect: PgConnectOptions,
     listen: Option<PgConnectOptions>,
+    hearing: Hearing,
     route: Route,
     names: Names,
     limits: Limits,
@@ -133,6 +136,7 @@ impl PostgresOptions {
         Ok(Self {
             connect: read_url("url", url)?,
             listen: None,
+            hearing: Hearing::default(),
             route: Route::Direct,
             names: Names::default(),
             limits: Limits::default(),
@@ -184,6 +188,14 @@ impl PostgresOptions {
     pub fn with_listen_url(mut self, url: &str) -> Result<Self, Error> {
         self.listen = Some(read_url("listen_url", url)?);
         Ok(self)
+    }
+
+    /// Notices sooner that nothing is heard: for tests, which have no time.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_hearing(mut self, silence: Duration, answers_within: Duration) -> Self {
+        self.hearing = Hearing { silence, answers_within };
+        self
     }
 
     /// Claims by the mark alone, and so misses late commits: the negative control of the tests.
@@ -239,6 +251,7 @@ impl PostgresStore {
                 connections: Connections::new(pool.clone(), options.connections, options.route),
                 pool,
                 listen,
+                hearing: options.hearing,
                 connect: options.connect,
                 route: options.route,
                 queues: Queues::new(&names),
