@@ -11,7 +11,7 @@ use postrider_stores::postgres::{PostgresOptions, PostgresStore, guard};
 use postrider_testkit::pooler::Pooler;
 use rand::{SeedableRng, rngs::StdRng};
 use sqlx::{
-    PgPool,
+    PgPool, Row,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use std::{str::FromStr, time::Duration};
@@ -109,14 +109,27 @@ async fn no_setting_of_ours_stays_in_the_sessions_of_a_pooler() {
     pooled.store.ping().await.unwrap();
     assert_eq!(pooled.store.validate().await.unwrap(), []);
     deliver(&direct, &pooled).await;
-    let shown = sqlx::raw_sql("show search_path; show enable_seqscan; show statement_timeout");
-    let rows = shown.fetch_all(&pooled.app).await.unwrap();
-    let values: Vec<&str> = rows.iter().map(|row| sqlx::Row::try_get_unchecked(row, 0).unwrap()).collect();
-    assert_eq!(values, ["\"$user\", public", "on", "0"]);
+    assert_eq!(settings(&pooled.app).await, ["\"$user\", public", "on", "0"]);
     let statements: i64 = sqlx::query_scalar("select count(*) from pg_prepared_statements where name <> ''")
         .persistent(false)
         .fetch_one(&pooled.app)
         .await
         .unwrap();
     assert_eq!(statements, 0);
+}
+
+/// The control: why the option is needed.
+#[tokio::test]
+async fn without_the_option_settings_stay_in_the_sessions_of_a_pooler() {
+    let (_direct, database) = PostgresShop::fresh().await;
+    let pooler = Pooler::before(database.url(), 1).await;
+    let app = PgPoolOptions::new().max_connections(1).connect(pooler.url()).await.unwrap();
+    PostgresStore::connect(pooler.url()).await.unwrap();
+    assert_eq!(settings(&app).await, ["pg_catalog", "off", "1min"]);
+}
+
+async fn settings(app: &PgPool) -> Vec<String> {
+    let shown = sqlx::raw_sql("show search_path; show enable_seqscan; show statement_timeout");
+    let rows = shown.fetch_all(app).await.unwrap();
+    rows.iter().map(|row| row.try_get_unchecked(0).unwrap()).collect()
 }
