@@ -1,4 +1,4 @@
-//! The programs of other languages that the tests run their examples with.
+//! The programs that tests run besides the servers: those of other languages, and a pooler.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use nix::unistd::geteuid;
 
 use crate::postgres::Missing;
-use crate::postgres::apt::apt_get;
+use crate::postgres::apt::{Policy, apt_get};
 use crate::process::succeeds;
 use crate::terminal::say;
 
@@ -25,6 +25,8 @@ pub(crate) const POSTGRES: &[Tool] = &[
     (&["python3", "-m", "pip", "--version"], "python3-pip"),
     (&["node", "--version"], "nodejs"),
     (&["npm", "--version"], "npm"),
+    // By its path: Debian puts it where only root looks.
+    (&["/usr/sbin/pgbouncer", "--version"], "pgbouncer"),
 ];
 
 /// Installs those of the programs that are missing. A missing program is a failure, like a missing server.
@@ -44,6 +46,8 @@ pub(crate) fn ensure(tools: &[Tool], missing: Missing) -> Result<()> {
         );
     }
     say(&format!("installing {names}"));
+    // Some of them bring a service, which nobody asked for.
+    let _policy = Policy::forbid_services()?;
     apt_get(&["update"])?;
     apt_get(&[&["install", "-y", "--no-install-recommends"], &packages[..]].concat())
 }

@@ -9,11 +9,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod adapter;
+mod daemon;
 pub mod fixture;
 pub mod flaws;
+pub mod history;
+pub mod pooler;
 pub mod postgres;
 pub mod proxy;
+pub mod server;
 pub mod store;
 pub mod worker;
 
 pub use fixture::{Features, Fixture, TransactFixture};
+pub use history::History;

@@ -1,4 +1,5 @@
-//! A proxy before a PostgreSQL server that counts round trips: what a statement costs on a network.
+//! A proxy before a PostgreSQL server that counts round trips, which is what a statement costs on a network, and that can fall
+//! silent, as a network can.
 
 use sqlx::{ConnectOptions, postgres::PgConnectOptions};
 use std::{
@@ -16,6 +17,7 @@ use tokio::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
+    sync::watch,
     task::JoinHandle,
 };
 
@@ -24,6 +26,7 @@ use tokio::{
 pub struct CountingProxy {
     address: SocketAddr,
     round_trips: Arc<AtomicUsize>,
+    silent: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
@@ -34,13 +37,14 @@ impl CountingProxy {
         let address = listener.local_addr().unwrap();
         let round_trips = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&round_trips);
+        let (silent, silence) = watch::channel(false);
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 // A connection that breaks ends alone.
-                tokio::spawn(pass(client, server.clone(), Arc::clone(&counter)));
+                tokio::spawn(pass(client, server.clone(), Arc::clone(&counter), silence.clone()));
             }
         });
-        Self { address, round_trips, task }
+        Self { address, round_trips, silent, task }
     }
 
     /// Stands before the server of a database, and answers with the way to that database through it.
@@ -56,6 +60,11 @@ impl CountingProxy {
         self.address
     }
 
+    /// From now on nothing that the server says arrives, and no connection ends: a network that swallows everything.
+    pub fn swallow(&self) {
+        self.silent.send_replace(true);
+    }
+
     /// How often a client has waited for the server so far.
     pub fn round_trips(&self) -> usize {
         self.round_trips.load(Ordering::SeqCst)
@@ -68,14 +77,27 @@ impl Drop for CountingProxy {
     }
 }
 
-async fn pass(client: TcpStream, server: String, counter: Arc<AtomicUsize>) -> io::Result<()> {
+async fn pass(
+    client: TcpStream,
+    server: String,
+    counter: Arc<AtomicUsize>,
+    mut silence: watch::Receiver<bool>,
+) -> io::Result<()> {
     let server = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (from_client, mut to_client) = client.into_split();
     let (mut from_server, to_server) = server.into_split();
     let up = tokio::spawn(count(from_client, to_server, counter));
-    tokio::io::copy(&mut from_server, &mut to_client).await?;
+    let is_silent = async { silence.wait_for(|is_silent| *is_silent).await.is_ok() };
+    let is_silent = tokio::select! {
+        copied = tokio::io::copy(&mut from_server, &mut to_client) => { copied?; false }
+        is_silent = is_silent => is_silent,
+    };
+    if is_silent {
+        // Both ends stay open.
+        std::future::pending::<()>().await;
+    }
     up.abort();
     Ok(())
 }

@@ -26,7 +26,10 @@ const ROOMS: [(&str, &[&str]); 9] = [
         "postrider-engine",
         &["postrider-core", "futures-util", "metrics", "rand", "tokio", "tokio-util", "tracing"],
     ),
-    ("postrider-testkit", &["postrider-core", "postrider-engine", "rand", "sqlx", "tokio"]),
+    (
+        "postrider-testkit",
+        &["postrider-core", "postrider-engine", "nix", "rand", "sqlx", "tempfile", "tokio"],
+    ),
     ("postrider-testing", &["postrider-core", "postrider-engine", "postrider-stores"]),
     ("postrider", &["postrider-core", "postrider-engine", "postrider-stores", "postrider-testing"]),
     (

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::commands::test::POSTGRES_URL;
+use crate::commands::test::{POSTGRES_URL, programs};
 use crate::options::Options;
 use crate::postgres::{self, Durability, Postgres};
 use crate::signals::Signals;
@@ -32,7 +32,8 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
         let server = Postgres::start(&build, Durability::Relaxed, args.options.afterwards(), signals)?;
         let (version, id, folder) = (server.version(), server.id(), server.folder().display());
         say(&format!("PostgreSQL {version} is process {id} in {folder}; Ctrl-C stops it"));
-        writeln!(std::io::stdout(), "export {POSTGRES_URL}={}", server.url())?;
+        let (variable, folder) = programs(&build);
+        writeln!(std::io::stdout(), "export {POSTGRES_URL}={}\nexport {variable}={folder}", server.url())?;
         servers.push(server);
     }
     std::io::stdout().flush()?;

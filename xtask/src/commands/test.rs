@@ -5,7 +5,7 @@ use std::env;
 use anyhow::{Result, bail};
 
 use crate::options::Options;
-use crate::postgres::{self, Durability, Postgres};
+use crate::postgres::{self, Build, Durability, Postgres};
 use crate::runner::Runner;
 use crate::signals::Signals;
 use crate::suites::{Selection, Server};
@@ -15,6 +15,8 @@ use crate::version::Major;
 
 /// Where tests find PostgreSQL.
 pub(crate) const POSTGRES_URL: &str = "POSTRIDER_TEST_POSTGRES_URL";
+/// The folder of its programs, for tests that start a server of their own to stop it.
+pub(crate) const POSTGRES_PROGRAMS: &str = "POSTRIDER_TEST_POSTGRES_PROGRAMS";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -60,14 +62,15 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
             bail!("`--postgres` starts servers, but {POSTGRES_URL} names one to use: unset it first");
         }
         say(&format!("using the server that {POSTGRES_URL} names"));
-        return test(&[]);
+        let builds = postgres::builds(&[], options.missing())?;
+        return test(&builds.iter().map(programs).collect::<Vec<_>>());
     }
 
     let mut first_failure = 0;
     for build in postgres::builds(versions, options.missing())? {
         let mut server = Postgres::start(&build, Durability::Relaxed, options.afterwards(), signals)?;
         heading(&format!("PostgreSQL {}", server.version()));
-        let code = test(&[(POSTGRES_URL, server.url())])?;
+        let code = test(&[(POSTGRES_URL, server.url()), programs(&build)])?;
         server.check()?;
         if first_failure == 0 {
             first_failure = code;
@@ -77,4 +80,9 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
         }
     }
     Ok(first_failure)
+}
+
+/// What tells tests where the programs of a build are.
+pub(crate) fn programs(build: &Build) -> (&'static str, String) {
+    (POSTGRES_PROGRAMS, build.folder().display().to_string())
 }

@@ -78,12 +78,13 @@ fn forbid_cluster() -> Result<()> {
 
 /// The machine's own policy is respected; one of ours ends with the installation.
 #[derive(Debug)]
-struct Policy {
+pub(crate) struct Policy {
     ours: bool,
 }
 
 impl Policy {
-    fn forbid_services() -> Result<Self> {
+    /// Until this value is dropped.
+    pub(crate) fn forbid_services() -> Result<Self> {
         let ours = create(Path::new(POLICY), "#!/bin/sh\nexit 101\n").context(POLICY)?;
         let policy = Self { ours };
         if ours {

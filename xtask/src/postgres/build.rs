@@ -38,6 +38,11 @@ impl Build {
         Some(Self { folder: folder.to_path_buf(), major: Major::from_banner(&banner)? })
     }
 
+    /// Where its programs are.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The path of one of its programs.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.folder.join(name)

@@ -5,13 +5,13 @@
 //! once a lease may have lapsed, whoever delivers the message is told, and the store decides about what is settled then.
 
 use super::{Delivery, Subscription, meter::Phase, trouble::Trouble};
-use postrider_core::{Lease, LeaseToken, MessageId, Store};
+use postrider_core::{Error, Lease, LeaseToken, MessageId, Store};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::SeqCst},
     time::Duration,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Default)]
@@ -157,7 +157,9 @@ async fn renew(
 ) {
     let sent_at = Instant::now();
     let proofs: Vec<Lease> = deliveries.iter().map(|delivery| delivery.claimed.lease.clone()).collect();
-    let lost = match store.renew(&proofs, lease_for).await {
+    // Until the leases may have lapsed, and no longer: whoever waits on must be told then, whether the store answers or not.
+    let answer = timeout(lease_for * 2 / 3, store.renew(&proofs, lease_for)).await;
+    let lost = match answer.unwrap_or_else(|late| Err(Error::Unavailable(Box::new(late)))) {
         Ok(lost) => lost,
         Err(error) => return trouble.happened("renewing leases", &error),
     };

@@ -16,6 +16,7 @@ use std::{
     future::Future,
     ops::{Deref, DerefMut},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 /// The transaction of a transactional handler. Whatever is written and staged in it commits together with the end of the
@@ -61,6 +62,9 @@ impl<T> fmt::Debug for Tx<T> {
     }
 }
 
+/// When to try again after no transaction could be begun.
+const AWAY_FOR: Duration = Duration::from_secs(1);
+
 pub(super) struct Transactional<E, S, F> {
     pub(super) decode: Decode<E>,
     pub(super) store: S,
@@ -101,7 +105,16 @@ impl<E, S: Transact, F> Transactional<E, S, F> {
         G: Into<Failure>,
     {
         let end = context.lease().done();
-        let (tx, home) = Tx::lend(self.store.begin().await?);
+        let begun = match self.store.begin().await {
+            Ok(begun) => begun,
+            Err(Error::Unavailable(error)) => {
+                // Nothing of the message was tried: a database that is away must not use up its attempts.
+                tracing::info!(name: "postrider.put_off", %error, "no transaction could be begun; put off");
+                return Ok(Handled::Failed(Failure::snooze(AWAY_FOR)));
+            }
+            Err(error) => return Err(error),
+        };
+        let (tx, home) = Tx::lend(begun);
         let result = (self.run)(event, tx, context).await.map_err(Into::into);
         let returned = home.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (result, returned) {

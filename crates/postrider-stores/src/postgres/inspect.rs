@@ -60,7 +60,7 @@ const FIRST: usize = 8;
 
 impl PostgresStore {
     async fn queue(&self, name: &QueueName) -> Result<Option<Arc<Queue>>, Error> {
-        self.inner.queues.named(&self.inner.pool, name).await
+        self.inner.queues.named(&mut &self.inner.connections, name).await
     }
 
     /// Runs one of the operator's functions on messages.
@@ -73,18 +73,14 @@ impl PostgresStore {
     ) -> Result<Vec<MessageId>, Error> {
         action.check()?;
         let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
-        let row = self
-            .inner
-            .names
-            .sql(template)
+        let sql = self.inner.names.sql(template);
+        let query = sql
             .query()
             .bind(queue.number)
             .bind(ids.iter().map(MessageId::as_uuid).collect::<Vec<_>>())
             .bind(&action.actor)
-            .bind(&action.why)
-            .fetch_one(&self.inner.pool)
-            .await
-            .map_err(store_error)?;
+            .bind(&action.why);
+        let row = self.inner.connections.run_for_one(query).await?;
         let touched: Vec<uuid::Uuid> = row.try_get(0).map_err(store_error)?;
         Ok(touched.into_iter().map(MessageId::from_uuid).collect())
     }
@@ -94,23 +90,22 @@ impl PostgresStore {
 impl Inspect for PostgresStore {
     async fn counts(&self) -> Result<BTreeMap<QueueName, Counts>, Error> {
         let sql = self.inner.names.sql(COUNTS);
-        let rows = sql.query().bind(CAP + 1).fetch_all(&self.inner.pool).await.map_err(store_error)?;
+        let rows = self.inner.connections.run(sql.query().bind(CAP + 1)).await?;
         rows.iter().map(|row| counts(row).map_err(store_error)).collect()
     }
 
     async fn lag(&self, queue: &QueueName) -> Result<Option<Duration>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(None) };
         let sql = self.inner.names.sql(LAG);
-        let row = sql.query().bind(queue.number).bind(CAP).fetch_one(&self.inner.pool).await;
-        let seconds: Option<f64> = row.and_then(|row| row.try_get(0)).map_err(store_error)?;
+        let row = self.inner.connections.run_for_one(sql.query().bind(queue.number).bind(CAP)).await?;
+        let seconds: Option<f64> = row.try_get(0).map_err(store_error)?;
         Ok(seconds.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
     }
 
     async fn blocked_keys(&self, queue: &QueueName, most: usize) -> Result<Vec<BlockedKey>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
         let sql = self.inner.names.sql(BLOCKED);
-        let rows = sql.query().bind(queue.number).bind(limit(most)).fetch_all(&self.inner.pool).await;
-        let rows = rows.map_err(store_error)?;
+        let rows = self.inner.connections.run(sql.query().bind(queue.number).bind(limit(most))).await?;
         rows.iter().filter_map(|row| blocked(row).transpose()).collect::<Result<_, _>>().map_err(store_error)
     }
 
@@ -122,7 +117,7 @@ impl Inspect for PostgresStore {
         let Some(queue) = self.queue(&request.queue).await? else { return Ok(empty) };
         let sql = self.inner.names.sql(&page_template(request.room, Only::Page));
         let after = request.after.as_ref();
-        let rows = sql
+        let query = sql
             .query()
             .bind(queue.number)
             .bind(after.and_then(|cursor| cursor.at).map(OffsetDateTime::from))
@@ -130,10 +125,8 @@ impl Inspect for PostgresStore {
             .bind(request.key.as_ref().map(OrderingKey::as_str))
             .bind(request.event_type.as_ref().map(postrider_core::EventType::as_str))
             .bind(request.reason.map(postrider_core::Reason::as_str))
-            .bind(limit(request.limit))
-            .fetch_all(&self.inner.pool)
-            .await
-            .map_err(store_error)?;
+            .bind(limit(request.limit));
+        let rows = self.inner.connections.run(query).await?;
         let entries: Result<Vec<_>, _> = rows.iter().map(|row| entry(row, &queue)).collect();
         let next = rows.last().filter(|_| rows.len() >= request.limit).map(cursor).transpose();
         Ok(Page { entries: entries.map_err(store_error)?, next: next.map_err(store_error)? })
@@ -143,10 +136,9 @@ impl Inspect for PostgresStore {
         let Some(queue) = self.queue(queue).await? else { return Ok(None) };
         for room in [Room::Ready, Room::Later, Room::Dead, Room::Archive] {
             let sql = self.inner.names.sql(&page_template(room, Only::One));
-            let row =
-                sql.query().bind(queue.number).bind(id.as_uuid()).fetch_optional(&self.inner.pool).await;
-            if let Some(row) = row.map_err(store_error)? {
-                return entry(&row, &queue).map(Some).map_err(store_error);
+            let rows = self.inner.connections.run(sql.query().bind(queue.number).bind(id.as_uuid())).await?;
+            if let Some(row) = rows.first() {
+                return entry(row, &queue).map(Some).map_err(store_error);
             }
         }
         Ok(None)
@@ -179,13 +171,13 @@ impl Inspect for PostgresStore {
         action.check()?;
         let Some(queue) = self.queue(queue).await? else { return Ok(false) };
         let sql = self.inner.names.sql(RELEASE_KEY);
-        let row = sql.query().bind(queue.number).bind(key.as_str()).bind(&action.actor).bind(&action.why);
-        row.fetch_one(&self.inner.pool).await.and_then(|row| row.try_get(0)).map_err(store_error)
+        let query = sql.query().bind(queue.number).bind(key.as_str()).bind(&action.actor).bind(&action.why);
+        self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)
     }
 
     async fn audit(&self, most: usize) -> Result<Vec<AuditRow>, Error> {
         let sql = self.inner.names.sql(AUDIT);
-        let rows = sql.query().bind(limit(most)).fetch_all(&self.inner.pool).await.map_err(store_error)?;
+        let rows = self.inner.connections.run(sql.query().bind(limit(most))).await?;
         rows.iter().map(audit_row).collect::<Result<_, _>>().map_err(store_error)
     }
 }

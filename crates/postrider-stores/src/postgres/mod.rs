@@ -21,6 +21,7 @@ mod claim;
 mod connections;
 mod delivered;
 mod drivers;
+mod ear;
 mod error;
 mod grants;
 mod horizon;
@@ -51,7 +52,8 @@ pub use transact::PostgresTransactions;
 
 use async_trait::async_trait;
 use claim::{ClaimSql, Claimer, Sweeps, Want};
-use connections::{Connections, Fetch};
+use connections::{Connections, Fetch, Route, Unprepared};
+use ear::Hearing;
 use error::store_error;
 use lanes::LaneClaimer;
 use postrider_core::{
@@ -94,10 +96,13 @@ pub struct PostgresStore {
 
 #[derive(Debug)]
 struct Inner {
-    /// For everything that is not on the hot path.
     pool: PgPool,
-    hot: Connections,
+    connections: Connections,
     connect: PgConnectOptions,
+    /// The way to the server that LISTEN takes, if there is one.
+    listen: Option<PgConnectOptions>,
+    hearing: Hearing,
+    route: Route,
     names: Names,
     limits: Limits,
     queues: Queues,
@@ -113,6 +118,9 @@ struct Inner {
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
     connect: PgConnectOptions,
+    listen: Option<PgConnectOptions>,
+    hearing: Hearing,
+    route: Route,
     names: Names,
     limits: Limits,
     connections: u32,
@@ -126,10 +134,10 @@ impl PostgresOptions {
     /// When the URL cannot be read.
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self {
-            // Without the URL, which may hold a password.
-            connect: PgConnectOptions::from_str(url).map_err(|error| {
-                Invalid::rule("url", format!("{error}; write it as postgres://user@host:5432/database"))
-            })?,
+            connect: read_url("url", url)?,
+            listen: None,
+            hearing: Hearing::default(),
+            route: Route::Direct,
             names: Names::default(),
             limits: Limits::default(),
             connections: 8,
@@ -158,6 +166,38 @@ impl PostgresOptions {
         self
     }
 
+    /// Connects through a pooler that lends a session of the server for one transaction at a time, such as PgBouncer with
+    /// `pool_mode = transaction`. Nothing of the store outlives a transaction there: each statement brings its settings
+    /// along and is not kept prepared, which costs four round trips instead of one. [`PostgresStore::outbox`] and
+    /// [`PostgresStore::transactions`] do not keep statements prepared either.
+    ///
+    /// What a pooler cannot do still needs a direct way: signals ([`with_listen_url`](Self::with_listen_url); without it,
+    /// workers poll) and migrations, whose lock belongs to a session.
+    #[must_use]
+    pub fn behind_pooler(mut self) -> Self {
+        self.route = Route::Pooled;
+        // Poolers refuse what they do not know at the start of a connection.
+        self.connect = self.connect.extra_float_digits(None);
+        self
+    }
+
+    /// Listens for signals on a connection to `url`: the server itself, where the rest goes through a pooler.
+    ///
+    /// # Errors
+    /// When the URL cannot be read.
+    pub fn with_listen_url(mut self, url: &str) -> Result<Self, Error> {
+        self.listen = Some(read_url("listen_url", url)?);
+        Ok(self)
+    }
+
+    /// Notices sooner that nothing is heard: for tests, which have no time.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_hearing(mut self, silence: Duration, answers_within: Duration) -> Self {
+        self.hearing = Hearing { silence, answers_within };
+        self
+    }
+
     /// Claims by the mark alone, and so misses late commits: the negative control of the tests.
     #[doc(hidden)]
     #[must_use]
@@ -165,6 +205,13 @@ impl PostgresOptions {
         self.sweeps = Sweeps::MarkOnly;
         self
     }
+}
+
+/// Its error is without the URL, which may hold a password.
+fn read_url(field: &'static str, url: &str) -> Result<PgConnectOptions, Invalid> {
+    PgConnectOptions::from_str(url).map_err(|error| {
+        Invalid::rule(field, format!("{error}; write it as postgres://user@host:5432/database"))
+    })
 }
 
 impl PostgresStore {
@@ -184,17 +231,29 @@ impl PostgresStore {
         let pool = PgPoolOptions::new()
             // Two besides those that claims and settlements keep.
             .max_connections(options.connections + 2)
-            .acquire_timeout(Duration::from_secs(10))
-            .after_connect(|connection, _| Box::pin(pool::settle_in(connection)))
+            .acquire_timeout(Duration::from_secs(10));
+        let pool = match options.route {
+            Route::Direct => pool.after_connect(|connection, _| Box::pin(pool::settle_in(connection))),
+            // Settings would stay in sessions that are lent to others next.
+            Route::Pooled => guard(pool),
+        };
+        let pool = pool
             .connect_with(options.connect.clone().application_name("postrider"))
             .await
             .map_err(store_error)?;
+        let listen = options.listen.or_else(|| match options.route {
+            Route::Direct => Some(options.connect.clone()),
+            Route::Pooled => None,
+        });
         let names = options.names;
         Ok(Self {
             inner: Arc::new(Inner {
-                hot: Connections::new(pool.clone(), options.connections),
+                connections: Connections::new(pool.clone(), options.connections, options.route),
                 pool,
+                listen,
+                hearing: options.hearing,
                 connect: options.connect,
+                route: options.route,
                 queues: Queues::new(&names),
                 claim_sql: Arc::new(ClaimSql::new(&names)),
                 settle_sql: SettleSql::default(),
@@ -209,18 +268,22 @@ impl PostgresStore {
 
     /// Stages in the tables of this store.
     pub fn outbox(&self) -> PostgresOutbox {
-        PostgresOutbox::with_limits(self.inner.names.clone(), self.inner.limits)
+        let outbox = PostgresOutbox::with_limits(self.inner.names.clone(), self.inner.limits);
+        if self.inner.route == Route::Pooled { outbox.behind_pooler() } else { outbox }
     }
 
     /// Transactions of your own pool, which must lead to the same database, in which handlers run and their messages end.
     /// They see the settings of that pool, not those of the store's own connections.
+    ///
+    /// Set `idle_in_transaction_session_timeout` there: a process that freezes in the middle of a handler holds its message
+    /// until the server ends its session, since it might still commit.
     pub fn transactions(&self, pool: PgPool) -> PostgresTransactions {
         PostgresTransactions::new(self.clone(), pool)
     }
 
     /// Closes the connections.
     pub async fn close(&self) {
-        self.inner.hot.forget();
+        self.inner.connections.forget();
         self.inner.pool.close().await;
     }
 
@@ -250,12 +313,24 @@ impl PostgresStore {
         remembered(&self.inner.lane_claimers, queue.clone(), || LaneClaimer::new(&self.inner.names))
     }
 
-    async fn settle_on(&self, on: impl Fetch, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+    async fn settle_in_transaction(
+        &self,
+        connection: &mut sqlx::PgConnection,
+        settlements: &[Settle],
+    ) -> Result<Vec<Lease>, Error> {
+        match self.inner.route {
+            Route::Direct => self.settle_on(connection, settlements).await,
+            Route::Pooled => self.settle_on(Unprepared(connection), settlements).await,
+        }
+    }
+
+    async fn settle_on(&self, mut on: impl Fetch, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
         let inner = &self.inner;
-        let known = inner.queues.known(&inner.pool).await?;
+        // On the same connection: whoever holds one and waits for another may wait for ever.
+        let known = inner.queues.known(&mut on).await?;
         let floor = |queue: &QueueName| self.lane_claimer(queue).settled_floor();
         inner.settle_sql.settle(on, &inner.names, &known, floor, settlements).await
     }
@@ -263,9 +338,9 @@ impl PostgresStore {
     /// The queues among those asked for that exist.
     async fn existing(&self, names: &[QueueName]) -> Result<Vec<Arc<Queue>>, Error> {
         let inner = &self.inner;
-        let mut known = inner.queues.known(&inner.pool).await?;
+        let mut known = inner.queues.known(&mut &inner.connections).await?;
         if names.iter().any(|name| known.named(name).is_none()) {
-            known = inner.queues.read(&inner.pool).await?;
+            known = inner.queues.read(&mut &inner.connections).await?;
         }
         Ok(names.iter().filter_map(|name| known.named(name)).cloned().collect())
     }
@@ -280,7 +355,7 @@ fn remembered<K: Eq + Hash, V>(map: &Mutex<HashMap<K, Arc<V>>>, key: K, make: im
 impl Store for PostgresStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
         request.check()?;
-        let hot = &self.inner.hot;
+        let connections = &self.inner.connections;
         let mut want =
             Want { limit: request.limit(), lease_for: request.lease_for(), token: LeaseToken::fresh() };
         let queues = self.existing(request.queues()).await?;
@@ -288,14 +363,14 @@ impl Store for PostgresStore {
             queues.into_iter().partition(|queue| queue.policy.ordering != Ordering::Unordered);
         let mut claimed = Vec::new();
         if !plain.is_empty() && want.limit > 0 {
-            claimed = self.claimer(&plain).claim(hot, &plain, want).await?;
+            claimed = self.claimer(&plain).claim(connections, &plain, want).await?;
         }
         for queue in ordered {
             want.limit = request.limit() - claimed.len();
             if want.limit == 0 {
                 break;
             }
-            let (turns, empty) = self.lane_claimer(&queue.name).claim(hot, &queue, want).await?;
+            let (turns, empty) = self.lane_claimer(&queue.name).claim(connections, &queue, want).await?;
             claimed.extend(turns);
             if !empty.is_empty() {
                 self.settle(&empty.iter().map(Lease::release).collect::<Vec<_>>()).await?;
@@ -307,20 +382,19 @@ impl Store for PostgresStore {
     async fn renew(&self, leases: &[Lease], lease_for: Duration) -> Result<Vec<Lease>, Error> {
         check_lease(lease_for)?;
         let inner = &self.inner;
-        let known = inner.queues.known(&inner.pool).await?;
-        renew::renew(&inner.hot, &inner.names, &known, leases, lease_for).await
+        let known = inner.queues.known(&mut &inner.connections).await?;
+        renew::renew(&inner.connections, &inner.names, &known, leases, lease_for).await
     }
 
     async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
-        self.settle_on(&self.inner.hot, settlements).await
+        self.settle_on(&self.inner.connections, settlements).await
     }
 
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
-        prune::prune(&self.inner.pool, &self.inner.names, request).await
+        prune::prune(&self.inner.connections, &self.inner.names, request).await
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        let answer = sqlx::query("select 1").fetch_one(&self.inner.pool).await;
-        answer.map(|_| ()).map_err(store_error)
+        self.inner.connections.run(sqlx::query("select 1")).await.map(|_| ())
     }
 }

@@ -68,7 +68,7 @@ impl Names {
 
     /// A statement with our names filled in.
     pub(super) fn sql(&self, template: &str) -> Sql {
-        Sql(self.render(template).into())
+        Sql { text: self.render(template).into(), is_prepared: true }
     }
 
     pub(super) fn render(&self, template: &str) -> String {
@@ -131,15 +131,23 @@ pub(super) fn check(field: &'static str, name: &str) -> Result<(), Invalid> {
 
 /// A statement whose text came from a template.
 #[derive(Debug, Clone)]
-pub(super) struct Sql(Arc<str>);
+pub(super) struct Sql {
+    text: Arc<str>,
+    is_prepared: bool,
+}
 
 impl Sql {
+    /// Sends it anew each time, for sessions that do not last.
+    pub(super) fn unprepared(self) -> Self {
+        Self { is_prepared: false, ..self }
+    }
+
     pub(super) fn query(&self) -> sqlx::query::Query<'_, sqlx::Postgres, PgArguments> {
-        sqlx::query(AssertSqlSafe(Arc::clone(&self.0)))
+        sqlx::query(AssertSqlSafe(Arc::clone(&self.text))).persistent(self.is_prepared)
     }
 
     pub(super) fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 

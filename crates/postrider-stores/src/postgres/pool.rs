@@ -9,6 +9,12 @@ pub const SETTINGS: &str = "set search_path = pg_catalog; set plan_cache_mode = 
     set lock_timeout = '10s'; set statement_timeout = '60s'; set idle_in_transaction_session_timeout = '60s'; \
     set tcp_keepalives_idle = 30; set tcp_keepalives_interval = 10; set tcp_keepalives_count = 3";
 
+/// The same for one transaction, for connections that are another session after it.
+pub(super) const BEGIN: &str = "begin isolation level read committed; set local search_path = pg_catalog; \
+    set local plan_cache_mode = force_generic_plan; set local enable_seqscan = off; set local enable_bitmapscan = off; \
+    set local enable_sort = off; set local jit = off; set local lock_timeout = '10s'; set local statement_timeout = '60s'; \
+    set local idle_in_transaction_session_timeout = '60s'";
+
 /// Prepares a connection of ours.
 pub(super) async fn settle_in(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     connection.execute(SETTINGS).await.map(|_| ())
@@ -21,7 +27,7 @@ pub(super) async fn settle_in(connection: &mut PgConnection) -> Result<(), sqlx:
 /// went well, and loses it all when the connection closes. The guard rolls back whatever is open when a connection comes
 /// back to the pool, at the price of one round trip.
 ///
-/// The store's own pool does not need it: it never begins a transaction.
+/// The store's own pool needs it behind a pooler only: otherwise it never begins a transaction.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), sqlx::Error> {

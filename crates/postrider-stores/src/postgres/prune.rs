@@ -3,9 +3,9 @@
 //! The archive is partitioned by the day on which a message may go. A partition whose day is over is dropped whole; what
 //! has no day of its own lies in the partition of the rest and goes row by row, as dead letters do, in bounded chunks.
 
-use super::{Names, claim::limit, error::store_error};
+use super::{Names, claim::limit, connections::Connections, error::store_error};
 use postrider_core::{Error, PruneRequest, Pruned};
-use sqlx::{PgPool, Row};
+use sqlx::Row;
 
 const PRUNE: &str = "with archived as ( \
       delete from {archive_rest} a where a.ctid = any(array( \
@@ -21,15 +21,15 @@ const PRUNE: &str = "with archived as ( \
     select (select count(*) from archived), (select count(*) from dead), {drop_days}()";
 
 /// Removes a chunk.
-pub(super) async fn prune(pool: &PgPool, names: &Names, request: &PruneRequest) -> Result<Pruned, Error> {
-    let row = names
-        .sql(PRUNE)
-        .query()
-        .bind(limit(request.limit))
-        .bind(request.dead_older_than.map(|age| age.as_secs_f64()))
-        .fetch_one(pool)
-        .await
-        .map_err(store_error)?;
+pub(super) async fn prune(
+    connections: &Connections,
+    names: &Names,
+    request: &PruneRequest,
+) -> Result<Pruned, Error> {
+    let sql = names.sql(PRUNE);
+    let query = sql.query().bind(limit(request.limit));
+    let query = query.bind(request.dead_older_than.map(|age| age.as_secs_f64()));
+    let row = connections.run_for_one(query).await?;
     let count = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs).map_err(store_error);
     let (archived, dead, dropped) = (count(0)?, count(1)?, count(2)?);
     Ok(Pruned {

@@ -1,8 +1,8 @@
 //! What this process knows of the queues: their numbers and policies, read again every second.
 
-use super::{Names, error::store_error, names::Sql};
+use super::{Names, connections::Fetch, error::store_error, names::Sql};
 use postrider_core::{Error, OnFailure, Ordering, QueueName, QueuePolicy};
-use sqlx::{PgPool, Row, postgres::types::PgInterval};
+use sqlx::{Row, postgres::types::PgInterval};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -45,28 +45,32 @@ impl Queues {
     }
 
     /// The queues as they were at most a second ago.
-    pub(super) async fn known(&self, pool: &PgPool) -> Result<Arc<Known>, Error> {
+    pub(super) async fn known(&self, on: &mut impl Fetch) -> Result<Arc<Known>, Error> {
         {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             if known.0.is_some_and(|read| read.elapsed() < FRESH_FOR) {
                 return Ok(Arc::clone(&known.1));
             }
         }
-        self.read(pool).await
+        self.read(on).await
     }
 
     /// The queue of this name, if there is one.
-    pub(super) async fn named(&self, pool: &PgPool, name: &QueueName) -> Result<Option<Arc<Queue>>, Error> {
-        if let Some(queue) = self.known(pool).await?.named(name) {
+    pub(super) async fn named(
+        &self,
+        on: &mut impl Fetch,
+        name: &QueueName,
+    ) -> Result<Option<Arc<Queue>>, Error> {
+        if let Some(queue) = self.known(on).await?.named(name) {
             return Ok(Some(Arc::clone(queue)));
         }
-        Ok(self.read(pool).await?.named(name).cloned())
+        Ok(self.read(on).await?.named(name).cloned())
     }
 
     /// The queues as they are now.
-    pub(super) async fn read(&self, pool: &PgPool) -> Result<Arc<Known>, Error> {
+    pub(super) async fn read(&self, on: &mut impl Fetch) -> Result<Arc<Known>, Error> {
         let mut known = Known::default();
-        for row in self.sql.query().fetch_all(pool).await.map_err(store_error)? {
+        for row in on.fetch_all(self.sql.query()).await? {
             let queue = Arc::new(queue(&row).map_err(store_error)?);
             known.0.insert(queue.name.clone(), queue);
         }

@@ -47,8 +47,8 @@ impl Schema for PostgresStore {
     }
 
     async fn validate(&self) -> Result<Vec<Drift>, Error> {
-        let mut connection = self.inner.pool.acquire().await.map_err(store_error)?;
-        validate::drift(&mut connection, &self.inner.names).await
+        let mut session = self.inner.connections.session().await?;
+        validate::drift(session.connection(), &self.inner.names).await
     }
 
     fn print(&self) -> String {
@@ -74,21 +74,17 @@ impl Schema for PostgresStore {
             let micros = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX);
             Ok(PgInterval { months: 0, days: 0, microseconds: micros.min(MOST_MICROS) })
         });
-        let declared: bool = self
-            .inner
-            .names
-            .sql("select {declare_queue}($1, $2, $3, $4, $5)")
+        let sql = self.inner.names.sql("select {declare_queue}($1, $2, $3, $4, $5)");
+        let query = sql
             .query()
             .bind(queue.as_str())
             .bind(ordered)
             .bind(on_failure)
             .bind(keep_for.transpose()?)
-            .bind(policy.dead_letters)
-            .fetch_one(&self.inner.pool)
-            .await
-            .and_then(|row| row.try_get(0))
-            .map_err(store_error)?;
-        self.inner.queues.read(&self.inner.pool).await?;
+            .bind(policy.dead_letters);
+        let declared: bool =
+            self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)?;
+        self.inner.queues.read(&mut &self.inner.connections).await?;
         if !declared {
             let rule =
                 format!("queue {:?} still holds messages; drain it, or use a new queue", queue.as_str());
@@ -108,8 +104,8 @@ impl PostgresStore {
     /// What is there, one object a line: what validation compares with what it expects.
     #[doc(hidden)]
     pub async fn describe(&self) -> Result<String, Error> {
-        let mut connection = self.inner.pool.acquire().await.map_err(store_error)?;
-        let objects = validate::describe(&mut connection, &self.inner.names).await?;
+        let mut session = self.inner.connections.session().await?;
+        let objects = validate::describe(session.connection(), &self.inner.names).await?;
         Ok(objects.iter().map(|(object, definition)| format!("{object}\t{definition}\n")).collect())
     }
 }

@@ -44,6 +44,14 @@ impl PostgresOutbox {
         Self { shared: Arc::new(Shared { statements: Statements::new(names), limits }) }
     }
 
+    /// For transactions of sqlx on connections through a pooler such as PgBouncer: keeps no statement prepared, since the next
+    /// transaction may be in another session. It costs one round trip more. tokio-postgres needs none of this.
+    #[must_use]
+    pub fn behind_pooler(&self) -> Self {
+        let Shared { statements, limits } = self.shared.as_ref();
+        Self { shared: Arc::new(Shared { statements: statements.unprepared(), limits: *limits }) }
+    }
+
     pub(super) async fn stage_on<D: Driver>(
         &self,
         driver: &mut D,

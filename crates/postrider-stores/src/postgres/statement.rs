@@ -78,12 +78,23 @@ impl Answer {
 #[derive(Debug, Default)]
 pub(super) struct Statements {
     names: Names,
+    is_unprepared: bool,
     plain: Mutex<HashMap<Shape, Sql>>,
 }
 
 impl Statements {
     pub(super) fn new(names: Names) -> Self {
-        Self { names, plain: Mutex::default() }
+        Self { names, is_unprepared: false, plain: Mutex::default() }
+    }
+
+    /// The same statements, sent anew each time.
+    pub(super) fn unprepared(&self) -> Self {
+        Self { is_unprepared: true, ..Self::new(self.names.clone()) }
+    }
+
+    fn sql(&self, template: &str) -> Sql {
+        let sql = self.names.sql(template);
+        if self.is_unprepared { sql.unprepared() } else { sql }
     }
 
     /// Inserts all messages, or none when a queue does not exist yet. With `kept` the driver keeps the plan of the statement;
@@ -100,7 +111,7 @@ impl Statements {
             let mut params =
                 vec![Param::Name(queue), Param::Ids(ids.to_vec()), Param::Payloads(payloads(messages))];
             params.extend(columns.0.map(Param::Texts));
-            return Ok(Statement { sql: self.names.sql(NEW), params });
+            return Ok(Statement { sql: self.sql(NEW), params });
         }
         let mut shape = columns.shape();
         let mut params = if let [queue] = queues[..] {
@@ -112,7 +123,7 @@ impl Statements {
         params.extend([Param::Ids(ids.to_vec()), Param::Payloads(payloads(messages))]);
         params.extend(columns.used().map(Param::Texts));
         let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
-        let sql = plain.entry(shape).or_insert_with(|| self.names.sql(&plain_template(shape))).clone();
+        let sql = plain.entry(shape).or_insert_with(|| self.sql(&plain_template(shape))).clone();
         Ok(Statement { sql, params })
     }
 
@@ -132,13 +143,13 @@ impl Statements {
             Param::Payloads(payloads(given())),
         ];
         params.extend(Columns::of(given()).of_length(messages.len()).map(Param::Texts));
-        Ok(Statement { sql: self.names.sql(CAREFUL), params })
+        Ok(Statement { sql: self.sql(CAREFUL), params })
     }
 
     /// Answers with one row when there was a timer to cancel, else with none.
     pub(super) fn cancel_timer<'m>(&self, queue: &'m QueueName, timer: &'m TimerName) -> Statement<'m> {
         Statement {
-            sql: self.names.sql("select 1 where {cancel_timer}($1::text, $2::text)"),
+            sql: self.sql("select 1 where {cancel_timer}($1::text, $2::text)"),
             params: vec![Param::Name(queue.as_str()), Param::Name(timer.as_str())],
         }
     }

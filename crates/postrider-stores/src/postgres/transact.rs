@@ -26,7 +26,7 @@ impl Transact for PostgresTransactions {
     }
 
     async fn settle_in(&self, tx: &mut Self::Tx, settle: &Settle) -> Result<bool, Error> {
-        let lost = self.store.settle_on(&mut **tx, std::slice::from_ref(settle)).await?;
+        let lost = self.store.settle_in_transaction(tx, std::slice::from_ref(settle)).await?;
         Ok(lost.is_empty())
     }
 

@@ -31,9 +31,10 @@ pub(super) async fn describe(
 ) -> Result<BTreeMap<String, String>, Error> {
     let sql = names.sql(include_str!("catalog.sql"));
     // Expressions are printed with the schema of what they name, unless it is on the path.
-    connection.execute("set search_path = pg_catalog").await.map_err(store_error)?;
+    connection.execute("select set_config('search_path', 'pg_catalog', true)").await.map_err(store_error)?;
     let rows = sql
         .query()
+        .persistent(false)
         .bind(names.schema())
         .bind(names.prefix())
         .fetch_all(&mut *connection)

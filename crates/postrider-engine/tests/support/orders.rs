@@ -1,0 +1,140 @@
+//! What is staged in runs with faults, and what becomes of it.
+
+use postrider_core::{Event, IntoMessage, Json, Message, RetryStrategy};
+use postrider_engine::{Context, Failure, Queue};
+use rand::{Rng, RngExt, rngs::StdRng};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::{File, OpenOptions},
+    io::Write,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+use uuid::Uuid;
+
+/// How a message is meant to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Fate {
+    /// Succeeds.
+    Fine,
+    /// Fails at first.
+    Flaky,
+    /// Fails as often as it is tried, and becomes a dead letter.
+    Hopeless,
+    /// Is a dead letter at once.
+    Rejected,
+}
+
+/// Handled by a plain handler: its effect is outside of the database.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Parcel {
+    fate: Fate,
+}
+
+impl Event for Parcel {
+    const TYPE: &'static str = "parcel";
+    const QUEUE: &'static str = "parcels";
+    type Codec = Json;
+}
+
+/// Handled in a transaction: its effect is a row.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Booking {
+    fate: Fate,
+}
+
+impl Event for Booking {
+    const TYPE: &'static str = "booking";
+    const QUEUE: &'static str = "bookings";
+    type Codec = Json;
+}
+
+impl Fate {
+    /// Most are fine.
+    fn random(random: &mut impl Rng) -> Self {
+        match random.random_range(0..100) {
+            0..4 => Self::Flaky,
+            4..5 => Self::Hopeless,
+            5..6 => Self::Rejected,
+            _ => Self::Fine,
+        }
+    }
+
+    pub(crate) fn is_doomed(self) -> bool {
+        matches!(self, Self::Hopeless | Self::Rejected)
+    }
+
+    /// What the handler answers.
+    pub(crate) fn meet(self, attempt: u32) -> Result<(), Failure> {
+        match self {
+            Self::Flaky if attempt > 1 => Ok(()),
+            Self::Fine => Ok(()),
+            Self::Flaky | Self::Hopeless => Err(Failure::retry("it did not work")),
+            Self::Rejected => Err(Failure::reject("it never will")),
+        }
+    }
+}
+
+impl Booking {
+    pub(crate) fn fate(&self) -> Fate {
+        self.fate
+    }
+}
+
+/// A batch of both kinds, each message with whether it is doomed.
+pub(crate) fn batch(random: &mut StdRng, size: usize) -> (Vec<Message>, Vec<bool>) {
+    let one = |_| {
+        let fate = Fate::random(random);
+        let message = match random.random_range(0..3) {
+            0 => (&Booking { fate }).into_message(),
+            _ => (&Parcel { fate }).into_message(),
+        };
+        (message.unwrap(), fate.is_doomed())
+    };
+    (0..size).map(one).unzip()
+}
+
+/// What plain handlers have done, as a file that every process appends to: the world outside of the database.
+#[derive(Debug, Clone)]
+pub(crate) struct Journal(Arc<File>);
+
+impl Journal {
+    pub(crate) fn open(path: &Path) -> Self {
+        Self(Arc::new(OpenOptions::new().create(true).append(true).open(path).unwrap()))
+    }
+
+    /// One write of a few bytes: whole or not at all, whoever is killed.
+    pub(crate) fn note(&self, id: Uuid) {
+        (&*self.0).write_all(id.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn read(path: &Path) -> Vec<Uuid> {
+        let bytes = std::fs::read(path).unwrap_or_default();
+        assert_eq!(bytes.len() % 16, 0, "a note is whole");
+        bytes.chunks_exact(16).map(|id| Uuid::from_slice(id).unwrap()).collect()
+    }
+}
+
+/// The queue of the plain handler.
+pub(crate) fn parcels(journal: Journal, lease_for: Duration) -> Queue {
+    let handler = move |parcel: Parcel, context: Context| {
+        let journal = journal.clone();
+        async move {
+            parcel.fate.meet(context.attempt())?;
+            journal.note(context.id().as_uuid());
+            Ok::<(), Failure>(())
+        }
+    };
+    usual(Queue::new(Parcel::QUEUE).on(handler), lease_for)
+}
+
+/// Settings that both queues share. Messages that are taken down with their workers again and again are not given up, and
+/// ten failures in a row are no accident.
+pub(crate) fn usual(queue: Queue, lease_for: Duration) -> Queue {
+    queue
+        .concurrency(8)
+        .lease_for(lease_for)
+        .retry(RetryStrategy::constant(Duration::from_millis(50)).with_max_attempts(10))
+        .without_max_deliveries()
+}
