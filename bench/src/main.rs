@@ -2,6 +2,8 @@
 
 mod adapters;
 mod cpu;
+mod figure;
+mod flat;
 mod ground;
 mod postgres;
 mod report;
@@ -11,6 +13,7 @@ mod sqlite;
 mod store;
 mod turn;
 mod wire;
+mod worker;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -26,11 +29,17 @@ struct Cli {
 enum Benchmark {
     /// The stores and the adapters beside hand-written SQL: staging, claiming and settling
     Store(store::Args),
+    /// The worker beside the store's own claims and settlements: draining, retries, latency, memory, committers beside it
+    Worker(worker::Args),
+    /// Two minutes of steady traffic while somebody holds a snapshot open
+    Flat(flat::Args),
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<()> {
     match Cli::parse().benchmark {
         Benchmark::Store(args) => store::run(&args).await,
+        Benchmark::Worker(args) => worker::run(&args).await,
+        Benchmark::Flat(args) => flat::run(&args).await,
     }
 }

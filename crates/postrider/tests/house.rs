@@ -54,6 +54,7 @@ const ROOMS: [(&str, &[&str]); 9] = [
         &[
             "postrider",
             "postrider-core",
+            "postrider-engine",
             "postrider-stores",
             "anyhow",
             "clap",

@@ -1,0 +1,78 @@
+//! What a busy worker's wake-ups cost those who commit beside it.
+
+use super::{Place, best};
+use crate::figure::{Figure, median};
+use anyhow::Result;
+use postrider_core::Outbox as _;
+use postrider_engine::{Context, Failure, Queue, Worker};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{task::JoinSet, time::sleep};
+
+const COMMITTERS: usize = 8;
+
+pub(super) async fn measure(place: &Place, rounds: u32, quick: bool) -> Result<Vec<Figure>> {
+    let lasting = Duration::from_secs(if quick { 3 } else { 6 });
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        eprintln!("committers: round {} of {rounds}", round + 1);
+        let is_first = round % 2 == 0;
+        for signals in [is_first, !is_first] {
+            let rate = commits(place, signals, lasting).await?;
+            if signals { &mut with } else { &mut without }.push(rate);
+        }
+    }
+    let ratios: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with / without).collect();
+    eprintln!("committers: ratios {ratios:.2?}");
+    Ok(vec![Figure {
+        bench: "worker",
+        scenario: "committers/signals".to_owned(),
+        unit: "commits/s",
+        ours: median(&with),
+        reference: median(&without),
+        beside: "commits beside a worker that polls",
+        goal: "≥ 0.9",
+    }])
+}
+
+/// Commits a second, of eight who commit one message each at a time, beside a worker that handles them.
+async fn commits(place: &Place, signals: bool, lasting: Duration) -> Result<f64> {
+    let queue = Queue::new(place.queue.as_str()).on_any(async |_: Context| Ok::<(), Failure>(()));
+    let builder = best(Worker::builder(place.store.clone()), queue);
+    let worker = if signals { builder } else { builder.without_signals() }.build()?;
+    let running = worker.start();
+    let (committed, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut team = JoinSet::new();
+    for _ in 0..COMMITTERS {
+        let (app, outbox) = (place.app.clone(), place.store.outbox());
+        let (committed, is_over) = (Arc::clone(&committed), Arc::clone(&is_over));
+        team.spawn(async move {
+            while !is_over.load(Relaxed) {
+                let message = crate::side::batch(1)?;
+                let mut tx = app.begin().await?;
+                outbox.stage_all(&mut tx, &message).await?;
+                tx.commit().await?;
+                committed.fetch_add(1, Relaxed);
+            }
+            anyhow::Ok(())
+        });
+    }
+    sleep(Duration::from_millis(500)).await;
+    let (before, began) = (committed.load(Relaxed), Instant::now());
+    sleep(lasting).await;
+    let rate = (committed.load(Relaxed) - before) as f64 / began.elapsed().as_secs_f64();
+    is_over.store(true, Relaxed);
+    while let Some(one) = team.join_next().await {
+        one??;
+    }
+    while running.tally().in_hand > 0 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    running.shutdown(Duration::from_secs(10)).await;
+    Ok(rate)
+}
