@@ -309,31 +309,35 @@ macro_rules! store_suite {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::{collections::BTreeSet, fs, path::Path};
 
     /// A case that the macro does not name would never run.
     #[test]
     fn every_case_is_named_in_the_macro() {
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
+        assert_every_case_is_named("src/store", include_str!("store.rs"));
+    }
+
+    pub(crate) fn assert_every_case_is_named(folder: &str, macro_source: &str) {
         let mut written = BTreeSet::new();
-        for entry in fs::read_dir(sources).unwrap() {
+        for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let module = path.file_stem().unwrap().to_str().unwrap();
             let source = fs::read_to_string(&path).unwrap();
             let cases = source.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split_once('<'));
             written.extend(cases.map(|(case, _)| format!("{module}::{case}")));
         }
-        let (_, macro_body) = include_str!("store.rs").split_once("{ @tests\n").unwrap();
+        let (_, macro_body) = macro_source.split_once("{ @tests\n").unwrap();
         let mut named = BTreeSet::new();
         let mut module = "";
-        for line in macro_body.lines().take_while(|line| *line != "        }").map(str::trim) {
+        // The list ends where the block does that was opened with it.
+        let mut depth = 1;
+        for line in macro_body.lines().map(str::trim) {
             match line.strip_suffix(" {") {
-                Some(opened) => module = opened,
-                None if line != "}" => {
-                    assert!(named.insert(format!("{module}::{line}")), "{line} is named twice");
-                }
-                None => {}
+                Some(opened) => (module, depth) = (opened, depth + 1),
+                None if line == "}" && depth == 1 => break,
+                None if line == "}" => depth -= 1,
+                None => assert!(named.insert(format!("{module}::{line}")), "{line} is named twice"),
             }
         }
         assert_eq!(named, written);

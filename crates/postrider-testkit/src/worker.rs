@@ -52,6 +52,7 @@ macro_rules! worker_suite {
                     a_message_that_was_claimed_too_often_is_not_run
                     only_the_type_of_an_error_is_kept
                     the_whole_text_of_an_error_is_kept_when_asked_for
+                    a_redactor_that_panics_lets_nothing_through
                     a_strategy_that_panics_gives_up
                     a_dead_letter_that_cannot_be_written_keeps_its_message
                     a_hundred_failures_in_one_batch_all_end
@@ -115,4 +116,14 @@ macro_rules! worker_suite {
             }
         )*}
     )*};
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::store::tests::assert_every_case_is_named;
+
+    #[test]
+    fn every_case_is_named_in_the_macro() {
+        assert_every_case_is_named("src/worker", include_str!("worker.rs"));
+    }
 }

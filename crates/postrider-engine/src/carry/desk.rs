@@ -10,7 +10,7 @@
 use super::{
     Delivery,
     alarm::Alarm,
-    leases::{Leases, tell_loss},
+    leases::{Leases, tell_losses},
     meter::Phase,
     running::Draining,
     subscription::LARGEST_CLAIM,
@@ -233,13 +233,8 @@ impl Settler {
         let now = Instant::now();
         let is_leased = |entry: &Entry| self.leases.until(&entry.delivery).is_some_and(|until| now < until);
         let (kept, given_up): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_leased);
-        for (entry, is_first) in
-            given_up.iter().zip(self.leases.end(given_up.iter().map(|entry| &entry.delivery)))
-        {
-            if is_first {
-                lose(entry);
-            }
-        }
+        let firsts = self.leases.end(given_up.iter().map(|entry| &entry.delivery));
+        lose(given_up.iter().zip(firsts).filter_map(|(entry, is_first)| is_first.then_some(entry)));
         kept
     }
 
@@ -253,18 +248,19 @@ impl Settler {
         let lost: HashSet<(MessageId, LeaseToken)> =
             lost.iter().map(|lease| (lease.id(), lease.token())).collect();
         let firsts = self.leases.end(entries.iter().map(|entry| &entry.delivery));
-        for (entry, is_first) in entries.iter().zip(firsts) {
+        let mut gone = Vec::new();
+        for (entry, _) in entries.iter().zip(firsts).filter(|(_, is_first)| *is_first) {
             let lease = &entry.delivery.claimed.lease;
             let meter = &entry.delivery.subscription.meter;
-            match (is_first, lost.is_empty() || !lost.contains(&(lease.id(), lease.token())), entry.ran_for) {
-                (false, _, _) => {}
-                (true, false, _) => lose(entry),
-                (true, true, Some(ran_for)) => {
+            match entry.ran_for {
+                _ if !lost.is_empty() && lost.contains(&(lease.id(), lease.token())) => gone.push(entry),
+                Some(ran_for) => {
                     meter.settled(&entry.settlement, ran_for, entry.delivery.claimed.staged_at);
                 }
-                (true, true, None) => meter.handed_back(),
+                None => meter.handed_back(),
             }
         }
+        lose(gone);
         Ok(())
     }
 }
@@ -273,8 +269,11 @@ fn is_ended(entry: &Entry) -> bool {
     entry.delivery.ended.load(SeqCst)
 }
 
-fn lose(entry: &Entry) {
-    entry.delivery.lose();
-    entry.delivery.subscription.meter.lost(Phase::Settle);
-    tell_loss(&entry.delivery, "settle");
+fn lose<'e>(entries: impl IntoIterator<Item = &'e Entry>) {
+    let deliveries: Vec<_> = entries.into_iter().map(|entry| Arc::clone(&entry.delivery)).collect();
+    for delivery in &deliveries {
+        delivery.lose();
+        delivery.subscription.meter.lost(Phase::Settle);
+    }
+    tell_losses(&deliveries, "settle");
 }

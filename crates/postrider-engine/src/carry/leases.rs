@@ -7,7 +7,7 @@
 use super::{Delivery, Subscription, meter::Phase, trouble::Trouble};
 use postrider_core::{Error, Lease, LeaseToken, MessageId, Store};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::SeqCst},
     time::Duration,
 };
@@ -141,10 +141,9 @@ pub(super) async fn keep(
         for (lease_for, deliveries) in due {
             renew(store.as_ref(), &leases, &deliveries, lease_for, &trouble).await;
         }
-        for delivery in leases.lock().lapsed(Instant::now()) {
-            tell_loss(&delivery, "lapsed");
-            delivery.lose();
-        }
+        let lapsed = leases.lock().lapsed(Instant::now());
+        lapsed.iter().for_each(|delivery| delivery.lose());
+        tell_losses(&lapsed, "lapsed");
     }
 }
 
@@ -164,30 +163,47 @@ async fn renew(
         Err(error) => return trouble.happened("renewing leases", &error),
     };
     trouble.is_over();
-    let lost: Vec<(MessageId, LeaseToken)> = lost.iter().map(|lease| (lease.id(), lease.token())).collect();
+    let lost: HashSet<(MessageId, LeaseToken)> =
+        lost.iter().map(|lease| (lease.id(), lease.token())).collect();
+    let mut told = Vec::new();
     let mut ledger = leases.lock();
     for delivery in deliveries {
         if let Some(batch) = ledger.batches.get_mut(&delivery.batch) {
             batch.renewed_at = sent_at;
         }
         let lease = &delivery.claimed.lease;
-        // What was settled while it was being renewed is not there any more either.
-        if lost.contains(&(lease.id(), lease.token())) && ledger.end(delivery) {
-            delivery.lose();
+        if !lost.contains(&(lease.id(), lease.token())) {
+            continue;
+        }
+        delivery.lose();
+        // What was settled while it was being renewed is not there any more either: whoever settles it knows.
+        let is_settling = delivery.on_desk.load(SeqCst) || delivery.subscription.deliver.commits(delivery);
+        if !is_settling && ledger.end(delivery) {
             delivery.subscription.meter.lost(Phase::Renew);
-            tell_loss(delivery, "renew");
+            told.push(Arc::clone(delivery));
         }
     }
+    drop(ledger);
+    tell_losses(&told, "renew");
 }
 
-pub(super) fn tell_loss(delivery: &Delivery, phase: &'static str) {
-    let claimed = &delivery.claimed;
-    tracing::warn!(
-        name: "postrider.lease_lost",
-        phase,
-        queue = %claimed.lease.queue(),
-        message = %claimed.id(),
-        deliveries = claimed.deliveries,
-        "the lease was lost: somebody else may deliver the message too"
-    );
+/// So many losses at once are told one by one; of the rest only the number.
+const TOLD: usize = 5;
+
+pub(super) fn tell_losses(deliveries: &[Arc<Delivery>], phase: &'static str) {
+    for delivery in deliveries.iter().take(TOLD) {
+        let claimed = &delivery.claimed;
+        tracing::warn!(
+            name: "postrider.lease_lost",
+            phase,
+            queue = %claimed.lease.queue(),
+            message = %claimed.id(),
+            deliveries = claimed.deliveries,
+            "the lease was lost: somebody else may deliver the message too"
+        );
+    }
+    if deliveries.len() > TOLD {
+        let more = deliveries.len() - TOLD;
+        tracing::warn!(name: "postrider.leases_lost", phase, more, "and so were others, with it");
+    }
 }

@@ -5,7 +5,7 @@ use super::{
     delivery::Unit,
     desk::{Desk, Entry},
     hall::Hall,
-    leases::{Leases, tell_loss},
+    leases::{Leases, tell_losses},
     meter::Phase,
     running::Draining,
 };
@@ -89,7 +89,7 @@ impl Runner {
                 delivery.lose();
                 if self.end(delivery) {
                     meter.lost(Phase::Settle);
-                    tell_loss(delivery, "settle");
+                    tell_losses(std::slice::from_ref(delivery), "settle");
                 }
                 None
             }

@@ -17,7 +17,7 @@ use std::{
     any::Any,
     collections::BTreeMap,
     fmt,
-    panic::AssertUnwindSafe,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -142,13 +142,10 @@ impl Handlers {
             Settlement::Retry { after, .. } => {
                 tracing::info!(name: "postrider.retried", error = failure.kind(), ?after, "failed; will be tried again");
             }
-            _ => {
-                let reason = match &settlement {
-                    Settlement::Dead { reason, .. } => reason.as_str(),
-                    _ => "",
-                };
-                tracing::warn!(name: "postrider.dead", error = failure.kind(), reason, "failed for good");
+            Settlement::Dead { reason, .. } => {
+                tracing::warn!(name: "postrider.dead", error = failure.kind(), %reason, "failed for good");
             }
+            Settlement::Done | Settlement::Release | Settlement::Snooze { .. } => {}
         }
         settlement
     }
@@ -175,7 +172,11 @@ impl Handlers {
             text = format!("{text}: {next}");
             cause = next.source();
         }
-        let mut text = format!("{}: {}", failure.kind(), redact(&text));
+        // A redactor that fails must not let anything through, nor take the worker along.
+        let Ok(text) = catch_unwind(AssertUnwindSafe(|| redact(&text))) else {
+            return failure.kind().to_owned();
+        };
+        let mut text = format!("{}: {text}", failure.kind());
         text.truncate(text.floor_char_boundary(MOST_ERROR_BYTES));
         text
     }

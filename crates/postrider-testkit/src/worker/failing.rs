@@ -148,6 +148,14 @@ pub async fn the_whole_text_of_an_error_is_kept_when_asked_for<F: Fixture>(fixtu
     assert_eq!(the_dead(&fixture).await[0].error.as_deref(), Some("Declined: card **** was declined"));
 }
 
+/// The same decision: a redactor that fails lets nothing through, and harms nobody.
+pub async fn a_redactor_that_panics_lets_nothing_through<F: Fixture>(fixture: F) {
+    stage(&fixture, &orders(2)).await;
+    let broken = ErrorText::Full(Arc::new(|_| panic!("no idea")));
+    handle_all(&fixture, declining().retry(RetryStrategy::none()).error_text(broken)).await;
+    assert!(the_dead(&fixture).await.iter().all(|entry| entry.error.as_deref() == Some("Declined")));
+}
+
 /// Decision "retry strategies": one that panics is terminal, and its message is not lost.
 pub async fn a_strategy_that_panics_gives_up<F: Fixture>(fixture: F) {
     stage(&fixture, &orders(1)).await;
