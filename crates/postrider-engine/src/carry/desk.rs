@@ -210,6 +210,12 @@ impl Settler {
                 alarm.set(*after);
             }
         }
+        self.stir();
+    }
+
+    /// Something changed in the store. Said before anything leaves our hands, too: whoever finds the hands empty must know that
+    /// there is something to look for.
+    fn stir(&self) {
         if let Some(draining) = &self.draining {
             draining.stir();
         }
@@ -245,6 +251,7 @@ impl Settler {
             .collect();
         let lost = self.store.settle(&settles).await?;
         self.trouble.is_over();
+        self.stir();
         let lost: HashSet<(MessageId, LeaseToken)> =
             lost.iter().map(|lease| (lease.id(), lease.token())).collect();
         let firsts = self.leases.end(entries.iter().map(|entry| &entry.delivery));

@@ -97,10 +97,11 @@ impl Runner {
     }
 
     fn end(&self, delivery: &Arc<Delivery>) -> bool {
+        let stir = || self.draining.iter().for_each(|draining| draining.stir());
+        // Before it leaves our hands, since it may have staged something; and after, since it may have been the last.
+        stir();
         let is_first = self.leases.end(std::iter::once(delivery)).first().copied().unwrap_or(false);
-        if let Some(draining) = &self.draining {
-            draining.stir();
-        }
+        stir();
         is_first
     }
 

@@ -218,7 +218,8 @@ impl Carrier {
 /// Finds out when there is nothing left to do.
 ///
 /// Whatever changes the picture (a message was claimed, a batch was settled) counts up a number. Nothing is left when every
-/// fetcher has found nothing in a look that began at the present number, and nothing is in hand.
+/// fetcher has found nothing in a look that began at the present number, and nothing is in hand. What leaves our hands counts up
+/// the number before it does.
 #[derive(Debug)]
 pub(super) struct Draining {
     alarms: Vec<Arc<Alarm>>,
