@@ -27,6 +27,7 @@ pub mod settlement;
 pub mod staged;
 pub mod state;
 pub mod store;
+pub mod timetable;
 pub mod transact;
 pub mod wake;
 
@@ -39,7 +40,9 @@ pub use invalid::{Invalid, Problem};
 pub use lease::{Claimed, Lease, Settle};
 pub use limits::Limits;
 pub use message::{Due, Message, MessageBuilder, OnConflict, Timer};
-pub use name::{ConsumerName, EventType, OrderingKey, QueueName, SubjectId, TenantId, TimerName};
+pub use name::{
+    ConsumerName, EventType, OrderingKey, QueueName, ScheduleName, SubjectId, TenantId, TimerName,
+};
 pub use outbox::{Outbox, OutboxExt};
 pub use policy::{OnFailure, Ordering, QueuePolicy};
 pub use retry::RetryStrategy;

@@ -97,6 +97,8 @@ names! {
     TenantId, "tenant", Charset::Line;
     /// What happened: the type of the event that a message carries.
     EventType, "type", Charset::Word;
+    /// A schedule of recurring messages: processes that use the same name share its ticks.
+    ScheduleName, "schedule", Charset::Word;
     /// Who reads on the far side; part of the inbox's key.
     ConsumerName, "consumer", Charset::Word;
 }

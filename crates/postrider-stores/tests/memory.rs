@@ -10,6 +10,7 @@ use postrider_core::{
     OutboxExt, QueueName, QueuePolicy, Store,
     inspect::{Action, Inspect, ListRequest, Room},
     schema::Schema,
+    timetable::Timetable,
     wake::{Sleeper, Wake},
 };
 use postrider_stores::memory::{ManualClock, MemoryStore, Transaction};
@@ -56,6 +57,10 @@ impl Fixture for MemoryFixture {
     }
 
     fn wake(&self) -> Arc<dyn Wake> {
+        Arc::new(self.store.clone())
+    }
+
+    fn timetable(&self) -> Arc<dyn Timetable> {
         Arc::new(self.store.clone())
     }
 

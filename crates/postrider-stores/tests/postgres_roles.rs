@@ -14,6 +14,7 @@ use postrider_core::{
     ClaimRequest, Message, Outbox, OutboxExt, PruneRequest, QueueName, QueuePolicy, Reason, Store, TimerName,
     inspect::{Action, Inspect},
     schema::Schema,
+    timetable::Timetable,
     wake::Wake,
 };
 use postrider_stores::postgres::{PostgresOutbox, PostgresStore, Role};
@@ -33,6 +34,7 @@ use std::{
 struct RoleFixture {
     worker: PostgresStore,
     operator: PostgresStore,
+    scheduler: PostgresStore,
     app: PgPool,
     logins: Vec<Login>,
     // After the logins, which go first.
@@ -43,13 +45,14 @@ impl RoleFixture {
     async fn new() -> Self {
         let inner = PostgresFixture::new().await;
         let mut logins = Vec::new();
-        for role in [Role::RustProducer, Role::Worker, Role::Operator] {
+        for role in [Role::RustProducer, Role::Worker, Role::Operator, Role::Scheduler] {
             logins.push(Login::new(inner.database.url(), &inner.store, role).await);
         }
         let app = PgPoolOptions::new().max_connections(20).connect(&logins[0].url).await.unwrap();
         let worker = PostgresStore::connect(&logins[1].url).await.unwrap();
         let operator = PostgresStore::connect(&logins[2].url).await.unwrap();
-        Self { worker, operator, app, logins, inner }
+        let scheduler = PostgresStore::connect(&logins[3].url).await.unwrap();
+        Self { worker, operator, scheduler, app, logins, inner }
     }
 }
 
@@ -80,6 +83,10 @@ impl Fixture for RoleFixture {
 
     fn wake(&self) -> Arc<dyn Wake> {
         Arc::new(self.worker.clone())
+    }
+
+    fn timetable(&self) -> Arc<dyn Timetable> {
+        Arc::new(self.scheduler.clone())
     }
 
     fn outbox(&self) -> PostgresOutbox {
@@ -139,10 +146,11 @@ cases! {
     torture { block_survives_crashes_retries_and_stalls }
     retention { the_archive_is_pruned_when_its_time_is_over pruning_works_in_bounded_steps }
     waking { a_commit_wakes_a_sleeper every_queue_is_signalled_once }
+    timetable { a_tick_is_staged_once_though_ten_race_for_it a_tick_wakes_a_sleeper }
     operators { every_action_leaves_one_audit_row a_requeued_dead_letter_starts_afresh }
 }
 
-const TABLES: [&str; 11] = [
+const TABLES: [&str; 12] = [
     "queue",
     "ready",
     "later",
@@ -153,15 +161,32 @@ const TABLES: [&str; 11] = [
     "lane",
     "sleeper",
     "audit",
+    "schedule",
     "migration",
 ];
 
 /// What a role may do, as a line for each table: the verbs, and the columns of a verb that is not given whole.
 fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
-    let read =
-        ["queue", "ready", "later", "timer", "dead", "archive", "archive_rest", "lane", "sleeper", "audit"];
+    let read = [
+        "queue",
+        "ready",
+        "later",
+        "timer",
+        "dead",
+        "archive",
+        "archive_rest",
+        "lane",
+        "sleeper",
+        "audit",
+        "schedule",
+    ];
     match role {
         Role::Producer => BTreeMap::new(),
+        Role::Scheduler => {
+            let mut may = tables(Role::RustProducer);
+            may.insert("schedule", vec!["select", "insert", "update"]);
+            may
+        }
         Role::RustProducer => BTreeMap::from([
             (
                 "ready",
@@ -214,7 +239,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
 fn functions(role: Role) -> &'static [&'static str] {
     match role {
         Role::Producer => &["stage", "cancel_timer", "stage_changes", "contract"],
-        Role::RustProducer => {
+        Role::RustProducer | Role::Scheduler => {
             &["stage", "cancel_timer", "stage_changes", "contract", "stage_many", "stage_new"]
         }
         Role::Worker => &["queue_id", "declare_queue", "claim_lanes", "settle_lanes", "drop_days"],
@@ -226,7 +251,7 @@ fn functions(role: Role) -> &'static [&'static str] {
 /// What a role may do with a sequence; whoever may read it whole or draw from it sees its last value.
 fn sequences(role: Role) -> &'static [&'static str] {
     match role {
-        Role::RustProducer => &["select nextval('postrider.place')"],
+        Role::RustProducer | Role::Scheduler => &["select nextval('postrider.place')"],
         Role::Worker => &[
             "select nextval('postrider.place')",
             "select nextval('postrider.turn')",
@@ -331,7 +356,7 @@ async fn every_function_and_sequence_is_allowed_or_denied_as_told() {
                 tried.is(sequences(role).contains(&sql.as_str()), sql).await;
             }
         }
-        let producer = matches!(role, Role::Producer | Role::RustProducer);
+        let producer = matches!(role, Role::Producer | Role::RustProducer | Role::Scheduler);
         tried
             .is(producer, "insert into postrider.outbox (queue, payload) values ('orders', 'x')".to_owned())
             .await;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use async_trait::async_trait;
-use postrider_core::{Store, inspect::Inspect, schema::Schema, wake::Wake};
+use postrider_core::{Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake};
 use postrider_stores::memory::Transaction;
 use postrider_testing::TestStore;
 use postrider_testkit::{Features, Fixture};
@@ -48,6 +48,10 @@ impl Fixture for TestFixture {
     }
 
     fn wake(&self) -> Arc<dyn Wake> {
+        Arc::new(self.store.clone())
+    }
+
+    fn timetable(&self) -> Arc<dyn Timetable> {
         Arc::new(self.store.clone())
     }
 

@@ -7,7 +7,8 @@
 use crate::{Features, Fixture, proxy::CountingProxy};
 use async_trait::async_trait;
 use postrider_core::{
-    Message, MessageBuilder, MessageId, Outbox, Store, inspect::Inspect, schema::Schema, wake::Wake,
+    Message, MessageBuilder, MessageId, Outbox, Store, inspect::Inspect, schema::Schema,
+    timetable::Timetable, wake::Wake,
 };
 use std::{
     fmt,
@@ -98,6 +99,10 @@ where
 
     fn wake(&self) -> Arc<dyn Wake> {
         self.store.wake()
+    }
+
+    fn timetable(&self) -> Arc<dyn Timetable> {
+        self.store.timetable()
     }
 
     fn outbox(&self) -> Self::Outbox {

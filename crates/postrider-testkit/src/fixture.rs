@@ -1,7 +1,9 @@
 //! What a suite needs to know about the store it tests.
 
 use async_trait::async_trait;
-use postrider_core::{Outbox, Store, inspect::Inspect, schema::Schema, transact::Transact, wake::Wake};
+use postrider_core::{
+    Outbox, Store, inspect::Inspect, schema::Schema, timetable::Timetable, transact::Transact, wake::Wake,
+};
 use std::{sync::Arc, time::Duration};
 
 /// One empty store, made for one test, and the hands to act on it from outside.
@@ -29,6 +31,9 @@ pub trait Fixture: Sized + Send + Sync + 'static {
 
     /// The wake-up.
     fn wake(&self) -> Arc<dyn Wake>;
+
+    /// The schedules.
+    fn timetable(&self) -> Arc<dyn Timetable>;
 
     /// The producer's side.
     fn outbox(&self) -> Self::Outbox;

@@ -10,7 +10,7 @@ mod wrapped;
 use crate::{Features, Fixture, store};
 use async_trait::async_trait;
 use catching::{Case, cases};
-use postrider_core::{Store, inspect::Inspect, schema::Schema, wake::Wake};
+use postrider_core::{Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake};
 use std::{
     fmt::Debug,
     sync::{Arc, Mutex},
@@ -189,6 +189,10 @@ impl<F: Fixture> Fixture for Flawed<F> {
 
     fn wake(&self) -> Arc<dyn Wake> {
         self.inner.wake()
+    }
+
+    fn timetable(&self) -> Arc<dyn Timetable> {
+        self.inner.timetable()
     }
 
     fn outbox(&self) -> Self::Outbox {

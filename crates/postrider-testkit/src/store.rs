@@ -23,6 +23,7 @@ pub mod snoozing;
 pub mod staging;
 pub mod timer_changes;
 pub mod timers;
+pub mod timetable;
 pub mod torture;
 mod truth;
 pub mod turns;
@@ -198,6 +199,17 @@ macro_rules! store_suite {
                 a_rolled_back_cancellation_changes_nothing
                 a_transaction_can_cancel_its_own_timer
                 an_unknown_timer_cannot_be_cancelled
+            }
+            timetable {
+                a_schedule_begins_when_it_is_read_first
+                a_tick_stages_its_messages_and_is_recorded
+                a_tick_without_messages_is_recorded
+                a_tick_is_staged_once_though_ten_race_for_it
+                an_older_tick_never_follows_a_newer_one
+                every_schedule_has_its_own_ticks
+                a_tick_with_a_bad_message_records_nothing
+                a_dropped_tick_is_whole_or_never_happened
+                a_tick_wakes_a_sleeper
             }
             ordering {
                 each_key_comes_in_staging_order

@@ -31,6 +31,7 @@ mod rooms;
 mod row;
 mod schema;
 mod settle;
+mod timetable;
 mod transaction;
 mod wake;
 

@@ -1,7 +1,7 @@
 //! Everything that the mutex guards.
 
 use super::{draft::Draft, queue::Queue};
-use postrider_core::{MessageId, PruneRequest, Pruned, QueueName, inspect::AuditRow};
+use postrider_core::{MessageId, PruneRequest, Pruned, QueueName, ScheduleName, inspect::AuditRow};
 use std::{
     collections::{BTreeMap, HashMap},
     time::SystemTime,
@@ -15,6 +15,8 @@ pub(super) struct Rooms {
     pub(super) audit: Vec<AuditRow>,
     /// Until when each worker sleeps on a queue.
     pub(super) sleepers: HashMap<(QueueName, Uuid), SystemTime>,
+    /// The last tick of each schedule.
+    pub(super) schedules: HashMap<ScheduleName, SystemTime>,
     pub(super) dead_letters_broken: bool,
 }
 

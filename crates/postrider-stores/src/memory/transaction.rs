@@ -1,7 +1,7 @@
 //! The caller's transaction.
 
 use super::{MemoryStore, draft::Draft, queue::Queue, rooms::Rooms};
-use postrider_core::{Error, Invalid, Message, QueueName, Settle, Staged, TimerName};
+use postrider_core::{Error, Invalid, Message, QueueName, ScheduleName, Settle, Staged, TimerName};
 use std::{collections::BTreeMap, fmt, mem, time::SystemTime};
 
 /// A transaction: what is staged and cancelled in it happens when it commits, all at once, or never. Dropping it rolls it
@@ -50,6 +50,20 @@ impl Transaction {
         }
         self.make_happen(&mut rooms, drafts, now);
         Ok(())
+    }
+
+    /// Makes everything in it happen, and records a tick, unless it or a later one was recorded before.
+    pub(super) fn commit_tick(mut self, schedule: &ScheduleName, at: SystemTime) -> bool {
+        let drafts = mem::take(&mut self.drafts);
+        let (mut rooms, now) = self.store.enter();
+        if rooms.schedules.get(schedule).is_some_and(|last| *last >= at) {
+            drop(rooms);
+            self.unlock(&drafts);
+            return false;
+        }
+        rooms.schedules.insert(schedule.clone(), at);
+        self.make_happen(&mut rooms, drafts, now);
+        true
     }
 
     /// Makes nothing of it happen.

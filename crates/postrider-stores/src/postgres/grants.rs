@@ -21,6 +21,9 @@ pub enum Role {
     /// may insert there, into the columns of a message alone, and read the names of queues and who sleeps. It may do
     /// what a producer may, too.
     RustProducer,
+    /// Stages recurring messages: what a Rust producer may, and reads and records the ticks of schedules. A worker that
+    /// also schedules is granted both roles.
+    Scheduler,
     /// Claims, renews, settles, prunes, sleeps, and declares queues. It cannot change a payload, act as an operator or alter
     /// anything.
     Worker,
@@ -32,8 +35,8 @@ pub enum Role {
 
 impl Role {
     /// Every role.
-    pub const ALL: [Self; 5] =
-        [Self::Producer, Self::RustProducer, Self::Worker, Self::Operator, Self::ReadOnly];
+    pub const ALL: [Self; 6] =
+        [Self::Producer, Self::RustProducer, Self::Scheduler, Self::Worker, Self::Operator, Self::ReadOnly];
 }
 
 /// What comes before `to`, a statement a line.
@@ -54,6 +57,10 @@ select (queue, until) on {sleeper}
 usage on sequence {place}
 ";
 
+const SCHEDULER: &str = "\
+select, insert, update on {schedule}
+";
+
 /// Locking a row takes the right to update one of its columns.
 const WORKER: &str = "\
 execute on function {queue_id}, {declare_queue}, {claim_lanes}, {settle_lanes}, {drop_days}
@@ -70,7 +77,7 @@ usage on sequence {turn}
 ";
 
 const READ_ONLY: &str = "\
-select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}
+select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}, {schedule}
 ";
 
 const OPERATOR: &str = "\
@@ -109,6 +116,7 @@ fn grants(names: &Names, role: Role, name: &str) -> Result<String, Invalid> {
     let parts: &[&str] = match role {
         Role::Producer => &[PRODUCER],
         Role::RustProducer => &[PRODUCER, RUST_PRODUCER],
+        Role::Scheduler => &[PRODUCER, RUST_PRODUCER, SCHEDULER],
         Role::Worker => &[WORKER],
         Role::Operator => &[READ_ONLY, OPERATOR],
         Role::ReadOnly => &[READ_ONLY],

@@ -38,6 +38,7 @@ mod schema;
 mod settle;
 mod stage;
 mod statement;
+mod timetable;
 mod transact;
 mod validate;
 mod wake;

@@ -12,7 +12,7 @@ use sqlx::{
     postgres::{PgPoolOptions, types::PgInterval},
 };
 
-const MIGRATIONS: [(i64, &str, &str); 8] = [
+const MIGRATIONS: [(i64, &str, &str); 9] = [
     (1, "rooms", include_str!("migrations/0001_rooms.sql")),
     (2, "staging", include_str!("migrations/0002_staging.sql")),
     (3, "lanes", include_str!("migrations/0003_lanes.sql")),
@@ -21,6 +21,7 @@ const MIGRATIONS: [(i64, &str, &str); 8] = [
     (6, "operators", include_str!("migrations/0006_operators.sql")),
     (7, "plain_sql", include_str!("migrations/0007_plain_sql.sql")),
     (8, "new_messages", include_str!("migrations/0008_new_messages.sql")),
+    (9, "schedules", include_str!("migrations/0009_schedules.sql")),
 ];
 
 #[async_trait]

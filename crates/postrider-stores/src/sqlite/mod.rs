@@ -44,6 +44,7 @@ mod settle;
 mod stage;
 mod statement;
 mod timers;
+mod timetable;
 mod transact;
 mod validate;
 mod wake;

@@ -11,9 +11,10 @@ use sqlx::{
     migrate::{MigrateError, Migration, MigrationType, Migrator},
 };
 
-const MIGRATIONS: [(i64, &str, &str); 2] = [
+const MIGRATIONS: [(i64, &str, &str); 3] = [
     (1, "rooms", include_str!("migrations/0001_rooms.sql")),
     (2, "plain sql", include_str!("migrations/0002_plain_sql.sql")),
+    (3, "schedules", include_str!("migrations/0003_schedules.sql")),
 ];
 
 /// Where a queue is changed from ordered to unordered or back, nothing of it may be left.

@@ -1,7 +1,7 @@
 //! The PostgreSQL store as the suites see it: a database of its own for each test.
 
 use async_trait::async_trait;
-use postrider_core::{Store, inspect::Inspect, schema::Schema, wake::Wake};
+use postrider_core::{Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake};
 use postrider_stores::postgres::{PostgresOptions, PostgresOutbox, PostgresStore, PostgresTransactions};
 use postrider_testkit::{Features, Fixture, TransactFixture, postgres::TestDatabase};
 use sqlx::{Executor, PgPool, Postgres, Transaction, postgres::PgPoolOptions};
@@ -84,6 +84,10 @@ impl Fixture for PostgresFixture {
         Arc::new(self.store.clone())
     }
 
+    fn timetable(&self) -> Arc<dyn Timetable> {
+        Arc::new(self.store.clone())
+    }
+
     fn outbox(&self) -> PostgresOutbox {
         self.store.outbox()
     }
@@ -115,6 +119,7 @@ impl Fixture for PostgresFixture {
             "update postrider.later set due_at = due_at - $1, staged_at = staged_at - $1",
             "update postrider.lane set leased_until = leased_until - $1, due = due - $1",
             "update postrider.sleeper set until = until - $1",
+            "update postrider.schedule set last_at = last_at - $1",
             "update postrider.dead set failed_at = failed_at - $1, staged_at = staged_at - $1",
             "update postrider.archive set expires_at = expires_at - $1, archived_at = archived_at - $1",
         ];

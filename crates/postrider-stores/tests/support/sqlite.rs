@@ -1,7 +1,7 @@
 //! The SQLite store as the suites see it: a file of its own for each test.
 
 use async_trait::async_trait;
-use postrider_core::{Store, inspect::Inspect, schema::Schema, wake::Wake};
+use postrider_core::{Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake};
 use postrider_stores::sqlite::{SqliteOptions, SqliteOutbox, SqliteStore, SqliteTransactions};
 use postrider_testkit::{Features, Fixture, TransactFixture};
 use sqlx::{
@@ -76,6 +76,10 @@ impl Fixture for SqliteFixture {
         Arc::new(self.store.clone())
     }
 
+    fn timetable(&self) -> Arc<dyn Timetable> {
+        Arc::new(self.store.clone())
+    }
+
     fn outbox(&self) -> SqliteOutbox {
         self.store.outbox()
     }
@@ -111,6 +115,7 @@ impl Fixture for SqliteFixture {
             "update postrider_lane set lease_until = lease_until - ?1 where token is not null",
             "update postrider_lane set due_at = due_at - ?1 where due_at < 9223372036854775807",
             "update postrider_sleeper set until = until - ?1",
+            "update postrider_schedule set last_at = last_at - ?1",
             "update postrider_dead set failed_at = failed_at - ?1, staged_at = staged_at - ?1",
             "update postrider_archive set expires_at = expires_at - ?1, archived_at = archived_at - ?1",
         ] {
