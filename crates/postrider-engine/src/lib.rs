@@ -6,6 +6,8 @@
 //! Users add the crate `postrider`, which re-exports all of this.
 
 pub mod carry;
+#[cfg(feature = "cron")]
+pub mod cron;
 pub mod worker;
 
 pub use carry::{Stopped, Tally};

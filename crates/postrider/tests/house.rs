@@ -24,7 +24,17 @@ const ROOMS: [(&str, &[&str]); 9] = [
     ),
     (
         "postrider-engine",
-        &["postrider-core", "futures-util", "metrics", "rand", "tokio", "tokio-util", "tracing"],
+        &[
+            "postrider-core",
+            "croner",
+            "futures-util",
+            "jiff",
+            "metrics",
+            "rand",
+            "tokio",
+            "tokio-util",
+            "tracing",
+        ],
     ),
     (
         "postrider-testkit",

@@ -43,7 +43,7 @@ mod run;
 mod running;
 mod subscription;
 mod tally;
-mod trouble;
+pub(crate) mod trouble;
 
 pub use carrier::Carrier;
 pub use delivery::Delivery;

@@ -12,7 +12,7 @@ const ONE_STORY: Duration = Duration::from_secs(10);
 
 /// The trouble of one carrier with its store. Loops that fail together tell it together.
 #[derive(Debug, Default)]
-pub(super) struct Trouble(Mutex<State>);
+pub(crate) struct Trouble(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -24,7 +24,7 @@ struct State {
 
 impl Trouble {
     /// Something failed while doing `what`.
-    pub(super) fn happened(&self, what: &'static str, error: &Error) {
+    pub(crate) fn happened(&self, what: &'static str, error: &Error) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         state.since.get_or_insert(now);
@@ -37,7 +37,7 @@ impl Trouble {
     }
 
     /// Something worked.
-    pub(super) fn is_over(&self) {
+    pub(crate) fn is_over(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(since) = state.since.take() else { return };
         let failures = std::mem::take(&mut state.failures);
@@ -52,17 +52,17 @@ impl Trouble {
 
 /// Pauses between tries: they grow, and chance keeps processes apart.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     next: Duration,
     longest: Duration,
 }
 
 impl Backoff {
-    pub(super) fn new(first: Duration, longest: Duration) -> Self {
+    pub(crate) fn new(first: Duration, longest: Duration) -> Self {
         Self { next: first, longest }
     }
 
-    pub(super) fn pause(&mut self) -> Duration {
+    pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.next.mul_f64(rand::random_range(0.5..1.5));
         self.next = (self.next * 2).min(self.longest);
         pause
