@@ -4,7 +4,10 @@
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use postrider_core::{Message, OutboxExt, RetryStrategy};
-use postrider_engine::{Context, Failure, Queue, Worker};
+use postrider_engine::{
+    Context, Failure, Queue, Worker,
+    cron::{Schedule, Scheduler},
+};
 use postrider_stores::memory::MemoryStore;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -78,6 +81,11 @@ async fn every_documented_metric_is_emitted() {
                 _ => Ok(()),
             }
         });
+    let nightly = Schedule::new("nightly", "@daily", |_| Message::builder("reports"));
+    let scheduler = Scheduler::builder(store.clone()).schedule(nightly).build().unwrap();
+    scheduler.run_once().await.unwrap();
+    store.advance(Duration::from_secs(24 * 3600));
+    assert_eq!(scheduler.run_once().await.unwrap(), 1);
     let running = Worker::builder(store).queue(queue).build().unwrap().start();
     while running.tally().delivered < 47 {
         tokio::task::yield_now().await;

@@ -10,6 +10,7 @@ pub mod handling;
 mod helpers;
 pub mod leasing;
 pub mod ordering;
+pub mod scheduling;
 pub mod settling;
 pub mod stopping;
 pub mod transactions;
@@ -99,6 +100,13 @@ macro_rules! worker_suite {
                     a_lost_lease_undoes_its_effects
                     a_kept_transaction_is_a_failure
                     plain_and_transactional_handlers_keep_the_order_of_a_key
+                }
+                scheduling {
+                    ten_schedulers_stage_each_tick_once
+                    ten_schedulers_make_up_for_missed_ticks_once
+                    missed_ticks_are_skipped_or_staged_as_told
+                    a_broken_schedule_harms_only_itself
+                    a_running_scheduler_stages_what_is_due_and_stops
                 }
                 fairness {
                     weights_decide_when_there_is_more_to_do_than_can_be_run

@@ -7,12 +7,13 @@
 //! | module | what is in it |
 //! |---|---|
 //! | the crate's root | [`Message`], its names, [`Event`], [`Outbox`], [`Store`], [`Settlement`], [`RetryStrategy`] |
-//! | [`inspect`], [`schema`], [`wake`] | the other seams of a store |
+//! | [`inspect`], [`schema`], [`timetable`], [`wake`] | the other seams of a store |
 //! | [`cloudevents`], [`hlc`], [`codec`] | what travels, and in what order |
 #![cfg_attr(
     feature = "worker",
     doc = "| [`worker`] | claims messages, runs their handlers and settles them |"
 )]
+#![cfg_attr(feature = "cron", doc = "| [`cron`] | schedules, and the scheduler that stages what recurs |")]
 #![cfg_attr(feature = "memory", doc = "| [`memory`] | the store in memory, for tests |")]
 #![cfg_attr(
     feature = "sqlite",
@@ -28,6 +29,8 @@
 )]
 
 pub use postrider_core::*;
+#[cfg(feature = "cron")]
+pub use postrider_engine::cron;
 #[cfg(feature = "worker")]
 pub use postrider_engine::{Context, Failure, Queue, Tx, Worker, worker};
 #[cfg(feature = "memory")]

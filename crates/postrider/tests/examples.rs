@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "../../../examples/cron.rs"]
+mod cron;
 #[path = "../../../examples/outbox.rs"]
 mod outbox;
 #[path = "../../../examples/testing.rs"]
@@ -90,6 +92,23 @@ async fn the_timers_example_puts_one_off_and_cancels_another() {
          minute 4: tea is ready\n\
          minute 8: signed out after a click\n\
          minute 10: pay the rent\n"
+    );
+}
+
+#[tokio::test]
+async fn the_cron_example_stages_each_night_once() {
+    let mut out = Vec::new();
+    cron::run(&mut out).await.unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "the schedule begins: one staged 0, the other 0\n\
+         a night: one staged 1, the other 0\n  \
+           sales, scheduled at 2026-03-29T01:00:00.000Z\n\
+         another night: one staged 1, the other 0\n  \
+           sales, scheduled at 2026-03-30T01:00:00.000Z\n\
+         a week without a scheduler: one staged 2, the other 0\n  \
+           sales, scheduled at 2026-04-05T01:00:00.000Z\n  \
+           sales, scheduled at 2026-04-06T01:00:00.000Z\n"
     );
 }
 

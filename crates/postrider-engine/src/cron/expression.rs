@@ -39,7 +39,7 @@ impl Expression {
         if expression.after(SystemTime::UNIX_EPOCH).is_none() {
             return Err(Invalid::rule(
                 "cron",
-                format!("{cron:?} never comes: no month has that day; give one that does"),
+                format!("{cron:?} never comes: give a day that its month has, and a year that is not over"),
             ));
         }
         Ok(expression)

@@ -122,7 +122,12 @@ impl Scheduler {
             }
             for at in schedule.due(reading) {
                 match self.tick(schedule, at).await {
-                    Ok(is_staged) => round.staged += usize::from(is_staged),
+                    Ok(true) => {
+                        let name = schedule.name.to_string();
+                        metrics::counter!("postrider_scheduled_total", "schedule" => name).increment(1);
+                        round.staged += 1;
+                    }
+                    Ok(false) => {}
                     Err(Error::Invalid(invalid)) => {
                         self.tell(number, at, schedule, &invalid);
                         round.refused.get_or_insert((number, at, invalid));
