@@ -3,6 +3,8 @@
 //! One loop claims, hands over, runs and settles ([`carry`]); what happens between claim and settle is up to whoever uses it.
 //! The [`worker`] runs handlers there.
 //!
+//! With the feature `cron`, schedules stage what recurs.
+//!
 //! Users add the crate `postrider`, which re-exports all of this.
 
 pub mod carry;

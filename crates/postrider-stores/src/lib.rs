@@ -6,7 +6,7 @@
 //! | `sqlite` | one machine: a file, through sqlx, with nothing to install |
 //! | `postgres` | PostgreSQL 14 and later, through sqlx |
 //!
-//! Every store passes the same suite, and implements the seams of `postrider-core`: `Store`, `Wake`, `Inspect`,
+//! Every store passes the same suite, and implements the seams of `postrider-core`: `Store`, `Wake`, `Timetable`, `Inspect`,
 //! `Schema`, and `Outbox` for its driver's transaction. The features `tokio-postgres`, `diesel-async` and `sea-orm` add
 //! staging in the transactions of these drivers; see `postgres::PostgresOutbox` and, for `sea-orm`, `sqlite::SqliteOutbox`.
 //! `sea-orm` goes with `sqlite`, `postgres` or both.

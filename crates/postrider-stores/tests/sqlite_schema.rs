@@ -113,6 +113,7 @@ async fn an_earlier_file_is_brought_up_to_date() {
     for row in sqlx::query(views).fetch_all(&fixture.app).await.unwrap() {
         fixture.app.execute(AssertSqlSafe(row.get::<String, _>(0))).await.unwrap();
     }
+    fixture.run("drop table postrider_schedule").await;
     fixture.run("delete from postrider_migration where version > 1").await;
     assert!(!fixture.store.validate().await.unwrap().is_empty());
     fixture.store.migrate().await.unwrap();
