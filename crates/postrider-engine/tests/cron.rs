@@ -14,7 +14,7 @@ use postrider_core::{
     cloudevents::rfc3339,
     timetable::{Reading, Timetable},
 };
-use postrider_engine::cron::{Missed, Schedule, Scheduler};
+use postrider_engine::cron::{Missed, Schedule, Scheduler, SchedulerBuilder};
 use postrider_stores::memory::{ManualClock, MemoryStore};
 use std::{
     sync::{
@@ -144,8 +144,7 @@ async fn a_message_that_breaks_a_rule_is_told_once_for_each_tick() {
 fn what_makes_no_sense_is_refused_in_words() {
     let build = |schedules: Vec<Schedule>| {
         let builder = Scheduler::builder(MemoryStore::new());
-        let built =
-            schedules.into_iter().fold(builder, |builder, schedule| builder.schedule(schedule)).build();
+        let built = schedules.into_iter().fold(builder, SchedulerBuilder::schedule).build();
         built.unwrap_err().to_string()
     };
     let refusals = [

@@ -56,7 +56,8 @@ async fn another_schema_and_a_prefix_are_as_good() {
 }
 
 /// Each alteration, and the object that must be reported, as missing or as altered.
-const ALTERATIONS: [(&str, &str, Found); 14] = [
+const ALTERATIONS: [(&str, &str, Found); 15] = [
+    ("drop table postrider.schedule", "table schedule", Found::Nothing),
     ("drop table postrider.sleeper", "table sleeper", Found::Nothing),
     ("alter table postrider.ready drop column tenant", "column ready.tenant", Found::Nothing),
     ("alter table postrider.dead alter column attempts type bigint", "column dead.attempts", Found::Else),

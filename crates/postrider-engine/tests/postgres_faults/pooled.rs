@@ -6,7 +6,7 @@ use crate::{
     postgres_shop::PostgresShop,
     shop::{Ending, Shop, assert_good, history, until},
 };
-use postrider_core::{Error, Store, schema::Schema, wake::Wake};
+use postrider_core::{ClaimRequest, Error, Message, Store, schema::Schema, timetable::Timetable, wake::Wake};
 use postrider_stores::postgres::{PostgresOptions, PostgresStore, guard};
 use postrider_testkit::pooler::Pooler;
 use rand::{SeedableRng, rngs::StdRng};
@@ -116,6 +116,23 @@ async fn no_setting_of_ours_stays_in_the_sessions_of_a_pooler() {
         .await
         .unwrap();
     assert_eq!(statements, 0);
+}
+
+/// A tick of a schedule is a transaction of several statements: it stays in one session, and leaves it as it was.
+#[tokio::test]
+async fn a_tick_is_staged_once_behind_a_pooler() {
+    let (direct, database) = PostgresShop::fresh().await;
+    let pooler = Pooler::before(database.url(), 1).await;
+    let app = PgPoolOptions::new().max_connections(1).connect(pooler.url()).await.unwrap();
+    let store = PostgresStore::open(options(&pooler)).await.unwrap();
+    let nightly = "nightly".parse().unwrap();
+    let at = store.read(&nightly).await.unwrap().now + MINUTE;
+    let letter = Message::builder("letters").payload("good night").build().unwrap();
+    assert!(store.tick(&nightly, at, std::slice::from_ref(&letter)).await.unwrap());
+    assert!(!store.tick(&nightly, at, &[letter]).await.unwrap());
+    let letters = ClaimRequest::new("letters".parse().unwrap(), 10);
+    assert_eq!(direct.store.claim(&letters).await.unwrap().len(), 1);
+    assert_eq!(settings(&app).await, ["\"$user\", public", "on", "0"]);
 }
 
 /// The control: why the option is needed.

@@ -11,7 +11,7 @@
 //!
 //! A move between rooms is one statement, guarded by the message's id and the claim's token. Claims start above a mark and
 //! sweep below it (`horizon.rs`), so that their cost does not depend on how much has passed through. All statements run in
-//! autocommit mode: no transaction of ours outlives one round trip.
+//! autocommit mode: no transaction of ours outlives one round trip, but for the ticks of schedules (`timetable.rs`).
 //!
 //! The store opens its own connections, because bounded work depends on their settings: with generic plans and without
 //! sequential scans, bitmap scans and sorts, each of our statements has one plan, whatever the statistics say.

@@ -27,7 +27,8 @@ pub(super) async fn settle_in(connection: &mut PgConnection) -> Result<(), sqlx:
 /// went well, and loses it all when the connection closes. The guard rolls back whatever is open when a connection comes
 /// back to the pool, at the price of one round trip.
 ///
-/// The store's own pool needs it behind a pooler only: otherwise it never begins a transaction.
+/// The store's own pool needs it behind a pooler only: otherwise it begins transactions for the ticks of schedules alone, and
+/// closes the connection of one that is cut short.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), sqlx::Error> {
