@@ -64,6 +64,10 @@ impl Fixture for MemoryFixture {
         Arc::new(self.store.clone())
     }
 
+    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+        Arc::new(self.store.clone())
+    }
+
     fn outbox(&self) -> MemoryStore {
         self.store.clone()
     }

@@ -89,6 +89,10 @@ impl Fixture for RoleFixture {
         Arc::new(self.scheduler.clone())
     }
 
+    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+        Arc::new(PostgresStore::connect(&self.logins[3].url).await.unwrap())
+    }
+
     fn outbox(&self) -> PostgresOutbox {
         PostgresOutbox::default()
     }

@@ -55,6 +55,10 @@ impl Fixture for TestFixture {
         Arc::new(self.store.clone())
     }
 
+    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+        Arc::new(self.store.clone())
+    }
+
     fn outbox(&self) -> TestStore {
         self.store.clone()
     }

@@ -105,6 +105,10 @@ where
         self.store.timetable()
     }
 
+    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+        self.store.another_timetable().await
+    }
+
     fn outbox(&self) -> Self::Outbox {
         self.store.outbox()
     }

@@ -35,6 +35,9 @@ pub trait Fixture: Sized + Send + Sync + 'static {
     /// The schedules.
     fn timetable(&self) -> Arc<dyn Timetable>;
 
+    /// The same schedules through a handle that shares no memory with the others, as another process has it.
+    async fn another_timetable(&self) -> Arc<dyn Timetable>;
+
     /// The producer's side.
     fn outbox(&self) -> Self::Outbox;
 

@@ -195,6 +195,10 @@ impl<F: Fixture> Fixture for Flawed<F> {
         self.inner.timetable()
     }
 
+    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+        self.inner.another_timetable().await
+    }
+
     fn outbox(&self) -> Self::Outbox {
         self.inner.outbox()
     }

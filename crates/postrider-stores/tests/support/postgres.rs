@@ -88,6 +88,10 @@ impl Fixture for PostgresFixture {
         Arc::new(self.store.clone())
     }
 
+    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+        Arc::new(PostgresStore::connect(self.database.url()).await.unwrap())
+    }
+
     fn outbox(&self) -> PostgresOutbox {
         self.store.outbox()
     }

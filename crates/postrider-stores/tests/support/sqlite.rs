@@ -80,6 +80,10 @@ impl Fixture for SqliteFixture {
         Arc::new(self.store.clone())
     }
 
+    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+        Arc::new(SqliteStore::open(self.path()).await.unwrap())
+    }
+
     fn outbox(&self) -> SqliteOutbox {
         self.store.outbox()
     }

@@ -64,13 +64,13 @@ pub async fn a_tick_without_messages_is_recorded<F: Fixture>(fixture: F) {
     assert!(!tick(&fixture, at, "too late").await);
 }
 
-/// Ten race for each of ten ticks: one of them stages it.
+/// Ten processes race for each of ten ticks: one of them stages it.
 pub async fn a_tick_is_staged_once_though_ten_race_for_it<F: Fixture>(fixture: F) {
     let from = whole(read(&fixture, &nightly()).await.now) + minutes(1);
     let barrier = Arc::new(Barrier::new(10));
     let mut racers = JoinSet::new();
     for _ in 0..10 {
-        let (timetable, barrier) = (fixture.timetable(), Arc::clone(&barrier));
+        let (timetable, barrier) = (fixture.another_timetable().await, Arc::clone(&barrier));
         racers.spawn(async move {
             let mut won = 0;
             for number in 0..10 {

@@ -21,12 +21,14 @@ fn scheduler<F: Fixture>(fixture: &F, schedule: Schedule) -> Scheduler {
     Scheduler::builder_on(fixture.timetable()).schedule(schedule).build().unwrap()
 }
 
-/// Ten schedulers look at once: how many messages they have staged together.
+/// Ten schedulers, as ten processes have them, look at once: how many messages they have staged together.
 async fn ten_at_once<F: Fixture>(fixture: &F, missed: Missed) -> usize {
     let barrier = Arc::new(Barrier::new(10));
     let mut schedulers = JoinSet::new();
     for _ in 0..10 {
-        let (scheduler, barrier) = (scheduler(fixture, yearly(missed)), Arc::clone(&barrier));
+        let timetable = fixture.another_timetable().await;
+        let scheduler = Scheduler::builder_on(timetable).schedule(yearly(missed)).build().unwrap();
+        let barrier = Arc::clone(&barrier);
         schedulers.spawn(async move {
             barrier.wait().await;
             scheduler.run_once().await.unwrap()
