@@ -5,32 +5,12 @@
 use crate::TestStore;
 use async_trait::async_trait;
 use postrider_core::{
-    Error, Message, MessageId, OrderingKey, QueueName, QueuePolicy, ScheduleName,
+    Error, MessageId, OrderingKey, QueueName, QueuePolicy,
     inspect::{Action, AuditRow, BlockedKey, Counts, Entry, Inspect, ListRequest, Page},
     schema::{Drift, Schema},
-    timetable::{Reading, Timetable},
     wake::{Ear, Sleeper, Wake},
 };
-use std::{
-    collections::BTreeMap,
-    time::{Duration, SystemTime},
-};
-
-#[async_trait]
-impl Timetable for TestStore {
-    async fn read(&self, schedule: &ScheduleName) -> Result<Reading, Error> {
-        self.memory.read(schedule).await
-    }
-
-    async fn tick(
-        &self,
-        schedule: &ScheduleName,
-        at: SystemTime,
-        messages: &[Message],
-    ) -> Result<bool, Error> {
-        self.memory.tick(schedule, at, messages).await
-    }
-}
+use std::{collections::BTreeMap, time::Duration};
 
 #[async_trait]
 impl Wake for TestStore {

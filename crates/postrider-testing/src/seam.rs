@@ -3,11 +3,16 @@
 use crate::{Call, TestStore};
 use async_trait::async_trait;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, Message, Outbox, PruneRequest, Pruned, QueueName, Settle,
-    Settlement, Staged, Store, TimerName, transact::Transact,
+    ClaimRequest, Claimed, Error, Lease, Message, Outbox, PruneRequest, Pruned, QueueName, ScheduleName,
+    Settle, Settlement, Staged, Store, TimerName,
+    timetable::{Reading, Timetable},
+    transact::Transact,
 };
 use postrider_stores::memory::Transaction;
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::HashSet,
+    time::{Duration, SystemTime},
+};
 
 #[async_trait]
 impl Store for TestStore {
@@ -118,5 +123,25 @@ impl Transact for TestStore {
 
     async fn rollback(&self, tx: Transaction) -> Result<(), Error> {
         Transact::rollback(&self.memory, tx).await
+    }
+}
+
+#[async_trait]
+impl Timetable for TestStore {
+    async fn read(&self, schedule: &ScheduleName) -> Result<Reading, Error> {
+        self.memory.read(schedule).await
+    }
+
+    /// A tick is a transaction: it begins, stages and commits.
+    async fn tick(
+        &self,
+        schedule: &ScheduleName,
+        at: SystemTime,
+        messages: &[Message],
+    ) -> Result<bool, Error> {
+        for call in [Call::Begin, Call::Stage, Call::Commit] {
+            self.lock().script.check(call)?;
+        }
+        self.memory.tick(schedule, at, messages).await
     }
 }

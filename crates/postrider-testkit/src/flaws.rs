@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-use wrapped::{FlawedSchema, FlawedStore, Seen};
+use wrapped::{FlawedSchema, FlawedStore, FlawedTimetable, Seen};
 
 pub use catching::caught;
 
@@ -51,11 +51,13 @@ pub enum Flaw {
     LeaseForEver,
     /// A queue that is declared as ordered by key is not.
     OrderIgnored,
+    /// A tick is staged whether or not it was before.
+    TickWithoutCompare,
 }
 
 impl Flaw {
     /// Every flaw there is.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::RollbackCommits,
         Self::SettleWithoutToken,
         Self::RetryWithoutToken,
@@ -70,6 +72,7 @@ impl Flaw {
         Self::ClientClock,
         Self::LeaseForEver,
         Self::OrderIgnored,
+        Self::TickWithoutCompare,
     ];
 
     /// The cases that ought to notice.
@@ -104,6 +107,10 @@ impl Flaw {
             ],
             Self::ClientClock => cases![settling::every_retry_waits_for_its_own_delay],
             Self::LeaseForEver => cases![claiming::a_lapsed_message_is_claimed_again],
+            Self::TickWithoutCompare => cases![
+                timetable::a_tick_is_staged_once_though_ten_race_for_it,
+                timetable::an_older_tick_never_follows_a_newer_one,
+            ],
             Self::OrderIgnored => {
                 cases![
                     ordering::a_key_has_one_turn_at_a_time,
@@ -192,11 +199,12 @@ impl<F: Fixture> Fixture for Flawed<F> {
     }
 
     fn timetable(&self) -> Arc<dyn Timetable> {
-        self.inner.timetable()
+        Arc::new(FlawedTimetable { inner: self.inner.timetable(), flaw: self.flaw })
     }
 
     async fn another_timetable(&self) -> Arc<dyn Timetable> {
-        self.inner.another_timetable().await
+        let inner = self.inner.another_timetable().await;
+        Arc::new(FlawedTimetable { inner, flaw: self.flaw })
     }
 
     fn outbox(&self) -> Self::Outbox {

@@ -171,6 +171,30 @@ mod tests {
         );
     }
 
+    #[test]
+    fn no_text_makes_it_panic() {
+        use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+        let mut random = StdRng::seed_from_u64(7);
+        let parts: Vec<&str> =
+            "0 1 5 29 30 31 59 61 99999999999999999999 * ? / - , # L W LW + @ @daily @yearly MON FRI JAN \
+            ß é 🕒 x * * * * 0 0 0 1 2 5-1 1-5 */7 */0 1/2 FRI#5 5L 31W 2030 1969"
+                .split_whitespace()
+                .collect();
+        let mut good = 0;
+        for _ in 0..5_000 {
+            let mut text = String::new();
+            for _ in 0..random.random_range(1..9) {
+                text.push_str(parts.choose(&mut random).unwrap());
+                text.push_str(if random.random_bool(0.9) { " " } else { "" });
+            }
+            if let Ok(expression) = Expression::new(&text, "Europe/Berlin") {
+                good += 1;
+                expression.between(SystemTime::UNIX_EPOCH, time("2026-03-29T01:30:00Z"), 3);
+            }
+        }
+        assert!(good > 10, "only {good} of them made sense");
+    }
+
     /// A schedule that has not begun, or is over, has no ticks, and none of it panics at the ends of the calendar.
     #[test]
     fn there_may_be_no_tick_at_all() {

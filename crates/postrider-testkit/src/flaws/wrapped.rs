@@ -3,16 +3,18 @@
 use super::Flaw;
 use async_trait::async_trait;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, MessageId, Ordering, PruneRequest, Pruned, QueueName, QueuePolicy,
-    Reason, Settle, Settlement, Store,
+    ClaimRequest, Claimed, Error, Lease, Message, MessageId, Ordering, PruneRequest, Pruned, QueueName,
+    QueuePolicy, Reason, ScheduleName, Settle, Settlement, Store,
     limits::LONGEST_LEASE,
     schema::{Drift, Schema},
+    timetable::{Reading, Timetable},
 };
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
+use uuid::Uuid;
 
 /// What all handles of one flawed store have seen together.
 #[derive(Debug, Default)]
@@ -133,5 +135,33 @@ impl Schema for FlawedSchema {
             policy.ordering = Ordering::Unordered;
         }
         self.inner.declare(queue, &policy).await
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct FlawedTimetable {
+    pub(super) inner: Arc<dyn Timetable>,
+    pub(super) flaw: Option<Flaw>,
+}
+
+#[async_trait]
+impl Timetable for FlawedTimetable {
+    async fn read(&self, schedule: &ScheduleName) -> Result<Reading, Error> {
+        self.inner.read(schedule).await
+    }
+
+    async fn tick(
+        &self,
+        schedule: &ScheduleName,
+        at: SystemTime,
+        messages: &[Message],
+    ) -> Result<bool, Error> {
+        let is_new = self.inner.tick(schedule, at, messages).await?;
+        if !is_new && self.flaw == Some(Flaw::TickWithoutCompare) {
+            // A schedule that nobody has heard of has no last tick.
+            let unheard_of = ScheduleName::new(Uuid::new_v4().to_string())?;
+            return self.inner.tick(&unheard_of, at, messages).await;
+        }
+        Ok(is_new)
     }
 }
