@@ -1,0 +1,66 @@
+//! A process that dies in the middle of a tick, while another one waits for the same tick.
+
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/postgres.rs"]
+mod support;
+
+use postrider_core::{ClaimRequest, Message, ScheduleName, Store, timetable::Timetable};
+use sqlx::{PgPool, Postgres, Row, Transaction};
+use std::time::Duration;
+use support::PostgresFixture;
+
+/// What a process has done that is in the middle of the tick that is due in a minute.
+async fn halfway(app: &PgPool) -> Transaction<'static, Postgres> {
+    let mut tx = app.begin().await.unwrap();
+    let record = "update postrider.schedule set last_at = date_trunc('second', last_at) + interval '60 s'";
+    assert_eq!(sqlx::query(record).execute(&mut *tx).await.unwrap().rows_affected(), 1);
+    tx
+}
+
+/// Until a statement of the store waits for a lock.
+async fn somebody_waits(app: &PgPool) {
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() \
+        and application_name = 'postrider' and wait_event_type = 'Lock'";
+    let looking = async {
+        while sqlx::query(waiting).fetch_one(app).await.unwrap().get::<i64, _>(0) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), looking).await.expect("nobody waits");
+}
+
+/// Another process tries the tick meanwhile: whether it has staged it once the first one `commits` or dies.
+async fn second_of_two(commits: bool) -> (bool, usize) {
+    let fixture = PostgresFixture::new().await;
+    let nightly = ScheduleName::new("nightly").unwrap();
+    let begun = fixture.store.read(&nightly).await.unwrap().last;
+    let seconds = begun.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let at = std::time::UNIX_EPOCH + Duration::from_secs(seconds + 60);
+    let first = halfway(&fixture.app).await;
+    let store = fixture.store.clone();
+    let second = tokio::spawn(async move {
+        let letter = Message::builder("letters").payload("second").build().unwrap();
+        store.tick(&nightly, at, &[letter]).await.unwrap()
+    });
+    somebody_waits(&fixture.app).await;
+    if commits {
+        first.commit().await.unwrap();
+    } else {
+        first.rollback().await.unwrap();
+    }
+    let staged = second.await.unwrap();
+    let letters = ClaimRequest::new("letters".parse().unwrap(), 10);
+    (staged, fixture.store.claim(&letters).await.unwrap().len())
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_tick_finds_it_staged() {
+    assert_eq!(second_of_two(true).await, (false, 0));
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_tick_stages_it_when_the_first_one_dies() {
+    assert_eq!(second_of_two(false).await, (true, 1));
+}
