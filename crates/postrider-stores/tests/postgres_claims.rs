@@ -76,20 +76,20 @@ async fn a_cancelled_claim_or_settlement_loses_nothing() {
             "select count(*) from pg_stat_activity where state like 'idle in transaction%' and datname = current_database()",
         );
         assert_eq!(open.fetch_one(&fixture.app).await.unwrap().get::<i64, _>(0), 0);
-        // What a cancelled settlement did is known to the database alone.
-        let left =
-            sqlx::query("select message_id from postrider.ready").fetch_all(&fixture.app).await.unwrap();
-        let left: BTreeSet<_> = left.iter().map(|row| MessageId::from_uuid(row.get(0))).collect();
-        assert!(left.is_subset(&waiting));
-        waiting = left;
-        while !waiting.is_empty() {
-            let claimed = fixture.store.claim(&request).await.unwrap();
-            assert!(!claimed.is_empty(), "{} messages cannot be claimed any more", waiting.len());
-            for claimed in &claimed {
-                assert!(waiting.remove(&claimed.id()), "{} was settled before", claimed.id());
+        // What a cancelled call did is known to the database alone, and it may still be at it: what is claimed late lapses.
+        loop {
+            let left = sqlx::query("select message_id from postrider.ready").fetch_all(&fixture.app).await;
+            let left: BTreeSet<_> =
+                left.unwrap().iter().map(|row| MessageId::from_uuid(row.get(0))).collect();
+            assert!(left.is_subset(&waiting), "what was settled came back");
+            waiting = left;
+            if waiting.is_empty() {
+                break;
             }
+            fixture.advance(lease).await;
+            let claimed = fixture.store.claim(&request).await.unwrap();
             let done: Vec<_> = claimed.iter().map(|claimed| claimed.lease.done()).collect();
-            assert_eq!(fixture.store.settle(&done).await.unwrap(), []);
+            fixture.store.settle(&done).await.unwrap();
         }
     }
 }
