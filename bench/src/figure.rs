@@ -49,11 +49,6 @@ impl Figure {
     }
 }
 
-/// The middle of some values.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    quantile(values, 0.5)
-}
-
 /// The value below which this share of the others lies.
 pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut values = values.to_vec();

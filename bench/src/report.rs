@@ -65,7 +65,8 @@ impl Series {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+/// The middle of some values.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

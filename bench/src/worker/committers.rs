@@ -1,7 +1,7 @@
 //! What a busy worker's wake-ups cost those who commit beside it.
 
 use super::{Place, best};
-use crate::figure::{Figure, median};
+use crate::{figure::Figure, report::median};
 use anyhow::Result;
 use postrider_core::Outbox as _;
 use postrider_engine::{Context, Failure, Queue, Worker};
@@ -33,8 +33,8 @@ pub(super) async fn measure(place: &Place, rounds: u32, quick: bool) -> Result<V
         bench: "worker",
         scenario: "committers/signals".to_owned(),
         unit: "commits/s",
-        ours: median(&with),
-        reference: median(&without),
+        ours: median(with).unwrap_or(f64::NAN),
+        reference: median(without).unwrap_or(f64::NAN),
         beside: "commits beside a worker that polls",
         goal: "≥ 0.9",
     }])

@@ -2,7 +2,7 @@
 //! reads JSON, and with failures.
 
 use super::Place;
-use crate::figure::{Figure, median};
+use crate::{figure::Figure, report::median};
 use anyhow::Result;
 use postrider_core::{ClaimRequest, RetryStrategy, Store as _};
 use postrider_engine::{Context, Failure, Queue, Worker};
@@ -56,8 +56,12 @@ pub(super) async fn measure(place: &Place, rounds: u32, messages: usize) -> Resu
             rates[index].push(drain(place, ALL[index], messages).await?);
         }
     }
-    let rate =
-        |who: Who| ALL.iter().position(|each| *each == who).map_or(f64::NAN, |index| median(&rates[index]));
+    let rate = |who: Who| {
+        ALL.iter()
+            .position(|each| *each == who)
+            .and_then(|index| median(rates[index].clone()))
+            .unwrap_or(f64::NAN)
+    };
     let ceiling = rate(Who::Store(2)).max(rate(Who::Store(4)));
     let figure = |scenario: &str, ours, reference, beside, goal| Figure {
         bench: "worker",
