@@ -55,6 +55,26 @@ async fn locked_rows_are_skipped_and_found_again() {
     assert_eq!(ids(&fixture.store.claim(&request).await.unwrap()), staged[..2]);
 }
 
+/// A key that had a lane when discovery looked, and has none when it is made: its lane does not count as room twice.
+#[tokio::test]
+async fn a_lane_that_vanishes_while_keys_are_discovered_is_not_one_too_many() {
+    let fixture = PostgresFixture::new().await;
+    fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Skip)).await.unwrap();
+    stage(&fixture, 2).await;
+    // The owner of the first key ends its turn, and has not committed yet.
+    let make = "insert into postrider.lane (queue, key, after) select queue, key, 0 from postrider.ready where key = '0'";
+    fixture.run(make).await;
+    let mut owner = fixture.begin().await;
+    owner.execute("delete from postrider.lane").await.unwrap();
+
+    let store = fixture.store.clone();
+    let claim = tokio::spawn(async move { store.claim(&ClaimRequest::new(orders(), 1)).await.unwrap() });
+    fixture.database.somebody_waits().await;
+    fixture.commit(owner).await;
+    assert_eq!(claim.await.unwrap().len(), 1);
+    assert_eq!(fixture.store.claim(&ClaimRequest::new(orders(), 10)).await.unwrap().len(), 1);
+}
+
 /// Every future is dropped after each number of polls: nothing stays open, and nothing is lost.
 #[tokio::test]
 async fn a_cancelled_claim_or_settlement_loses_nothing() {

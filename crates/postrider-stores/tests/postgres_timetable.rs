@@ -7,7 +7,7 @@
 mod support;
 
 use postrider_core::{ClaimRequest, Message, ScheduleName, Store, timetable::Timetable};
-use sqlx::{PgPool, Postgres, Row, Transaction};
+use sqlx::{PgPool, Postgres, Transaction};
 use std::time::Duration;
 use support::PostgresFixture;
 
@@ -17,18 +17,6 @@ async fn halfway(app: &PgPool) -> Transaction<'static, Postgres> {
     let record = "update postrider.schedule set last_at = date_trunc('second', last_at) + interval '60 s'";
     assert_eq!(sqlx::query(record).execute(&mut *tx).await.unwrap().rows_affected(), 1);
     tx
-}
-
-/// Until a statement of the store waits for a lock.
-async fn somebody_waits(app: &PgPool) {
-    let waiting = "select count(*) from pg_stat_activity where datname = current_database() \
-        and application_name = 'postrider' and wait_event_type = 'Lock'";
-    let looking = async {
-        while sqlx::query(waiting).fetch_one(app).await.unwrap().get::<i64, _>(0) == 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), looking).await.expect("nobody waits");
 }
 
 /// Another process tries the tick meanwhile: whether it has staged it once the first one `commits` or dies.
@@ -44,7 +32,7 @@ async fn second_of_two(commits: bool) -> (bool, usize) {
         let letter = Message::builder("letters").payload("second").build().unwrap();
         store.tick(&nightly, at, &[letter]).await.unwrap()
     });
-    somebody_waits(&fixture.app).await;
+    fixture.database.somebody_waits().await;
     if commits {
         first.commit().await.unwrap();
     } else {

@@ -1,7 +1,7 @@
 //! A database of its own for every test, copied from a template that is made once.
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, postgres::PgConnectOptions};
-use std::{future::Future, str::FromStr};
+use std::{future::Future, str::FromStr, time::Duration};
 
 /// Where the tests find their server.
 pub const URL_VARIABLE: &str = "POSTRIDER_TEST_POSTGRES_URL";
@@ -73,6 +73,22 @@ impl TestDatabase {
     /// Where it is.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Returns once a statement of a store waits for a lock in this database.
+    ///
+    /// # Panics
+    /// When that does not happen within half a minute.
+    pub async fn somebody_waits(&self) {
+        let waiting = "select from pg_stat_activity where datname = $1 and application_name = 'postrider' \
+            and wait_event_type = 'Lock'";
+        let looking = async {
+            let mut admin = admin().await;
+            while sqlx::query(waiting).bind(&self.name).fetch_all(&mut admin).await.unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), looking).await.expect("nobody waits for a lock");
     }
 }
 

@@ -75,15 +75,16 @@ begin
     for v_some in
       insert into {lane} (queue, key, after, token, leased_until)
       -- Below its first new message, and below whatever an open transaction may still put before it.
+      -- A lane that is there now may be gone before we insert: then its key waits in the ring, and takes nobody's room.
       select p_queue, u.key, least(u.head - 1, p_floor),
-             case when u.fresh <= v_share then p_token end,
-             case when u.fresh <= v_share then clock_timestamp() + p_lease * interval '1 s' else '-infinity' end
+             case when u.born then p_token end,
+             case when u.born then clock_timestamp() + p_lease * interval '1 s' else '-infinity' end
       from (
-        select n.key, n.head, sum(case when exists (select from {lane} l where l.queue = p_queue and l.key = n.key offset 0)
-                          then 0 else 1 end) over (rows unbounded preceding)
-               + case when exists (select from {lane} l where l.queue = p_queue and l.key = n.key offset 0)
-                 then v_share else 0 end as fresh
-        from unnest(v_new, v_heads) n(key, head)) u
+        select n.key, n.head, n.fresh and count(*) filter (where n.fresh) over (rows unbounded preceding) <= v_share as born
+        from (
+          select d.key, d.head, not exists (
+                   select from {lane} l where l.queue = p_queue and l.key = d.key offset 0) as fresh
+          from unnest(v_new, v_heads) d(key, head)) n) u
       on conflict do nothing returning {lane}.key, {lane}.after, {lane}.token
     loop
       if v_some.token is not null then
