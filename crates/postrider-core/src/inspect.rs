@@ -206,7 +206,7 @@ impl ListRequest {
 /// Where messages are. A message is in exactly one room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Room {
-    /// May run now, leased or not.
+    /// May run now, leased or not. A retry may wait here too, if the store does not move it for so short a time.
     Ready,
     /// Waits: timers, and retries of unordered queues.
     Later,

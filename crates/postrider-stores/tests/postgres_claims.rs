@@ -8,7 +8,9 @@ mod support;
 
 use postrider_core::{
     ClaimRequest, Claimed, Message, MessageId, OnFailure, OrderingKey, Outbox, OutboxExt, PruneRequest,
-    QueueName, QueuePolicy, Store, schema::Schema,
+    QueueName, QueuePolicy, State, Store,
+    inspect::{Action, Inspect, ListRequest, Room},
+    schema::Schema,
 };
 use postrider_testkit::Fixture;
 use sqlx::{Executor, Row};
@@ -73,6 +75,48 @@ async fn a_lane_that_vanishes_while_keys_are_discovered_is_not_one_too_many() {
     fixture.commit(owner).await;
     assert_eq!(claim.await.unwrap().len(), 1);
     assert_eq!(fixture.store.claim(&ClaimRequest::new(orders(), 10)).await.unwrap().len(), 1);
+}
+
+/// A retry that is due soon is not moved, is seen to wait, and comes first when its time has come, though the claimer has
+/// enough to do above its mark and looks back seldom.
+#[tokio::test]
+async fn a_short_retry_waits_in_its_place_and_comes_back() {
+    let fixture = PostgresFixture::new().await;
+    let staged = stage(&fixture, 1_000).await;
+    let request = ClaimRequest::new(orders(), 10);
+    let first = fixture.store.claim(&request).await.unwrap();
+    let places: Vec<_> = first.iter().map(|claimed| claimed.lease.place()).collect();
+    let (at_once, soon) = first.split_at(5);
+    let again = at_once.iter().map(|claimed| claimed.lease.retry(Duration::ZERO, "busy"));
+    let later = soon.iter().map(|claimed| claimed.lease.retry(Duration::from_secs(4), "busy"));
+    assert_eq!(fixture.store.settle(&again.chain(later).collect::<Vec<_>>()).await.unwrap(), []);
+
+    let counts = fixture.store.counts().await.unwrap()[&orders()];
+    assert_eq!((counts.pending.at_least, counts.leased.at_least, counts.waiting.at_least), (995, 0, 5));
+    let page = fixture.store.list(&ListRequest::new(orders(), Room::Ready)).await.unwrap();
+    let states: Vec<_> = page.entries[..10].iter().map(|entry| (entry.state, entry.attempts)).collect();
+    assert_eq!(states, [[(State::Pending, 1); 5], [(State::Waiting, 1); 5]].concat());
+
+    let second = fixture.store.claim(&request).await.unwrap();
+    assert_eq!(ids(&second), [&staged[..5], &staged[10..15]].concat());
+    assert_eq!(second.iter().map(|claimed| claimed.lease.place()).take(5).collect::<Vec<_>>(), places[..5]);
+    assert_eq!((second[0].attempts, second[0].deliveries), (1, 2));
+    // The memory of another process does not know of them.
+    let other = fixture.another_store().await;
+    fixture.advance(Duration::from_secs(4)).await;
+    assert_eq!(ids(&other.claim(&request).await.unwrap())[..5], staged[5..10]);
+}
+
+/// What waits in its place is in nobody's hands.
+#[tokio::test]
+async fn what_waits_in_its_place_can_be_discarded() {
+    let fixture = PostgresFixture::new().await;
+    let staged = stage(&fixture, 2).await;
+    let claimed = fixture.store.claim(&ClaimRequest::new(orders(), 1)).await.unwrap();
+    fixture.store.settle(&[claimed[0].lease.retry(Duration::from_secs(4), "busy")]).await.unwrap();
+    let action = Action::new("operator", "no longer wanted");
+    assert_eq!(fixture.store.discard(&orders(), &staged[..1], &action).await.unwrap(), staged[..1]);
+    assert_eq!(fixture.store.get(&orders(), staged[0]).await.unwrap(), None);
 }
 
 /// Every future is dropped after each number of polls: nothing stays open, and nothing is lost.

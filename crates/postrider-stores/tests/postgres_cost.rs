@@ -18,7 +18,7 @@ use support::PostgresFixture;
 const LIMIT: usize = 100;
 const SETTLE: usize = 5_000;
 /// Every statement that claims.
-const CLAIMS: [&str; 3] = ["claim", "claim of many", "look"];
+const CLAIMS: [&str; 4] = ["claim", "claim of many", "claim again", "look"];
 
 fn queue() -> QueueName {
     QueueName::new("orders").unwrap()
@@ -62,6 +62,10 @@ async fn explain_claim(
         "claim of many" => {
             ("uuid, float8, smallint[], bigint[], bigint", format!("'{{1}}', '{{{start}}}', {limit}"))
         }
+        "claim again" => {
+            let places: Vec<_> = (start..).skip(1).take(limit).map(|place| place.to_string()).collect();
+            ("uuid, float8, smallint, bigint[]", format!("1, '{{{}}}'", places.join(",")))
+        }
         _ => (
             "uuid, float8, smallint[], bigint[], bigint, text[], bigint[]",
             format!("'{{1}}', '{{{start}}}', {limit}, '{{}}', '{{}}'"),
@@ -92,8 +96,8 @@ async fn explain_settle(
         add("uuid", format!("'{token}'"));
         add("smallint", "1".to_owned());
     }
-    let share = settles.len() / 6;
-    for kind in 0..6 {
+    let share = settles.len() / 7;
+    for kind in 0..7 {
         let mut ids: Vec<_> =
             settles[kind * share..(kind + 1) * share].iter().map(|settle| settle.lease.id()).collect();
         ids.sort_unstable();
@@ -105,7 +109,7 @@ async fn explain_settle(
         }
         match kind {
             1 | 5 => add("float8[]", each("60")),
-            2 => {
+            2 | 6 => {
                 add("float8[]", each("60"));
                 add("text[]", each("oops"));
             }

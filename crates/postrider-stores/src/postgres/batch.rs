@@ -3,18 +3,21 @@
 use super::{
     lane_settle::LaneBatch,
     queues::{Known, Queue},
+    returned::SHORT,
 };
-use postrider_core::{Lease, LeaseToken, QueueName, QueuePolicy, Settle, Settlement, limits};
+use postrider_core::{Lease, LeaseToken, QueueName, Settle, Settlement, limits};
 use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
 
 /// The kinds of endings, in the order of the statement's parts.
-pub(super) const KINDS: usize = 6;
+pub(super) const KINDS: usize = 7;
 pub(super) const DONE: usize = 0;
 pub(super) const KEEP: usize = 1;
 pub(super) const RETRY: usize = 2;
 pub(super) const DEAD: usize = 3;
 pub(super) const RELEASE: usize = 4;
 pub(super) const SNOOZE: usize = 5;
+/// A retry that waits in its place.
+pub(super) const AGAIN: usize = 6;
 
 /// How one message ends.
 #[derive(Debug, Clone)]
@@ -44,7 +47,13 @@ pub(super) struct Batch<'s> {
 }
 
 impl<'s> Batch<'s> {
-    pub(super) fn sort(settlements: &'s [Settle], known: &Known, floor: impl Fn(&QueueName) -> i64) -> Self {
+    /// `in_place`: whether retries that are due soon wait where they are.
+    pub(super) fn sort(
+        settlements: &'s [Settle],
+        known: &Known,
+        floor: impl Fn(&QueueName) -> i64,
+        in_place: bool,
+    ) -> Self {
         let mut batch = Self::default();
         let mut endings: Vec<Ending<'s>> = Vec::with_capacity(settlements.len());
         let mut turns = HashSet::new();
@@ -62,7 +71,7 @@ impl<'s> Batch<'s> {
             };
             last = Some((name, queue));
             if settle.lease.turn().is_none() {
-                endings.push(ending(index, settle, queue.number, &queue.policy));
+                endings.push(ending(index, settle, queue, in_place));
             } else if turns.insert((queue.number, settle.lease.id(), settle.lease.token())) {
                 batch.lanes.add(index, queue, settle, floor(&queue.name));
             } else {
@@ -119,16 +128,19 @@ impl<'s> Wave<'s> {
     }
 }
 
-fn ending<'s>(index: usize, settle: &'s Settle, queue: i16, policy: &QueuePolicy) -> Ending<'s> {
+fn ending<'s>(index: usize, settle: &'s Settle, queue: &Queue, in_place: bool) -> Ending<'s> {
+    let (lease, policy) = (&settle.lease, &queue.policy);
     let plain =
-        |kind| Ending { index, lease: &settle.lease, queue, kind, seconds: 0.0, reason: None, error: None };
+        |kind| Ending { index, lease, queue: queue.number, kind, seconds: 0.0, reason: None, error: None };
     match &settle.settlement {
         Settlement::Done => match policy.keep_for {
             Some(keep) => Ending { seconds: keep.as_secs_f64(), ..plain(KEEP) },
             None => plain(DONE),
         },
         Settlement::Retry { after, error } => {
-            Ending { seconds: seconds(*after), error: text(error.as_deref()), ..plain(RETRY) }
+            let here = in_place && *after <= SHORT && lease.place().is_some();
+            let kind = if here { AGAIN } else { RETRY };
+            Ending { seconds: seconds(*after), error: text(error.as_deref()), ..plain(kind) }
         }
         Settlement::Dead { .. } if !policy.dead_letters => plain(DONE),
         Settlement::Dead { reason, error } => {

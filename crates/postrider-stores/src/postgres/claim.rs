@@ -7,6 +7,7 @@ use super::{
     horizon::{Horizon, Seen, Snapshot, Sweep},
     names::Sql,
     queues::Queue,
+    returned::Returned,
     row,
 };
 use postrider_core::{Claimed, Error, Lease, LeaseToken};
@@ -24,6 +25,7 @@ use std::{
 pub(super) struct ClaimSql {
     one: Sql,
     many: Sql,
+    again: Sql,
     look: Sql,
     oldest: Sql,
 }
@@ -41,6 +43,10 @@ const LINE: &str = "select r.ctid from {ready} r \
 /// The same for several queues. Each row passes through a join, so a claim from one queue goes without.
 const LINES: &str =
     "select s.ctid from unnest($3::smallint[], $4::bigint[]) q(queue, start), lateral (LINE) s limit LIMIT";
+
+/// What waits in its place, by place.
+const PLACES: &str = "select r.ctid from {ready} r where r.queue = $3::smallint and r.id = any($4::bigint[]) \
+    and r.lease_until <= (select clock_timestamp()) for update skip locked";
 
 /// What every claim returns of a message.
 const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, COLUMNS";
@@ -95,14 +101,20 @@ impl ClaimSql {
         Self {
             one: fill(&take("LINE", "$3::smallint", "$4::bigint", "$5")),
             many: fill(&take(LINES, "q.queue", "q.start", "$5")),
+            again: fill(&TAKE.replace("FOUND", PLACES)),
             look: fill(&LOOK.replace("TAKE", &look)),
             oldest: fill(OLDEST),
         }
     }
 
     /// The statements, for tests that read their plans.
-    pub(super) fn texts(&self) -> [(&'static str, &str); 3] {
-        [("claim", self.one.as_str()), ("claim of many", self.many.as_str()), ("look", self.look.as_str())]
+    pub(super) fn texts(&self) -> [(&'static str, &str); 4] {
+        [
+            ("claim", self.one.as_str()),
+            ("claim of many", self.many.as_str()),
+            ("claim again", self.again.as_str()),
+            ("look", self.look.as_str()),
+        ]
     }
 }
 
@@ -123,6 +135,7 @@ pub(super) struct Claimer {
     looking: tokio::sync::Mutex<()>,
     turn: AtomicUsize,
     sweeps: Sweeps,
+    returned: Arc<Returned>,
 }
 
 /// Which sweeps a claimer makes. Anything but all of them loses messages: it is there for the tests to show that.
@@ -133,13 +146,14 @@ pub(super) enum Sweeps {
 }
 
 impl Claimer {
-    pub(super) fn new(sql: Arc<ClaimSql>, queues: usize, sweeps: Sweeps) -> Self {
+    pub(super) fn new(sql: Arc<ClaimSql>, queues: usize, sweeps: Sweeps, returned: Arc<Returned>) -> Self {
         Self {
             sql,
             horizon: Mutex::new(Horizon::new(queues, Instant::now())),
             looking: tokio::sync::Mutex::default(),
             turn: AtomicUsize::new(0),
             sweeps,
+            returned,
         }
     }
 
@@ -166,8 +180,10 @@ impl Claimer {
     ) -> Result<Vec<(i64, Claimed)>, Error> {
         let mut claimed = Vec::new();
         let mut looked = false;
-        if self.horizon().is_due(Instant::now()) {
-            looked = self.look(connections, queues, want, false, &mut claimed).await?;
+        self.take_returned(connections, queues, want, &mut claimed).await?;
+        let room = Want { limit: want.limit - claimed.len(), ..want };
+        if room.limit > 0 && self.horizon().is_due(Instant::now()) {
+            looked = self.look(connections, queues, room, false, &mut claimed).await?;
         }
         let room = Want { limit: want.limit - claimed.len(), ..want };
         if room.limit > 0 {
@@ -180,6 +196,27 @@ impl Claimer {
         }
         claimed.sort_unstable_by_key(|(place, _)| *place);
         Ok(claimed)
+    }
+
+    /// Claims the retries of this process that have waited in their places.
+    async fn take_returned(
+        &self,
+        connections: &Connections,
+        queues: &[Arc<Queue>],
+        want: Want,
+        claimed: &mut Vec<(i64, Claimed)>,
+    ) -> Result<(), Error> {
+        for index in self.order(queues.len()) {
+            let number = queues[index].number;
+            let places = self.returned.take_due(number, want.limit - claimed.len(), Instant::now());
+            if !places.is_empty() {
+                let lease = want.lease_for.as_secs_f64();
+                let query = self.sql.again.query().bind(want.token.as_uuid()).bind(lease);
+                let rows = connections.fetch_all(query.bind(number).bind(places)).await?;
+                collect(&rows, queues, want.token, claimed)?;
+            }
+        }
+        Ok(())
     }
 
     /// Claims what lies above the marks.

@@ -28,10 +28,12 @@ const COUNTS: &str = "select q.name, r.n, r.leased, \
       (select count(*) from (select from {later} w where w.queue = q.id and w.due_at <= (select clock_timestamp()) \
          limit $1) w), \
       (select count(*) from (select from {dead} d where d.queue = q.id limit $1) d), \
-      (select count(*) from (select from {archive} a where a.queue = q.id limit $1) a) \
+      (select count(*) from (select from {archive} a where a.queue = q.id limit $1) a), r.waiting \
     from {queue} q, lateral ( \
-      select count(*) as n, count(*) filter (where s.lease_until > clock_timestamp()) as leased \
-      from (select r.lease_until from {ready} r where r.queue = q.id order by r.queue, r.id limit $1) s) r";
+      select count(*) as n, \
+        count(*) filter (where s.lease_until > clock_timestamp() and s.token is not null) as leased, \
+        count(*) filter (where s.lease_until > clock_timestamp() and s.token is null) as waiting \
+      from (select r.lease_until, r.token from {ready} r where r.queue = q.id order by r.queue, r.id limit $1) s) r";
 
 /// Leased rows are in hand, so the oldest of the first few that are not says how long the queue is behind.
 const LAG: &str = "select extract(epoch from clock_timestamp() - least( \
@@ -200,7 +202,8 @@ fn page_template(room: Room, only: Only) -> String {
                           select r.id from {ready} r where r.queue = l.queue and (r.key, r.id) > (l.key, l.after) \
                           and r.key <= l.key and r.ordered order by r.key, r.id limit 1))";
             let state = format!(
-                "case when m.lease_until > clock_timestamp() then 'leased' when m.ordered then coalesce({lane}, 'pending') \
+                "case when m.lease_until > clock_timestamp() then case when m.token is null then 'waiting' else 'leased' end \
+                 when m.ordered then coalesce({lane}, 'pending') \
                  else 'pending' end"
             );
             ("{ready}", "due_at", state, "null::text")
@@ -261,16 +264,16 @@ fn counts(row: &PgRow) -> Result<(QueueName, Counts), sqlx::Error> {
     let number = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
     let cap = CAP.unsigned_abs();
     let (ready, leased, blocked) = (number(1)?, number(2)? + number(3)?, number(4)?);
-    let (later, come) = (number(5)?, number(6)?);
+    let (later, come, in_place) = (number(5)?, number(6)?, number(9)?);
     // What was cut off at the cap may be in any of these states.
     let capped = ready > cap || later > cap;
     let tally = |counted: u64| Tally { at_least: counted.min(cap), capped };
     Ok((
         QueueName::stored(row.try_get::<String, _>(0)?),
         Counts {
-            pending: tally((ready + come).saturating_sub(leased + blocked)),
+            pending: tally((ready + come).saturating_sub(leased + blocked + in_place)),
             leased: tally(leased),
-            waiting: tally(later.saturating_sub(come) + blocked),
+            waiting: tally(later.saturating_sub(come) + in_place + blocked),
             dead: Tally::new(number(7)?, cap),
             done: Tally::new(number(8)?, cap),
         },

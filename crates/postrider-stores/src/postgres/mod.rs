@@ -4,8 +4,8 @@
 //!
 //! | table | holds | why apart |
 //! |---|---|---|
-//! | `ready` | what may run now, leased or not | no index on a column that a claim changes: claims are HOT updates |
-//! | `later` | timers, and retries of unordered queues | millions of future rows never stand in a claim's way |
+//! | `ready` | what may run now, leased or not; retries due soon | no index on a column that a claim changes: claims are HOT updates |
+//! | `later` | timers, and other retries of unordered queues | millions of future rows never stand in a claim's way |
 //! | `lane` | one row per living key of ordered queues | the key is leased, its messages stay where they are |
 //! | `dead`, `archive` | what failed for good; what success keeps | paged and pruned by time |
 //!
@@ -33,6 +33,7 @@ mod pool;
 mod prune;
 mod queues;
 mod renew;
+mod returned;
 mod row;
 mod schema;
 mod settle;
@@ -62,6 +63,7 @@ use postrider_core::{
     QueueName, Settle, Store, store::check_lease,
 };
 use queues::{Queue, Queues};
+use returned::Returned;
 use settle::SettleSql;
 use sqlx::{
     PgPool,
@@ -112,6 +114,7 @@ struct Inner {
     /// What is remembered of each set of queues that is claimed from together.
     claimers: Mutex<HashMap<Vec<QueueName>, Arc<Claimer>>>,
     lane_claimers: Mutex<HashMap<QueueName, Arc<LaneClaimer>>>,
+    returned: Arc<Returned>,
     sweeps: Sweeps,
 }
 
@@ -259,6 +262,7 @@ impl PostgresStore {
                 claim_sql: Arc::new(ClaimSql::new(&names)),
                 settle_sql: SettleSql::default(),
                 claimers: Mutex::default(),
+                returned: Arc::default(),
                 lane_claimers: Mutex::default(),
                 limits: options.limits,
                 sweeps: options.sweeps,
@@ -306,7 +310,11 @@ impl PostgresStore {
 
     fn claimer(&self, queues: &[Arc<Queue>]) -> Arc<Claimer> {
         let key: Vec<QueueName> = queues.iter().map(|queue| queue.name.clone()).collect();
-        let make = || Claimer::new(Arc::clone(&self.inner.claim_sql), key.len(), self.inner.sweeps);
+        let inner = &self.inner;
+        let make = || {
+            let returned = Arc::clone(&inner.returned);
+            Claimer::new(Arc::clone(&inner.claim_sql), key.len(), inner.sweeps, returned)
+        };
         remembered(&self.inner.claimers, key.clone(), make)
     }
 
@@ -320,12 +328,18 @@ impl PostgresStore {
         settlements: &[Settle],
     ) -> Result<Vec<Lease>, Error> {
         match self.inner.route {
-            Route::Direct => self.settle_on(connection, settlements).await,
-            Route::Pooled => self.settle_on(Unprepared(connection), settlements).await,
+            // Nothing is asked for again that may be rolled back.
+            Route::Direct => self.settle_on(connection, None, settlements).await,
+            Route::Pooled => self.settle_on(Unprepared(connection), None, settlements).await,
         }
     }
 
-    async fn settle_on(&self, mut on: impl Fetch, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+    async fn settle_on(
+        &self,
+        mut on: impl Fetch,
+        returned: Option<&Returned>,
+        settlements: &[Settle],
+    ) -> Result<Vec<Lease>, Error> {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
@@ -333,7 +347,7 @@ impl PostgresStore {
         // On the same connection: whoever holds one and waits for another may wait for ever.
         let known = inner.queues.known(&mut on).await?;
         let floor = |queue: &QueueName| self.lane_claimer(queue).settled_floor();
-        inner.settle_sql.settle(on, &inner.names, &known, floor, settlements).await
+        inner.settle_sql.settle(on, &inner.names, &known, floor, returned, settlements).await
     }
 
     /// The queues among those asked for that exist.
@@ -388,7 +402,7 @@ impl Store for PostgresStore {
     }
 
     async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
-        self.settle_on(&self.inner.connections, settlements).await
+        self.settle_on(&self.inner.connections, Some(&self.inner.returned), settlements).await
     }
 
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {

@@ -13,13 +13,14 @@
 
 use super::{
     Names,
-    batch::{Batch, DEAD, DONE, Ending, KEEP, KINDS, RETRY, SNOOZE, Wave},
+    batch::{AGAIN, Batch, DEAD, DONE, Ending, KEEP, KINDS, RETRY, SNOOZE, Wave},
     connections::Fetch,
     delivered::{Delivered, DeliveredSql},
     error::store_error,
     lane_settle::LaneBatch,
     names::Sql,
     queues::Known,
+    returned::Returned,
 };
 use postrider_core::{Error, Lease, QueueName, Settle};
 use sqlx::{
@@ -31,6 +32,7 @@ use std::{
     collections::{HashMap, HashSet},
     hash::Hash,
     sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 use uuid::Uuid;
 
@@ -50,23 +52,29 @@ struct Shape {
 }
 
 impl SettleSql {
-    /// Settles a batch and answers with what was lost.
+    /// Settles a batch and answers with what was lost. Retries that are due soon wait in their place, if somebody remembers
+    /// them.
     pub(super) async fn settle(
         &self,
         mut on: impl Fetch,
         names: &Names,
         known: &Known,
         floor: impl Fn(&QueueName) -> i64,
+        returned: Option<&Returned>,
         settlements: &[Settle],
     ) -> Result<Vec<Lease>, Error> {
         if let Some(delivered) = Delivered::of(settlements, known) {
             return self.delivered.settle(&mut on, names, &delivered, settlements).await;
         }
-        let Batch { mut lost, lanes, waves } = Batch::sort(settlements, known, floor);
+        let returned = returned.filter(|returned| returned.has_room_for(settlements.len()));
+        let Batch { mut lost, lanes, waves } = Batch::sort(settlements, known, floor, returned.is_some());
         let mut lanes = Some(lanes).filter(|lanes| !lanes.is_empty());
         let waves = if waves.is_empty() && lanes.is_some() { vec![Wave::default()] } else { waves };
         for wave in waves {
             self.settle_wave(&mut on, names, &wave, lanes.take(), &mut lost).await?;
+            if let Some(returned) = returned {
+                remember(returned, &wave.0[AGAIN]);
+            }
         }
         lost.sort_unstable();
         Ok(lost.into_iter().map(|index| settlements[index].lease.clone()).collect())
@@ -135,6 +143,16 @@ pub(super) fn is_in<T: Eq + Hash>(value: Option<T>, set: &HashSet<T>) -> bool {
     value.is_some_and(|value| set.contains(&value))
 }
 
+/// Those that were lost are asked for in vain, once.
+fn remember(returned: &Returned, again: &[Ending<'_>]) {
+    let now = Instant::now();
+    for ending in again {
+        if let Some(place) = ending.lease.place() {
+            returned.remember(ending.queue, place, now + Duration::from_secs_f64(ending.seconds));
+        }
+    }
+}
+
 fn bind_endings<'q>(
     mut query: Query<'q, Postgres, PgArguments>,
     kind: usize,
@@ -147,13 +165,13 @@ fn bind_endings<'q>(
             .bind(rows.iter().map(|row| row.lease.token().as_uuid()).collect::<Vec<_>>())
             .bind(rows.iter().map(|row| row.queue).collect::<Vec<_>>());
     }
-    if matches!(kind, KEEP | RETRY | SNOOZE) {
+    if matches!(kind, KEEP | RETRY | SNOOZE | AGAIN) {
         query = query.bind(rows.iter().map(|row| row.seconds).collect::<Vec<_>>());
     }
     if kind == DEAD {
         query = query.bind(rows.iter().map(|row| row.reason).collect::<Vec<_>>());
     }
-    if matches!(kind, RETRY | DEAD) {
+    if matches!(kind, RETRY | DEAD | AGAIN) {
         query =
             query.bind(rows.iter().map(|row| row.error.as_deref().map(str::to_owned)).collect::<Vec<_>>());
     }
@@ -188,7 +206,7 @@ fn template(shape: Shape) -> String {
                  and r.queue + 0 = ({queue})[width_bucket(r.message_id, {id})]"
             )
         };
-        let name = ["done", "kept", "back", "gone", "freed", "put_off"][kind];
+        let name = ["done", "kept", "back", "gone", "freed", "put_off", "again"][kind];
         match kind {
             DONE => parts.push(format!(
                 "done as (delete from {{ready}} r where {guard} returning r.message_id, r.queue, r.timer)"
@@ -236,6 +254,17 @@ fn template(shape: Shape) -> String {
                      from unnest({id}, {delay}) u(id, delay) full join put_off m on m.message_id = u.id \
                      where coalesce(m.id, -1) >= 0 on conflict do nothing)",
                     columns = moved("m")
+                ));
+            }
+            AGAIN => {
+                let (delay, error) = (param("float8[]"), param("text[]"));
+                let due = format!(
+                    "clock_timestamp() + ({delay})[width_bucket(r.message_id, {id})] * interval '1 s'"
+                );
+                parts.push(format!(
+                    "again as (update {{ready}} r set token = null, lease_until = {due}, due_at = {due}, \
+                     attempts = r.attempts + 1, last_error = ({error})[width_bucket(r.message_id, {id})] \
+                     where {guard} returning r.message_id)"
                 ));
             }
             _ => parts.push(format!(

@@ -50,10 +50,10 @@ pub async fn five_thousand_retries_come_back_whole<F: Fixture>(fixture: F) {
     let retries: Vec<_> = claimed
         .iter()
         .enumerate()
-        .map(|(number, each)| each.lease.retry(Duration::from_secs(1 + number as u64), "busy"))
+        .map(|(number, each)| each.lease.retry(Duration::from_secs(60 + number as u64), "busy"))
         .collect();
     settle(&store, &retries).await;
-    fixture.advance(Duration::from_secs(SIZE as u64)).await;
+    fixture.advance(Duration::from_secs(60 + SIZE as u64)).await;
 
     let again = claim_all(&store, "orders").await;
     assert_eq!(ids(&again), staged, "in the order they fell due");

@@ -44,7 +44,8 @@ create table {ready} (
   last_error text,
   constraint {#ready_pkey} primary key (queue, id),
   constraint {#ready_message} unique (message_id, queue),
-  constraint {#ready_lease} check ((token is null) = (lease_until = '-infinity'::timestamptz)),
+  -- Leased until then; or free, and not before then.
+  constraint {#ready_lease} check (token is null or lease_until > '-infinity'::timestamptz),
   constraint {#ready_line} check (not ordered or key is not null)
 ) with (
   fillfactor = 45,

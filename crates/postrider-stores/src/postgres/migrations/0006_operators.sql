@@ -59,7 +59,7 @@ begin
     select l.key from {lane} l where l.queue = p_queue and l.key = k.key for update) l;
   with ready as (
     delete from {ready} r where r.message_id = any(p_ids) and r.queue + 0 = p_queue
-      and r.lease_until <= clock_timestamp()
+      and (r.token is null or r.lease_until <= clock_timestamp())
       and not (r.ordered and exists (
         select from {lane} l where l.queue = r.queue and l.key = r.key and l.leased_until > clock_timestamp() offset 0))
     returning r.message_id, r.timer),
