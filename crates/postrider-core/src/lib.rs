@@ -20,6 +20,7 @@ pub mod limits;
 pub mod message;
 pub mod name;
 pub mod outbox;
+pub mod outgoing;
 pub mod policy;
 pub mod retry;
 pub mod schema;
@@ -27,8 +28,10 @@ pub mod settlement;
 pub mod staged;
 pub mod state;
 pub mod store;
+pub mod template;
 pub mod timetable;
 pub mod transact;
+pub mod transport;
 pub mod wake;
 
 pub use codec::{Codec, CodecError, Json, Raw};
@@ -44,9 +47,12 @@ pub use name::{
     ConsumerName, EventType, OrderingKey, QueueName, ScheduleName, SubjectId, TenantId, TimerName,
 };
 pub use outbox::{Outbox, OutboxExt};
+pub use outgoing::{Format, Outgoing};
 pub use policy::{OnFailure, Ordering, QueuePolicy};
 pub use retry::RetryStrategy;
 pub use settlement::{Reason, Settlement};
 pub use staged::{Fate, Staged};
 pub use state::State;
 pub use store::{ClaimRequest, Error, PruneRequest, Pruned, Store};
+pub use template::Template;
+pub use transport::{Capacity, Finding, PublishError, Receipt, Severity, Transport};

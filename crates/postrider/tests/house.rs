@@ -82,7 +82,7 @@ const ROOMS: [(&str, &[&str]); 9] = [
 ];
 
 /// Plain data: no I/O, no runtime, no clock.
-const ANYBODY: [&str; 6] = ["async-trait", "bytes", "serde", "serde_json", "thiserror", "uuid"];
+const ANYBODY: [&str; 7] = ["async-trait", "base64", "bytes", "serde", "serde_json", "thiserror", "uuid"];
 
 fn workspace() -> Vec<Package> {
     let metadata = MetadataCommand::new().no_deps().exec().unwrap();

@@ -1,0 +1,262 @@
+//! A message as it goes on a wire.
+
+use crate::{EventType, Invalid, Message, MessageId, OrderingKey, cloudevents};
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use std::{borrow::Cow, time::SystemTime};
+
+/// How a message is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// CloudEvents 1.0, binary mode: the payload as it is, everything else as attributes in the transport's own headers.
+    #[default]
+    Binary,
+    /// CloudEvents 1.0, structured mode: one JSON document that holds it all.
+    Structured,
+    /// The payload as it is; what is known about it in headers that begin with `postrider-`.
+    Plain,
+    /// As Debezium's outbox router writes it: the payload as it is and a header `id`. The rest as in `Plain`, for those who
+    /// look. Its topics are named `outbox.event.{type}`.
+    Debezium,
+}
+
+/// A message as it goes on a wire, ready but for the names that a transport's binding gives to the attributes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outgoing {
+    /// Its identity, the same however often it is sent.
+    pub id: MessageId,
+    /// Where it goes: an exchange and routing key, a subject, a topic, a stream, a URL.
+    pub destination: String,
+    /// What it is ordered by.
+    pub key: Option<OrderingKey>,
+    /// What happened.
+    pub event_type: Option<EventType>,
+    /// What it belongs to.
+    pub correlation_id: Option<String>,
+    /// When it was staged.
+    pub staged_at: SystemTime,
+    /// How the body is to be read.
+    pub content_type: String,
+    /// The payload, or the whole event in [`Format::Structured`].
+    pub body: Bytes,
+    /// CloudEvents attributes, to be written with the prefix of the transport's binding. Only in [`Format::Binary`].
+    pub attributes: Vec<(&'static str, String)>,
+    /// Headers to be written under their own names.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Outgoing {
+    /// Writes `message`, which was staged at `staged_at` by the application at the URI `source`.
+    ///
+    /// ```
+    /// # use postrider_core::{Format, Message, MessageId, Outgoing};
+    /// # use std::time::SystemTime;
+    /// let message = Message::builder("orders").event_type("order.placed").json(&17).header("color", "blue").build()?;
+    /// let id = MessageId::at(SystemTime::UNIX_EPOCH);
+    /// let write = |format| Outgoing::write(&message, id, SystemTime::UNIX_EPOCH, "/shop", "orders".into(), format);
+    ///
+    /// let binary = write(Format::Binary)?;
+    /// assert_eq!(binary.body, "17");
+    /// assert_eq!(binary.content_type, "application/json");
+    /// assert!(binary.attributes.contains(&("type", "order.placed".into())));
+    ///
+    /// let structured = write(Format::Structured)?;
+    /// assert!(structured.body.ends_with(br#""data":17}"#));
+    /// # Ok::<(), postrider_core::Invalid>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a structured event is asked for and a payload that says to be JSON is not.
+    pub fn write(
+        message: &Message,
+        id: MessageId,
+        staged_at: SystemTime,
+        source: &str,
+        destination: String,
+        format: Format,
+    ) -> Result<Self, Invalid> {
+        let known = cloudevents::attributes(message, id, source, staged_at);
+        let mut outgoing = Self {
+            id,
+            destination,
+            key: message.key().cloned(),
+            event_type: message.event_type().cloned(),
+            correlation_id: message.trail().correlation_id.clone(),
+            staged_at,
+            content_type: message.content_type().to_owned(),
+            body: message.payload().clone(),
+            attributes: Vec::new(),
+            headers: own_headers(message),
+        };
+        match format {
+            Format::Binary => {
+                let beside = known.into_iter().filter(|(name, _)| *name != CONTENT_TYPE);
+                outgoing.attributes = beside.map(|(name, value)| (name, value.into_owned())).collect();
+            }
+            Format::Structured => {
+                outgoing.body = structured(&known, message)?;
+                STRUCTURED.clone_into(&mut outgoing.content_type);
+            }
+            Format::Plain => outgoing.headers.extend(plain(known)),
+            Format::Debezium => {
+                outgoing.headers.push(("id".to_owned(), id.to_string()));
+                outgoing.headers.extend(plain(known));
+            }
+        }
+        Ok(outgoing)
+    }
+
+    /// What decides about its partition or group: its key, or its id, which spreads those that have none.
+    pub fn partition_key(&self) -> Cow<'_, str> {
+        match &self.key {
+            Some(key) => key.as_str().into(),
+            None => self.id.to_string().into(),
+        }
+    }
+
+    /// The bytes of body, attributes and headers.
+    pub fn size(&self) -> usize {
+        let attributes = self.attributes.iter().map(|(name, value)| name.len() + value.len());
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
+        self.body.len() + self.content_type.len() + attributes.chain(headers).sum::<usize>()
+    }
+}
+
+const CONTENT_TYPE: &str = "datacontenttype";
+/// The content type of [`Format::Structured`].
+pub const STRUCTURED: &str = "application/cloudevents+json; charset=utf-8";
+
+/// What travels under its own name, whatever the format: the user's headers, and the trace for those who know no CloudEvents.
+fn own_headers(message: &Message) -> Vec<(String, String)> {
+    let users = message.headers().iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let trace = message.trail().traceparent.iter().map(|trace| ("traceparent".to_owned(), trace.clone()));
+    users.chain(trace).collect()
+}
+
+fn plain<'a>(
+    known: impl IntoIterator<Item = (&'static str, Cow<'a, str>)>,
+) -> impl Iterator<Item = (String, String)> {
+    let beside =
+        known.into_iter().filter(|(name, _)| !matches!(*name, "specversion" | CONTENT_TYPE | "traceparent"));
+    beside.map(|(name, value)| (format!("postrider-{name}"), value.into_owned()))
+}
+
+fn structured(known: &[(&'static str, Cow<'_, str>)], message: &Message) -> Result<Bytes, Invalid> {
+    let payload = message.payload();
+    let mut event = Vec::with_capacity(payload.len() + 512);
+    let mut sign = b'{';
+    for (name, value) in known {
+        event.push(sign);
+        write_json(&mut event, name);
+        event.push(b':');
+        write_json(&mut event, value);
+        sign = b',';
+    }
+    if is_json(message.content_type()) {
+        // Checked, and then written byte for byte.
+        let data: &RawValue = serde_json::from_slice(payload).map_err(|error| {
+            Invalid::rule("payload", format!("says to be {}, and is not: {error}", message.content_type()))
+        })?;
+        event.extend_from_slice(br#","data":"#);
+        event.extend_from_slice(data.get().as_bytes());
+    } else if !payload.is_empty() {
+        event.extend_from_slice(br#","data_base64":"#);
+        write_json(&mut event, &base64(payload));
+    }
+    event.push(b'}');
+    Ok(event.into())
+}
+
+fn write_json(event: &mut Vec<u8>, text: &str) {
+    // Text cannot fail to be written to memory.
+    serde_json::to_writer(event, text).ok();
+}
+
+fn base64(bytes: &[u8]) -> String {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    STANDARD.encode(bytes)
+}
+
+/// Whether a payload of this type can stand in a JSON document as it is.
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn written(builder: crate::MessageBuilder, format: Format) -> Result<Outgoing, Invalid> {
+        let staged_at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_784_021_400_123);
+        let id = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+        Outgoing::write(&builder.build().unwrap(), id, staged_at, "/shop", "orders".to_owned(), format)
+    }
+
+    fn order() -> crate::MessageBuilder {
+        Message::builder("orders")
+            .event_type("order.placed")
+            .key("order-17")
+            .tenant("acme")
+            .header("color", "blue")
+            .correlation_id("checkout-3")
+            .causation_id("click-9")
+            .traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+            .content_type("application/json")
+            .payload(r#"{"total": 1.50}"#)
+    }
+
+    #[test]
+    fn every_format_carries_everything() {
+        insta::assert_debug_snapshot!("binary", written(order(), Format::Binary).unwrap());
+        insta::assert_debug_snapshot!("structured", written(order(), Format::Structured).unwrap());
+        insta::assert_debug_snapshot!("plain", written(order(), Format::Plain).unwrap());
+        insta::assert_debug_snapshot!("debezium", written(order(), Format::Debezium).unwrap());
+    }
+
+    #[test]
+    fn a_structured_event_is_read_back_by_the_same_rules() {
+        let event = written(order(), Format::Structured).unwrap();
+        let document: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(&event.body).unwrap();
+        assert!(event.body.ends_with(br#","data":{"total": 1.50}}"#), "the payload is not written anew");
+        let attributes = document.iter().filter_map(|(name, value)| Some((name, value.as_str()?)));
+        let envelope = cloudevents::Envelope::from_attributes(attributes).unwrap();
+        assert_eq!(envelope.message_id(), Some(event.id));
+        assert_eq!(envelope.key, event.key);
+    }
+
+    #[test]
+    fn bytes_travel_in_a_structured_event() {
+        let bytes = Message::builder("orders").content_type("image/png").payload(vec![0, 159, 146, 150]);
+        let event = written(bytes, Format::Structured).unwrap();
+        assert!(event.body.ends_with(br#","data_base64":"AJ+Slg=="}"#), "{:?}", event.body);
+    }
+
+    #[test]
+    fn what_only_says_to_be_json_is_refused_where_that_matters() {
+        let broken = || Message::builder("orders").content_type("application/json").payload("{");
+        assert_eq!(written(broken(), Format::Binary).unwrap().body, "{");
+        let error = written(broken(), Format::Structured).unwrap_err().to_string();
+        assert!(error.starts_with("payload: says to be application/json, and is not: "), "{error}");
+    }
+
+    #[test]
+    fn a_message_without_a_key_is_spread_by_its_id() {
+        let event = written(Message::builder("orders"), Format::Binary).unwrap();
+        assert_eq!(event.partition_key(), "01890a5d-ac96-774b-bcce-b302099a8057");
+        assert_eq!(written(order(), Format::Binary).unwrap().partition_key(), "order-17");
+    }
+
+    #[test]
+    fn the_size_counts_what_travels() {
+        let small = written(Message::builder("orders").payload("x"), Format::Plain).unwrap();
+        let large =
+            written(Message::builder("orders").payload("x".repeat(1000)).header("a", "b"), Format::Plain)
+                .unwrap();
+        assert_eq!(large.size(), small.size() + 999 + 2);
+    }
+}

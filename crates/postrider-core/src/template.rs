@@ -1,0 +1,210 @@
+//! Destination names that depend on the message.
+
+use crate::{Invalid, Message};
+use std::fmt;
+
+/// A destination's name with holes in it: `orders.{type}`, `{tenant}.events`. It is read once, at the start, so that a wrong
+/// one is an error there and not with some message later.
+///
+/// The holes are `{queue}`, `{type}`, `{key}` and `{tenant}`. What a message lacks is written after a bar, `{tenant|none}`;
+/// without that, a message that lacks it is refused. `{{` and `}}` stand for braces.
+///
+/// ```
+/// # use postrider_core::{Message, Template};
+/// let template = Template::parse("{tenant|none}.{type}")?;
+/// let message = Message::builder("orders").event_type("order.placed").build()?;
+/// assert_eq!(template.render(&message)?, "none.order.placed");
+///
+/// let error = Template::parse("orders.{topic}").unwrap_err();
+/// assert_eq!(error.to_string(), "template: \"{topic}\" is not a hole; {queue}, {type}, {key} and {tenant} are");
+/// # Ok::<(), postrider_core::Invalid>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Hole { hole: Hole, otherwise: Option<String> },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hole {
+    Queue,
+    Type,
+    Key,
+    Tenant,
+}
+
+impl Hole {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "queue" => Self::Queue,
+            "type" => Self::Type,
+            "key" => Self::Key,
+            "tenant" => Self::Tenant,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Type => "type",
+            Self::Key => "key",
+            Self::Tenant => "tenant",
+        }
+    }
+
+    fn value(self, message: &Message) -> Option<&str> {
+        match self {
+            Self::Queue => Some(message.queue().as_str()),
+            Self::Type => message.event_type().map(AsRef::as_ref),
+            Self::Key => message.key().map(AsRef::as_ref),
+            Self::Tenant => message.tenant().map(AsRef::as_ref),
+        }
+    }
+}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// When it is empty, a brace has no partner, or a hole has an unknown name.
+    pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
+        let text = text.into();
+        let wrong = |rule: String| Err(Invalid::rule("template", rule));
+        if text.is_empty() {
+            return wrong("is empty; name a destination".to_owned());
+        }
+        let (mut parts, mut plain) = (Vec::new(), String::new());
+        let mut rest = text.as_str();
+        while let Some(at) = rest.find(['{', '}']) {
+            plain.push_str(&rest[..at]);
+            let brace = &rest[at..=at];
+            rest = &rest[at + 1..];
+            if let Some(after) = rest.strip_prefix(brace) {
+                plain.push_str(brace);
+                rest = after;
+                continue;
+            }
+            let Some(end) = rest.find('}').filter(|_| brace == "{") else {
+                return wrong(format!(
+                    "{text:?} has a {brace:?} without its partner; write {brace}{brace} for a brace"
+                ));
+            };
+            let (name, otherwise) = match rest[..end].split_once('|') {
+                Some((name, otherwise)) => (name, Some(otherwise.to_owned())),
+                None => (&rest[..end], None),
+            };
+            let Some(hole) = Hole::named(name) else {
+                return wrong(format!(
+                    "\"{{{name}}}\" is not a hole; {{queue}}, {{type}}, {{key}} and {{tenant}} are"
+                ));
+            };
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(Part::Hole { hole, otherwise });
+            rest = &rest[end + 1..];
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        Ok(Self { text, parts })
+    }
+
+    /// The name for `message`.
+    ///
+    /// # Errors
+    /// When the message lacks what a hole without an alternative asks for.
+    pub fn render(&self, message: &Message) -> Result<String, Invalid> {
+        let mut name = String::new();
+        for part in &self.parts {
+            name.push_str(match part {
+                Part::Text(text) => text,
+                Part::Hole { hole, otherwise } => {
+                    hole.value(message).or(otherwise.as_deref()).ok_or_else(|| self.lacks(*hole))?
+                }
+            });
+        }
+        Ok(name)
+    }
+
+    /// The name, when it is the same for every message.
+    pub fn fixed(&self) -> Option<&str> {
+        match &self.parts[..] {
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    fn lacks(&self, hole: Hole) -> Invalid {
+        let name = hole.name();
+        Invalid::rule(
+            "destination",
+            format!(
+                "{self} needs a {name}, which the message does not have; write {{{name}|otherwise}} if it may lack one"
+            ),
+        )
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message() -> Message {
+        Message::builder("orders").event_type("order.placed").key("order-17").build().unwrap()
+    }
+
+    fn rendered(template: &str) -> String {
+        match Template::parse(template).and_then(|template| template.render(&message())) {
+            Ok(name) => name,
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn holes_are_filled_from_the_message() {
+        assert_eq!(rendered("{queue}/{type}/{key}/{tenant|nobody}"), "orders/order.placed/order-17/nobody");
+        assert_eq!(rendered("{type}"), "order.placed");
+        assert_eq!(rendered("a{tenant|}b"), "ab");
+        assert_eq!(rendered("{{{type}}}{{}}"), "{order.placed}{}");
+        assert_eq!(
+            rendered("to.{tenant}"),
+            "destination: to.{tenant} needs a tenant, which the message does not have; write {tenant|otherwise} if it may lack one"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_why() {
+        assert_eq!(rendered(""), "template: is empty; name a destination");
+        assert_eq!(
+            rendered("a{type"),
+            r#"template: "a{type" has a "{" without its partner; write {{ for a brace"#
+        );
+        assert_eq!(rendered("a}b"), r#"template: "a}b" has a "}" without its partner; write }} for a brace"#);
+        assert_eq!(
+            rendered("{Type}"),
+            r#"template: "{Type}" is not a hole; {queue}, {type}, {key} and {tenant} are"#
+        );
+    }
+
+    #[test]
+    fn a_name_without_holes_is_fixed() {
+        assert_eq!(Template::parse("orders").unwrap().fixed(), Some("orders"));
+        assert_eq!(Template::parse("{{orders}}").unwrap().fixed(), Some("{orders}"));
+        assert_eq!(Template::parse("{queue}").unwrap().fixed(), None);
+    }
+}
