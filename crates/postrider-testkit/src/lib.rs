@@ -18,6 +18,7 @@ pub mod postgres;
 pub mod proxy;
 pub mod server;
 pub mod store;
+pub mod transport;
 pub mod worker;
 
 pub use fixture::{Features, Fixture, TransactFixture};

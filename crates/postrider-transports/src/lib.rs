@@ -1,0 +1,10 @@
+//! Where Postrider's messages go.
+//!
+//! Each transport is a module of its own, behind a feature of its own, and knows nothing of the others. All of them pass the
+//! transport suite of the test kit, against the real server. What a message looks like on the wire is decided by
+//! [`Outgoing`](postrider_core::Outgoing); a transport's binding only gives names to the attributes.
+//!
+//! Users add the crate `postrider`, which re-exports all of this.
+
+pub mod memory;
+pub mod stdout;

@@ -1,0 +1,126 @@
+//! Keeps what it is given: for tests of users' own, with failures on demand.
+
+use async_trait::async_trait;
+use postrider_core::{Capacity, Finding, Outgoing, PublishError, Receipt, Transport};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Keeps what is published. Cheap to clone; clones share what they keep.
+///
+/// ```
+/// # use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Transport};
+/// # use postrider_transports::memory::MemoryTransport;
+/// # use std::time::SystemTime;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), postrider_core::Invalid> {
+/// # let message = Message::builder("orders").payload("17").build()?;
+/// # let now = SystemTime::now();
+/// # let outgoing = Outgoing::write(&message, MessageId::at(now), now, "/shop", "orders".into(), Format::Binary)?;
+/// let transport = MemoryTransport::new();
+/// transport.fail_when(|outgoing| (outgoing.body == "17").then(|| PublishError::retry("busy")));
+/// assert!(transport.publish(&[outgoing.clone()]).await[0].is_err());
+///
+/// transport.fail_when(|_| None);
+/// assert!(transport.publish(&[outgoing]).await[0].is_ok());
+/// assert_eq!(transport.published()[0].destination, "orders");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct MemoryTransport {
+    capacity: Capacity,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    published: Vec<Outgoing>,
+    fails: Option<Fails>,
+    is_closed: bool,
+}
+
+type Fails = Arc<dyn Fn(&Outgoing) -> Option<PublishError> + Send + Sync>;
+
+impl MemoryTransport {
+    /// Takes everything.
+    pub fn new() -> Self {
+        Self::with_capacity(Capacity::of(1_000))
+    }
+
+    /// Takes so much at once.
+    pub fn with_capacity(capacity: Capacity) -> Self {
+        Self { capacity, state: Arc::default() }
+    }
+
+    /// What was accepted so far, in that order.
+    pub fn published(&self) -> Vec<Outgoing> {
+        self.lock().published.clone()
+    }
+
+    /// From now on, fails those for which `fails` answers with an error.
+    pub fn fail_when(&self, fails: impl Fn(&Outgoing) -> Option<PublishError> + Send + Sync + 'static) {
+        self.lock().fails = Some(Arc::new(fails));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish_one(&self, outgoing: &Outgoing, fails: Option<&Fails>) -> Result<Receipt, PublishError> {
+        if let Some(error) = fails.and_then(|fails| fails(outgoing)) {
+            return Err(error);
+        }
+        if self.capacity.message_bytes.is_some_and(|most| outgoing.size() > most) {
+            return Err(PublishError::reject(format!("{} bytes are too many", outgoing.size())));
+        }
+        let mut state = self.lock();
+        if state.is_closed {
+            return Err(PublishError::down("it was closed"));
+        }
+        let is_duplicate = state.published.iter().any(|other| other.id == outgoing.id);
+        state.published.push(outgoing.clone());
+        Ok(if is_duplicate { Receipt::duplicate() } else { Receipt::new() })
+    }
+}
+
+impl Default for MemoryTransport {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for State {
+    /// Shows no payload: it may carry personal data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("published", &self.published.len()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Transport for MemoryTransport {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
+        // Called without the lock, so that it may look at what was published.
+        let fails = self.lock().fails.clone();
+        batch.iter().map(|outgoing| self.publish_one(outgoing, fails.as_ref())).collect()
+    }
+
+    async fn check(&self, _: &[&str]) -> Result<Vec<Finding>, PublishError> {
+        let fix = "publish to a broker that keeps messages on disk";
+        let lost = Finding::warning("in_memory", "memory").because("what it holds is gone with the process");
+        Ok(vec![lost.fixed_by(fix)])
+    }
+
+    async fn close(&self) {
+        self.lock().is_closed = true;
+    }
+}
