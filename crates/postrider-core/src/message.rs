@@ -161,6 +161,31 @@ impl Message {
         self
     }
 
+    /// Begins another message like this one, without its identity and its time: to carry less of it, or something else in its
+    /// stead.
+    ///
+    /// ```
+    /// # use postrider_core::Message;
+    /// let order = Message::builder("orders").event_type("order.placed").key("order-17").json(&17).build()?;
+    /// let copy = order.to_builder().payload("").build()?;
+    /// assert_eq!((copy.key(), copy.event_type()), (order.key(), order.event_type()));
+    /// # Ok::<(), postrider_core::Invalid>(())
+    /// ```
+    pub fn to_builder(&self) -> MessageBuilder {
+        MessageBuilder {
+            queue: self.queue.to_string(),
+            payload: self.payload.clone(),
+            content_type: self.content_type.clone(),
+            event_type: self.event_type.as_ref().map(ToString::to_string),
+            key: self.key.as_ref().map(ToString::to_string),
+            tenant: self.tenant.as_ref().map(ToString::to_string),
+            subject: self.subject.as_ref().map(ToString::to_string),
+            trail: self.trail.clone(),
+            headers: self.headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            ..MessageBuilder::default()
+        }
+    }
+
     /// A message as a store kept it. Nothing is checked again: a message that is stored must be readable.
     pub fn stored(parts: StoredParts) -> Self {
         Self {

@@ -101,6 +101,8 @@ impl Outgoing {
             }
             Format::Plain => outgoing.headers.extend(plain(known)),
             Format::Debezium => {
+                // Its readers take this header for the identity, whatever the producer meant by one of that name.
+                outgoing.headers.retain(|(name, _)| name != "id");
                 outgoing.headers.push(("id".to_owned(), id.to_string()));
                 outgoing.headers.extend(plain(known));
             }

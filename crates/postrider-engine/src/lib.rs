@@ -1,7 +1,7 @@
 //! What moves Postrider's messages.
 //!
 //! One loop claims, hands over, runs and settles ([`carry`]); what happens between claim and settle is up to whoever uses it.
-//! The [`worker`] runs handlers there.
+//! The [`worker`] runs handlers there, the [`relay`] publishes.
 //!
 //! With the feature `cron`, schedules stage what recurs.
 //!
@@ -10,9 +10,13 @@
 pub mod carry;
 #[cfg(feature = "cron")]
 pub mod cron;
+mod failure;
+mod judge;
+pub mod relay;
 pub mod worker;
 
 pub use carry::{Stopped, Tally};
+pub use relay::{Destination, Relay, Route};
 #[cfg(feature = "testing")]
 pub use worker::ContextBuilder;
 pub use worker::{Context, Failure, Queue, Running, Tx, Worker, WorkerBuilder};

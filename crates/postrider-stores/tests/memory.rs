@@ -111,6 +111,7 @@ impl TransactFixture for MemoryFixture {
 
 postrider_testkit::store_suite!(memory);
 postrider_testkit::worker_suite!(memory);
+postrider_testkit::relay_suite!(memory);
 
 mod special {
     use super::*;

@@ -8,3 +8,4 @@ mod support;
 
 postrider_testkit::store_suite!(support::SqliteFixture::new);
 postrider_testkit::worker_suite!(support::SqliteFixture::new);
+postrider_testkit::relay_suite!(support::SqliteFixture::new);

@@ -16,6 +16,7 @@ pub mod history;
 pub mod pooler;
 pub mod postgres;
 pub mod proxy;
+pub mod relay;
 pub mod server;
 pub mod store;
 pub mod transport;

@@ -7,7 +7,7 @@
 pub mod failing;
 pub mod fairness;
 pub mod handling;
-mod helpers;
+pub(crate) mod helpers;
 pub mod leasing;
 pub mod ordering;
 pub mod scheduling;

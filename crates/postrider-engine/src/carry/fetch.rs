@@ -1,7 +1,7 @@
 //! Fetchers: one per queue.
 
 use super::{
-    Subscription,
+    Passage, Subscription,
     alarm::Alarm,
     delivery::Unit,
     desk::Desk,
@@ -56,16 +56,17 @@ impl Fetcher {
                 Ok(claimed) => {
                     self.trouble.is_over();
                     backoff = Self::backoff();
-                    if let Some(pace) = &self.subscription.pace {
-                        pace.put_back(limit - claimed.len().min(limit));
-                    }
+                    self.put_back(limit - claimed.len().min(limit), claimed.is_empty());
                     if claimed.is_empty() {
                         self.found_nothing(seen).await
                     } else {
                         self.found(claimed, limit, sent_at, &mut room).await
                     }
                 }
-                Err(error) => Err(error),
+                Err(error) => {
+                    self.put_back(limit, true);
+                    Err(error)
+                }
             };
             let wait = match rest {
                 Ok(Rest::LookAgain) => continue,
@@ -100,14 +101,39 @@ impl Fetcher {
             return None;
         };
         room.was_freed();
-        let wanted = free.min(LARGEST_CLAIM);
+        let wanted = match self.subscription.gate.as_ref().map(|gate| (gate, gate.look())) {
+            None | Some((_, Passage::Open)) => free.min(LARGEST_CLAIM),
+            Some((_, Passage::One)) => 1,
+            Some((gate, Passage::Shut(wait))) => {
+                if let Some(draining) = &self.draining {
+                    // Whoever asked for what can be done now does not wait for what cannot.
+                    draining.found_nothing(self.line, draining.seen(), self.leases.in_hand());
+                }
+                let opened = async {
+                    tokio::select! { () = sleep(wait) => {}, () = gate.changed() => {} }
+                };
+                stop.run_until_cancelled(opened).await;
+                return None;
+            }
+        };
         match self.subscription.pace.as_ref().map(|pace| pace.take(wanted, Instant::now())) {
             None => Some(wanted),
             Some(Ok(limit)) => Some(limit),
             Some(Err(wait)) => {
+                self.put_back(0, true);
                 stop.run_until_cancelled(sleep(wait)).await;
                 None
             }
+        }
+    }
+
+    /// What was let through and not used.
+    fn put_back(&self, unused: usize, is_empty: bool) {
+        if let Some(pace) = &self.subscription.pace {
+            pace.put_back(unused);
+        }
+        if let Some(gate) = self.subscription.gate.as_ref().filter(|_| is_empty) {
+            gate.put_back();
         }
     }
 
@@ -121,6 +147,9 @@ impl Fetcher {
         let is_full = claimed.len() >= limit;
         let oldest = claimed.iter().map(|claimed| claimed.due_at).min();
         self.subscription.meter.fetched(claimed.len(), oldest);
+        // Each failed attempt and this one are a delivery; what is more was begun by somebody and never settled.
+        let is_reclaimed = |claimed: &&Claimed| claimed.deliveries > claimed.attempts.saturating_add(1);
+        self.subscription.meter.reclaimed(claimed.iter().filter(is_reclaimed).count());
         let units = Unit::group(self.leases.enter(&self.subscription, claimed, sent_at));
         if let Some(draining) = &self.draining {
             draining.stir();

@@ -15,6 +15,7 @@ use std::{
 /// The meters of one queue. They are made once, with the worker: install a recorder before.
 pub(super) struct Meter {
     fetched: Counted,
+    reclaimed: Counted,
     dispatched: Counted,
     delivered: Counted,
     retried: Counted,
@@ -59,6 +60,7 @@ impl Meter {
         let counted = |counter: Counter| Counted(counter, AtomicU64::new(0));
         Self {
             fetched: counted(counter!("postrider_fetched_total", &[queue()])),
+            reclaimed: counted(counter!("postrider_reclaimed_total", &[queue()])),
             dispatched: counted(counter!("postrider_dispatched_total", &[queue()])),
             delivered: counted(counter!("postrider_delivered_total", &[queue()])),
             retried: counted(counter!("postrider_retried_total", &[queue()])),
@@ -85,6 +87,11 @@ impl Meter {
         self.lag.set(lag.unwrap_or(Duration::ZERO).as_secs_f64());
         let before = self.in_hand.fetch_add(count as u64, Relaxed);
         self.in_flight.set((before + count as u64) as f64);
+    }
+
+    /// So many of them had been in somebody's hands whose lease lapsed.
+    pub(super) fn reclaimed(&self, count: usize) {
+        self.reclaimed.add(count as u64);
     }
 
     pub(super) fn dispatched(&self) {
@@ -138,6 +145,7 @@ impl Meter {
     pub(super) fn tally(&self) -> Tally {
         Tally {
             fetched: self.fetched.total(),
+            reclaimed: self.reclaimed.total(),
             delivered: self.delivered.total(),
             retried: self.retried.total(),
             dead: self.dead_total.load(Relaxed),

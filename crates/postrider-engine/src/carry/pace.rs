@@ -1,38 +1,38 @@
-//! A limit on how fast a queue is claimed.
+//! A limit on how fast messages are claimed, or sent.
 
-use postrider_core::{Invalid, QueueName};
+use postrider_core::Invalid;
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 use tokio::time::Instant;
 
-/// A bucket that fills at a steady rate and holds what may be claimed now.
+/// A bucket that fills at a steady rate and holds what may go now.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     messages: u32,
     per: Duration,
     bucket: Mutex<Option<(f64, Instant)>>,
 }
 
 impl Pace {
-    pub(super) fn new(messages: u32, per: Duration) -> Self {
+    pub(crate) fn new(messages: u32, per: Duration) -> Self {
         Self { messages, per, bucket: Mutex::new(None) }
     }
 
-    pub(super) fn check(&self, queue: &QueueName) -> Result<(), Invalid> {
+    pub(crate) fn check(&self, whose: &str) -> Result<(), Invalid> {
         if self.messages > 0 && !self.per.is_zero() {
             return Ok(());
         }
         let rule = format!(
-            "is {} messages per {:?} for queue {queue}; give at least one message and some time",
+            "is {} messages per {:?} for {whose}; give at least one message and some time",
             self.messages, self.per
         );
         Err(Invalid::rule("rate", rule))
     }
 
     /// How many of `wanted` may be claimed now; when none, how long until one may.
-    pub(super) fn take(&self, wanted: usize, now: Instant) -> Result<usize, Duration> {
+    pub(crate) fn take(&self, wanted: usize, now: Instant) -> Result<usize, Duration> {
         let full = f64::from(self.messages);
         let rate = full / self.per.as_secs_f64();
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,7 +47,7 @@ impl Pace {
     }
 
     /// Puts back what was not needed.
-    pub(super) fn put_back(&self, unused: usize) {
+    pub(crate) fn put_back(&self, unused: usize) {
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((held, _)) = bucket.as_mut() {
             *held = (*held + unused as f64).min(f64::from(self.messages));

@@ -7,6 +7,7 @@ use super::{
     hall::Hall,
     leases::Leases,
     run::{interrupted, untouched},
+    signal::Signals,
 };
 use postrider_core::{Error, QueueName, Store};
 use std::{
@@ -211,6 +212,22 @@ impl Carrier {
         match draining.error() {
             Some(error) => Err(error),
             None => Ok(stopped.tally),
+        }
+    }
+
+    /// Starts, and stops on the first SIGINT or SIGTERM within `deadline`. On the second it ends at once: leases lapse, and
+    /// nothing is lost.
+    ///
+    /// # Errors
+    /// When signals cannot be listened for.
+    pub async fn run_until_signal(&self, deadline: Duration) -> std::io::Result<Stopped> {
+        let mut signals = Signals::new()?;
+        let running = self.start();
+        signals.next().await;
+        tracing::info!(name: "postrider.stopping", ?deadline, "stopping");
+        tokio::select! {
+            stopped = running.shutdown(deadline) => Ok(stopped),
+            () = signals.next() => Ok(Stopped { is_clean: false, tally: Tally::default() }),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a carrier is to do with one queue.
 
-use super::{Deliver, meter::Meter, pace::Pace, tally::Tally};
+use super::{Deliver, Gate, meter::Meter, pace::Pace, tally::Tally};
 use postrider_core::{Invalid, QueueName, store::check_lease};
 use std::{sync::Arc, time::Duration};
 
@@ -18,6 +18,7 @@ pub struct Subscription {
     pub(super) lease_for: Duration,
     pub(super) hold_for: Duration,
     pub(super) pace: Option<Pace>,
+    pub(super) gate: Option<Arc<dyn Gate>>,
     pub(super) shortest_wait: Duration,
     pub(super) longest_wait: Duration,
     pub(super) meter: Meter,
@@ -36,6 +37,7 @@ impl Subscription {
             lease_for: Duration::from_secs(60),
             hold_for: Duration::from_secs(15 * 60),
             pace: None,
+            gate: None,
             shortest_wait: Duration::from_millis(10),
             longest_wait: Duration::from_secs(1),
         }
@@ -83,6 +85,13 @@ impl Subscription {
         self
     }
 
+    /// Claims only when this gate is open.
+    #[must_use]
+    pub fn with_gate(mut self, gate: Arc<dyn Gate>) -> Self {
+        self.gate = Some(gate);
+        self
+    }
+
     /// Looks again after at least and at most so long while there is nothing to do.
     #[must_use]
     pub fn with_waits(mut self, shortest: Duration, longest: Duration) -> Self {
@@ -121,7 +130,7 @@ impl Subscription {
             );
         }
         if let Some(pace) = &self.pace {
-            pace.check(queue)?;
+            pace.check(&format!("queue {queue}"))?;
         }
         if self.shortest_wait.is_zero() || self.shortest_wait > self.longest_wait {
             let (shortest, longest) = (self.shortest_wait, self.longest_wait);

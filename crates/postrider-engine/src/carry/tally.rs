@@ -7,6 +7,8 @@ use std::ops::{Add, Sub};
 pub struct Tally {
     /// Claimed.
     pub fetched: u64,
+    /// Of those claimed: had been in the hands of somebody whose lease lapsed, then or earlier.
+    pub reclaimed: u64,
     /// Settled as done.
     pub delivered: u64,
     /// Settled to be tried again.
@@ -29,6 +31,7 @@ impl Add for Tally {
     fn add(self, other: Self) -> Self {
         Self {
             fetched: self.fetched + other.fetched,
+            reclaimed: self.reclaimed + other.reclaimed,
             delivered: self.delivered + other.delivered,
             retried: self.retried + other.retried,
             dead: self.dead + other.dead,
@@ -47,6 +50,7 @@ impl Sub for Tally {
     fn sub(self, earlier: Self) -> Self {
         Self {
             fetched: self.fetched.saturating_sub(earlier.fetched),
+            reclaimed: self.reclaimed.saturating_sub(earlier.reclaimed),
             delivered: self.delivered.saturating_sub(earlier.delivered),
             retried: self.retried.saturating_sub(earlier.retried),
             dead: self.dead.saturating_sub(earlier.dead),

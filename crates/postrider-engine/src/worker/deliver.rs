@@ -3,29 +3,19 @@
 use super::{
     Context, Failure,
     context::Shared,
-    failure::Next,
     handler::{Handle, Handled},
-    queue::{ErrorText, Unknown},
+    queue::Unknown,
 };
-use crate::carry::{Deliver, Delivery, Outcome};
+use crate::{
+    carry::{Deliver, Delivery, Outcome},
+    failure::Next,
+    judge::Judge,
+};
 use futures_util::{FutureExt, future::BoxFuture};
-use postrider_core::{
-    Message, Reason, Settlement,
-    retry::{Attempt, Retry, Verdict, decide},
-};
-use std::{
-    any::Any,
-    collections::BTreeMap,
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use postrider_core::{Message, Reason, Settlement};
+use std::{any::Any, collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
-
-/// The most that is kept of an error's text.
-const MOST_ERROR_BYTES: usize = 8 * 1024;
 
 /// The handlers of a queue.
 pub(super) struct Handlers {
@@ -33,9 +23,8 @@ pub(super) struct Handlers {
     pub(super) otherwise: Option<Arc<dyn Handle>>,
     pub(super) unknown: Unknown,
     pub(super) timeout: Duration,
-    pub(super) retry: Arc<dyn Retry>,
+    pub(super) judge: Judge,
     pub(super) max_deliveries: Option<u32>,
-    pub(super) error_text: ErrorText,
     pub(super) shared: Arc<Shared>,
     #[cfg(feature = "testing")]
     pub(super) rehearsing: super::rehearsal::Rehearsing,
@@ -107,7 +96,7 @@ impl Handlers {
                 Failure::of_kind(Next::Retry, "Timeout", text)
             }
         };
-        Outcome::Settle(self.settle_failure(&failure, delivery))
+        Outcome::Settle(self.judge.settle(&failure, delivery))
     }
 
     fn settle_unknown(&self, delivery: &Delivery) -> Settlement {
@@ -118,72 +107,10 @@ impl Handlers {
         let failure = |next| Failure::of_kind(next, "UnknownType", of_type);
         match self.unknown {
             Unknown::Ignore => Settlement::Done,
-            Unknown::Reject => self.settle_failure(&failure(Next::Reject), delivery),
-            Unknown::Retry => self.settle_failure(&failure(Next::Retry), delivery),
+            Unknown::Reject => self.judge.settle(&failure(Next::Reject), delivery),
+            Unknown::Retry => self.judge.settle(&failure(Next::Retry), delivery),
         }
     }
-
-    fn settle_failure(&self, failure: &Failure, delivery: &Delivery) -> Settlement {
-        let error = self.text_of(failure);
-        let settlement = match failure.next {
-            Next::Reject => Settlement::Dead { reason: Reason::Rejected, error: Some(error) },
-            Next::Undecodable => Settlement::Dead { reason: Reason::Undecodable, error: Some(error) },
-            Next::Snooze(after) => return Settlement::Snooze { after },
-            Next::Retry | Next::RetryAfter(_) => match (self.verdict(&error, delivery), failure.next) {
-                (Verdict::GiveUp, _) => {
-                    Settlement::Dead { reason: Reason::RetriesExhausted, error: Some(error) }
-                }
-                (Verdict::After(_), Next::RetryAfter(after)) | (Verdict::After(after), _) => {
-                    Settlement::Retry { after, error: Some(error) }
-                }
-            },
-        };
-        match &settlement {
-            Settlement::Retry { after, .. } => {
-                tracing::info!(name: "postrider.retried", error = failure.kind(), ?after, "failed; will be tried again");
-            }
-            Settlement::Dead { reason, .. } => {
-                tracing::warn!(name: "postrider.dead", error = failure.kind(), %reason, "failed for good");
-            }
-            Settlement::Done | Settlement::Release | Settlement::Snooze { .. } => {}
-        }
-        settlement
-    }
-
-    fn verdict(&self, error: &str, delivery: &Delivery) -> Verdict {
-        let claimed = &delivery.claimed;
-        // The store keeps no time of the first attempt. Nothing was tried before it was staged. A clock here that is behind
-        // the store's does not make it younger than the store says.
-        let elapsed = match claimed.attempts {
-            0 => Duration::ZERO,
-            _ => since(claimed.staged_at, SystemTime::now()).max(since(claimed.staged_at, claimed.due_at)),
-        };
-        let attempt = Attempt { number: claimed.attempts.saturating_add(1), elapsed, error };
-        decide(self.retry.as_ref(), &attempt, &mut rand::rng())
-    }
-
-    fn text_of(&self, failure: &Failure) -> String {
-        let (ErrorText::Full(redact), Some(source)) = (&self.error_text, failure.source()) else {
-            return failure.kind().to_owned();
-        };
-        let mut text = source.to_string();
-        let mut cause = source.source();
-        while let Some(next) = cause {
-            text = format!("{text}: {next}");
-            cause = next.source();
-        }
-        // A redactor that fails must not let anything through, nor take the worker along.
-        let Ok(text) = catch_unwind(AssertUnwindSafe(|| redact(&text))) else {
-            return failure.kind().to_owned();
-        };
-        let mut text = format!("{}: {text}", failure.kind());
-        text.truncate(text.floor_char_boundary(MOST_ERROR_BYTES));
-        text
-    }
-}
-
-fn since(earlier: SystemTime, later: SystemTime) -> Duration {
-    later.duration_since(earlier).unwrap_or(Duration::ZERO)
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

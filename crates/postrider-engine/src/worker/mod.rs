@@ -2,22 +2,23 @@
 
 mod context;
 mod deliver;
-mod failure;
 mod handler;
 #[cfg(feature = "testing")]
 mod made_up;
 mod queue;
 #[cfg(feature = "testing")]
 pub mod rehearsal;
-mod signal;
 mod transaction;
 
-pub use crate::carry::{Health, Running, Stopped, Tally};
+pub use crate::{
+    carry::{Health, Running, Stopped, Tally},
+    failure::{Failure, Next},
+    judge::ErrorText,
+};
 pub use context::{Context, NotShared};
-pub use failure::{Failure, Next};
 #[cfg(feature = "testing")]
 pub use made_up::ContextBuilder;
-pub use queue::{ErrorText, Queue, Unknown};
+pub use queue::{Queue, Unknown};
 pub use transaction::Tx;
 
 use crate::carry::Carrier;
@@ -108,9 +109,7 @@ impl Worker {
 
     /// Starts, and goes on until it is stopped. Call it within a runtime of tokio; a stopped worker can be started again.
     pub fn start(&self) -> Running {
-        for trap in &self.traps {
-            tracing::warn!(name: "postrider.trap", "{trap}");
-        }
+        tell_traps(&self.traps);
         self.carrier.start()
     }
 
@@ -129,14 +128,15 @@ impl Worker {
     /// # Errors
     /// When signals cannot be listened for.
     pub async fn run_until_signal(&self, deadline: Duration) -> std::io::Result<Stopped> {
-        let mut signals = signal::Signals::new()?;
-        let running = self.start();
-        signals.next().await;
-        tracing::info!(name: "postrider.stopping", ?deadline, "stopping");
-        tokio::select! {
-            stopped = running.shutdown(deadline) => Ok(stopped),
-            () = signals.next() => Ok(Stopped { is_clean: false, tally: Tally::default() }),
-        }
+        tell_traps(&self.traps);
+        self.carrier.run_until_signal(deadline).await
+    }
+}
+
+/// Logs settings that work, but seldom as meant.
+pub(crate) fn tell_traps(traps: &[String]) {
+    for trap in traps {
+        tracing::warn!(name: "postrider.trap", "{trap}");
     }
 }
 

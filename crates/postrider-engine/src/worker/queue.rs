@@ -6,7 +6,10 @@ use super::{
     handler::{Handle, Plain, Typed, event, json},
     transaction::Transactional,
 };
-use crate::carry::Subscription;
+use crate::{
+    carry::Subscription,
+    judge::{ErrorText, Judge},
+};
 use postrider_core::{
     Event, Invalid, QueueName, QueuePolicy, RetryStrategy, retry::Retry, transact::Transact,
 };
@@ -70,25 +73,6 @@ pub enum Unknown {
     Retry,
     /// It counts as delivered.
     Ignore,
-}
-
-/// What is kept of an error with its message.
-#[derive(Clone, Default)]
-pub enum ErrorText {
-    /// The name of its type: messages carry personal data, and errors quote them.
-    #[default]
-    Kind,
-    /// Its whole text, after it went through a function that may take away what should not be kept. At most 8 KiB.
-    Full(Arc<dyn Fn(&str) -> String + Send + Sync>),
-}
-
-impl fmt::Debug for ErrorText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kind => "Kind",
-            Self::Full(_) => "Full",
-        })
-    }
 }
 
 impl Queue {
@@ -351,9 +335,8 @@ impl Queue {
             otherwise: self.otherwise,
             unknown: self.unknown,
             timeout: self.timeout,
-            retry: self.retry,
+            judge: Judge { retry: self.retry, error_text: self.error_text },
             max_deliveries: self.max_deliveries,
-            error_text: self.error_text,
             shared,
             #[cfg(feature = "testing")]
             rehearsing: rehearsing.clone(),

@@ -5,8 +5,7 @@
 //! that does not come back cannot be committed, so it counts as a failure.
 
 use super::{
-    Context, Failure,
-    failure::Next,
+    Context, Failure, Next,
     handler::{Decode, Handle, Handled},
 };
 use futures_util::future::BoxFuture;

@@ -3,7 +3,7 @@
 pub(crate) use super::watched::{Watch, Watched};
 use crate::Fixture;
 pub(crate) use crate::store::helpers::*;
-use postrider_core::{Event, Json, Message, RetryStrategy};
+use postrider_core::{Event, Json, Message, RetryStrategy, Store, wake::Wake};
 use postrider_engine::{Context, Failure, Queue, Tally, Worker, WorkerBuilder};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -80,13 +80,18 @@ pub(crate) fn three_times() -> RetryStrategy {
     RetryStrategy::constant(minutes(5)).with_max_attempts(3)
 }
 
-/// A worker on the fixture's store, watched.
-pub(crate) fn watched<F: Fixture>(fixture: &F) -> (WorkerBuilder, Arc<Watch>) {
+/// The fixture's store, watched.
+pub(crate) fn watched_store<F: Fixture>(fixture: &F) -> (Arc<dyn Store>, Arc<dyn Wake>, Arc<Watch>) {
     let watch = Arc::new(Watch::default());
     let watched =
         Arc::new(Watched { store: fixture.store(), wake: fixture.wake(), watch: Arc::clone(&watch) });
-    let wake: Arc<dyn postrider_core::wake::Wake> = Arc::clone(&watched) as _;
-    (Worker::builder_on(watched, Some(wake)), watch)
+    (Arc::clone(&watched) as _, watched, watch)
+}
+
+/// A worker on the fixture's store, watched.
+pub(crate) fn watched<F: Fixture>(fixture: &F) -> (WorkerBuilder, Arc<Watch>) {
+    let (store, wake, watch) = watched_store(fixture);
+    (Worker::builder_on(store, Some(wake)), watch)
 }
 
 /// A worker on the fixture's store with one queue.

@@ -19,6 +19,8 @@ use tokio::sync::Semaphore;
 /// What is done to a store while a worker uses it, and what was seen of that.
 pub(crate) struct Watch {
     pub(crate) claims: AtomicUsize,
+    /// Messages that were claimed.
+    pub(crate) claimed: AtomicUsize,
     pub(crate) renewals: AtomicUsize,
     pub(crate) settles: AtomicUsize,
     /// The most messages that were claimed and not settled at any time.
@@ -46,6 +48,7 @@ impl Default for Watch {
     fn default() -> Self {
         Self {
             claims: AtomicUsize::default(),
+            claimed: AtomicUsize::default(),
             renewals: AtomicUsize::default(),
             settles: AtomicUsize::default(),
             most_in_hand: AtomicUsize::default(),
@@ -99,6 +102,7 @@ impl Store for Watched {
         self.watch.check(&self.watch.failing_claims)?;
         let claimed = self.store.claim(request).await?;
         self.watch.claims.fetch_add(1, SeqCst);
+        self.watch.claimed.fetch_add(claimed.len(), SeqCst);
         let in_hand = self.watch.in_hand.fetch_add(claimed.len(), SeqCst) + claimed.len();
         self.watch.most_in_hand.fetch_max(in_hand, SeqCst);
         let thief = if claimed.is_empty() { None } else { self.watch.thief.lock().unwrap().take() };

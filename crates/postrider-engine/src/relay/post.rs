@@ -1,0 +1,278 @@
+//! The post office of one destination: it sends what comes in together.
+//!
+//! Each delivery hands in its message and waits for its own answer. Clerks send: one as soon as there is something, another
+//! one whenever a full batch waits, up to the limit. What comes in while they are away goes with the next batch, so batches grow
+//! with the load and nobody waits for a batch to fill. A clerk is a task of its own: a delivery that is dropped while its
+//! message is under way harms nobody else's.
+
+use super::breaker::Breaker;
+use crate::carry::pace::Pace;
+use futures_util::FutureExt;
+use metrics::{Counter, Histogram, counter, histogram};
+use postrider_core::{Capacity, Outgoing, PublishError, Receipt, Transport};
+use std::{
+    collections::VecDeque,
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep, timeout},
+};
+use tracing::Instrument;
+
+pub(super) type Answer = Result<Receipt, PublishError>;
+
+pub(super) struct Post {
+    pub(super) destination: String,
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) capacity: Capacity,
+    pub(super) timeout: Duration,
+    pub(super) clerks: usize,
+    pub(super) pace: Option<Pace>,
+    pub(super) breaker: Arc<Breaker>,
+    counter: Mutex<Desk>,
+    meter: Meter,
+}
+
+/// What waits to be sent, and who sends.
+#[derive(Default)]
+struct Desk {
+    waiting: VecDeque<Parcel>,
+    clerks: usize,
+}
+
+struct Parcel {
+    outgoing: Outgoing,
+    answer: oneshot::Sender<Answer>,
+}
+
+struct Meter {
+    accepted: Counter,
+    duplicates: Counter,
+    failed: [(&'static str, Counter); 4],
+    batch: Histogram,
+    took: Histogram,
+}
+
+impl Post {
+    pub(super) fn new(
+        destination: String,
+        transport: Arc<dyn Transport>,
+        capacity: Capacity,
+        (timeout, clerks): (Duration, usize),
+        pace: Option<Pace>,
+        breaker: Arc<Breaker>,
+    ) -> Self {
+        let meter = Meter::new(&destination);
+        Self {
+            destination,
+            transport,
+            capacity,
+            timeout,
+            clerks,
+            pace,
+            breaker,
+            counter: Mutex::default(),
+            meter,
+        }
+    }
+
+    /// Sends a message and waits for its answer.
+    pub(super) async fn send(self: &Arc<Self>, outgoing: Outgoing) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        if self.hand_in(Parcel { outgoing, answer }) {
+            let clerk = Clerk { post: Arc::clone(self), has_left: false };
+            tokio::spawn(async move { clerk.serve().await });
+        }
+        // A clerk goes without an answer only with its runtime.
+        answered.await.unwrap_or_else(|_| Err(PublishError::unknown("the runtime ended")))
+    }
+
+    /// Answers whether another clerk is needed.
+    fn hand_in(&self, parcel: Parcel) -> bool {
+        let mut desk = self.desk();
+        desk.waiting.push_back(parcel);
+        let is_needed =
+            desk.clerks == 0 || (desk.clerks < self.clerks && desk.waiting.len() >= self.capacity.batch);
+        desk.clerks += usize::from(is_needed);
+        is_needed
+    }
+
+    /// What goes together next. What nobody waits for any more is left out: it was handed back, and comes again.
+    fn take(&self, most: usize) -> Vec<Parcel> {
+        let mut desk = self.desk();
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < most
+            && let Some(parcel) = desk.waiting.pop_front_if(|parcel| {
+                bytes += parcel.outgoing.size();
+                batch.is_empty() || self.capacity.batch_bytes.is_none_or(|most| bytes <= most)
+            })
+        {
+            if !parcel.answer.is_closed() {
+                batch.push(parcel);
+            }
+        }
+        batch
+    }
+
+    /// Nothing gets through: everybody who waits is told so.
+    fn turn_away(&self) {
+        let waiting = std::mem::take(&mut self.desk().waiting);
+        for parcel in waiting {
+            let down = PublishError::down(format!("{} is down", self.destination));
+            parcel.answer.send(Err(down)).ok();
+        }
+    }
+
+    async fn publish(&self, batch: &[Outgoing]) -> Vec<Answer> {
+        let began = Instant::now();
+        let span =
+            tracing::debug_span!("postrider.publish", destination = self.destination, messages = batch.len());
+        let publishing = AssertUnwindSafe(self.transport.publish(batch)).catch_unwind();
+        let published = timeout(self.timeout, publishing).instrument(span).await;
+        self.meter.took.record(began.elapsed().as_secs_f64());
+        self.meter.batch.record(batch.len() as f64);
+        let all_unknown = |why: &str| batch.iter().map(|_| Err(PublishError::unknown(why))).collect();
+        let mut answers: Vec<Answer> = match published {
+            Ok(Ok(answers)) => answers,
+            Ok(Err(_)) => all_unknown("the transport panicked"),
+            Err(_) => all_unknown(&format!("no answer within {:?}", self.timeout)),
+        };
+        if answers.len() != batch.len() {
+            let (destination, kind) = (&self.destination, self.transport.kind());
+            tracing::error!(
+                name: "postrider.bad_transport", destination, kind, messages = batch.len(), answers = answers.len(),
+                "the transport must answer once for each message; all of them will be sent again"
+            );
+            answers = all_unknown("the transport miscounted");
+        }
+        self.judge(&answers);
+        answers.iter().for_each(|answer| self.meter.count(answer));
+        answers
+    }
+
+    /// What the answers say about the destination.
+    fn judge(&self, answers: &[Answer]) {
+        let is_alive = |answer: &Answer| {
+            matches!(answer, Ok(_) | Err(PublishError::Reject { .. } | PublishError::Retry { .. }))
+        };
+        let down = answers.iter().find_map(|answer| match answer {
+            Err(error @ PublishError::Down { .. }) => Some(error),
+            _ => None,
+        });
+        match (down, answers.iter().find_map(|answer| answer.as_ref().err())) {
+            (Some(down), _) => self.breaker.went_down(down),
+            (None, _) if answers.iter().any(is_alive) => self.breaker.answered(),
+            (None, Some(silence)) => self.breaker.was_silent(silence),
+            (None, None) => {}
+        }
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.counter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends until nothing waits.
+struct Clerk {
+    post: Arc<Post>,
+    has_left: bool,
+}
+
+impl Clerk {
+    async fn serve(mut self) {
+        loop {
+            // Those who are about to hand in something go first: larger batches.
+            tokio::task::yield_now().await;
+            let post = &self.post;
+            let most = post.breaker.admits(post.capacity.batch);
+            if most == 0 {
+                post.turn_away();
+            }
+            let batch = post.take(self.paced(most).await);
+            if batch.is_empty() {
+                if self.leave() {
+                    return;
+                }
+                continue;
+            }
+            let (outgoing, waiting): (Vec<_>, Vec<_>) =
+                batch.into_iter().map(|parcel| (parcel.outgoing, parcel.answer)).unzip();
+            let answers = post.publish(&outgoing).await;
+            for (answer, waiting) in answers.into_iter().zip(waiting) {
+                // Whoever does not wait any more has handed it back, and it comes again.
+                waiting.send(answer).ok();
+            }
+        }
+    }
+
+    /// Leaves, unless something came in at the last moment.
+    fn leave(&mut self) -> bool {
+        let mut desk = self.post.desk();
+        self.has_left = desk.waiting.is_empty();
+        desk.clerks -= usize::from(self.has_left);
+        self.has_left
+    }
+
+    /// How many may go now. Waits when it is none.
+    async fn paced(&self, most: usize) -> usize {
+        let Some(pace) = &self.post.pace else { return most };
+        let most = most.min(self.post.desk().waiting.len());
+        loop {
+            match pace.take(most, Instant::now()) {
+                Ok(most) => return most,
+                Err(wait) => sleep(wait).await,
+            }
+        }
+    }
+}
+
+impl Drop for Clerk {
+    /// However it ends: with its runtime, or by itself.
+    fn drop(&mut self) {
+        if !self.has_left {
+            self.post.desk().clerks -= 1;
+        }
+    }
+}
+
+impl Meter {
+    fn new(destination: &str) -> Self {
+        let count = |result: &'static str| counter!("postrider_published_total", "destination" => destination.to_owned(), "result" => result);
+        Self {
+            accepted: count("accepted"),
+            duplicates: count("duplicate"),
+            failed: ["retry", "unknown", "reject", "down"].map(|result| (result, count(result))),
+            batch: histogram!("postrider_publish_batch_size", "destination" => destination.to_owned()),
+            took: histogram!("postrider_publish_seconds", "destination" => destination.to_owned()),
+        }
+    }
+
+    fn count(&self, answer: &Answer) {
+        let result = match answer {
+            Ok(receipt) if receipt.is_duplicate => return self.duplicates.increment(1),
+            Ok(_) => return self.accepted.increment(1),
+            Err(PublishError::Retry { .. }) => "retry",
+            Err(PublishError::Reject { .. }) => "reject",
+            Err(PublishError::Down { .. }) => "down",
+            Err(_) => "unknown",
+        };
+        for (name, counter) in &self.failed {
+            if *name == result {
+                counter.increment(1);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Post {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Post")
+            .field("destination", &self.destination)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
