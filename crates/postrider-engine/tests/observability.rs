@@ -5,10 +5,11 @@
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use postrider_core::{Message, OutboxExt, RetryStrategy};
 use postrider_engine::{
-    Context, Failure, Queue, Worker,
+    Context, Destination, Failure, Queue, Relay, Route, Worker,
     cron::{Schedule, Scheduler},
 };
 use postrider_stores::memory::MemoryStore;
+use postrider_transports::memory::MemoryTransport;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -45,8 +46,8 @@ fn written(prefix: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_event_is_documented() {
-    let spans = BTreeSet::from(["postrider.handle".to_owned()]);
-    assert!(DOCUMENT.contains("`postrider.handle`"));
+    let spans = BTreeSet::from(["handle", "relay", "publish"].map(|name| format!("postrider.{name}")));
+    assert!(spans.iter().all(|name| DOCUMENT.contains(&format!("`{name}`"))));
     assert_eq!(&written("postrider.") - &spans, documented("postrider."));
 }
 
@@ -86,6 +87,13 @@ async fn every_documented_metric_is_emitted() {
     scheduler.run_once().await.unwrap();
     store.advance(Duration::from_secs(24 * 3600));
     assert_eq!(scheduler.run_once().await.unwrap(), 1);
+    let mut tx = store.begin();
+    store.stage(&mut tx, Message::builder("letters").payload("x")).await.unwrap();
+    tx.commit();
+    let relay = Relay::builder(store.clone(), "/shop")
+        .destination(Destination::new("mail", MemoryTransport::new()))
+        .route(Route::new("letters").to("mail", "letters"));
+    assert_eq!(relay.build().unwrap().run_once().await.unwrap().delivered, 1);
     let running = Worker::builder(store).queue(queue).build().unwrap().start();
     while running.tally().delivered < 47 {
         tokio::task::yield_now().await;

@@ -13,6 +13,8 @@
     feature = "worker",
     doc = "| [`worker`] | claims messages, runs their handlers and settles them |"
 )]
+#![cfg_attr(feature = "relay", doc = "| [`relay`] | claims messages and publishes them |")]
+#![cfg_attr(feature = "relay", doc = "| [`transports`] | where a relay publishes to |")]
 #![cfg_attr(feature = "cron", doc = "| [`cron`] | schedules, and the scheduler that stages what recurs |")]
 #![cfg_attr(feature = "memory", doc = "| [`memory`] | the store in memory, for tests |")]
 #![cfg_attr(
@@ -33,6 +35,8 @@ pub use postrider_core::*;
 pub use postrider_engine::cron;
 #[cfg(feature = "worker")]
 pub use postrider_engine::{Context, Failure, Queue, Tx, Worker, worker};
+#[cfg(feature = "relay")]
+pub use postrider_engine::{Destination, Relay, Route, relay};
 #[cfg(feature = "memory")]
 pub use postrider_stores::memory;
 #[cfg(feature = "postgres")]
@@ -41,3 +45,5 @@ pub use postrider_stores::postgres;
 pub use postrider_stores::sqlite;
 #[cfg(feature = "testing")]
 pub use postrider_testing as testing;
+#[cfg(feature = "relay")]
+pub use postrider_transports as transports;

@@ -42,7 +42,16 @@ const ROOMS: [(&str, &[&str]); 10] = [
         &["postrider-core", "postrider-engine", "nix", "rand", "sqlx", "tempfile", "tokio"],
     ),
     ("postrider-testing", &["postrider-core", "postrider-engine", "postrider-stores"]),
-    ("postrider", &["postrider-core", "postrider-engine", "postrider-stores", "postrider-testing"]),
+    (
+        "postrider",
+        &[
+            "postrider-core",
+            "postrider-engine",
+            "postrider-stores",
+            "postrider-testing",
+            "postrider-transports",
+        ],
+    ),
     (
         "postrider-cli",
         &[
