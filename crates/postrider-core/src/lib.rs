@@ -28,6 +28,7 @@ pub mod staged;
 pub mod state;
 pub mod store;
 pub mod timetable;
+pub mod trace;
 pub mod transact;
 pub mod wake;
 

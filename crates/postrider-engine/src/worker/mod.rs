@@ -4,6 +4,8 @@ mod context;
 mod deliver;
 mod failure;
 mod handler;
+#[cfg(feature = "opentelemetry")]
+mod link;
 #[cfg(feature = "testing")]
 mod made_up;
 mod queue;
