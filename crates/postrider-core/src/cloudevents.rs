@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_broken_trace_is_dropped_and_the_message_kept() {
-        let trace = |parent, state| {
+        let trace = |parent: &str, state: &str| {
             let attributes = minimal().into_iter().chain([("traceparent", parent), ("tracestate", state)]);
             let trail = Envelope::from_attributes(attributes).unwrap().trail;
             (trail.traceparent.is_some(), trail.tracestate.is_some())

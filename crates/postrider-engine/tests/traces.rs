@@ -237,9 +237,9 @@ async fn what_a_handler_stages_is_linked_to_the_handler() {
     let ship = move |_: OrderPlaced, mut tx: Tx<Transaction<'static, Sqlite>>, context: Context| {
         let stages = stages.clone();
         async move {
-            stages.stage(&mut tx, Message::builder("letters").json("staged")).await?;
+            stages.stage(&mut *tx, Message::builder("letters").json("staged")).await?;
             let timer = Message::builder("letters").timer("reminder").json("followed");
-            stages.stage(&mut tx, context.follow(timer)).await?;
+            stages.stage(&mut *tx, context.follow(timer)).await?;
             Ok::<(), Failure>(())
         }
     };

@@ -217,6 +217,7 @@ macro_rules! store_suite {
                 a_message_keeps_a_trace_of_its_own
                 what_is_staged_in_no_trace_carries_none
                 an_extended_timer_carries_the_trace_of_the_extension
+                a_tick_carries_the_trace_of_the_scheduler
             }
             ordering {
                 each_key_comes_in_staging_order

@@ -8,7 +8,7 @@ use opentelemetry::{
     context::FutureExt,
     trace::{SpanContext, TraceContextExt},
 };
-use postrider_core::{Claimed, Message, trace::Trace};
+use postrider_core::{Claimed, Message, ScheduleName, trace::Trace};
 use std::time::SystemTime;
 
 const OWN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -83,4 +83,14 @@ pub async fn an_extended_timer_carries_the_trace_of_the_extension<F: Fixture>(fi
 
     fixture.advance(minutes(3)).await;
     assert_eq!(traces(&claim_all(&fixture.store(), "orders").await), [extended]);
+}
+
+/// A tick of a schedule is staged by whoever runs the scheduler.
+pub async fn a_tick_carries_the_trace_of_the_scheduler<F: Fixture>(fixture: F) {
+    let (timetable, nightly) = (fixture.timetable(), ScheduleName::new("nightly").unwrap());
+    let at = timetable.read(&nightly).await.unwrap().now + minutes(1);
+    let messages = [message("orders").build().unwrap()];
+    let current = in_trace(1, timetable.tick(&nightly, at, &messages)).await;
+
+    assert_eq!(traces(&claim_all(&fixture.store(), "orders").await), [current]);
 }
