@@ -1,8 +1,8 @@
 //! The trace in which messages are staged.
 //!
-//! With the feature `opentelemetry`, a message that names no trace of its own takes the one of the code that stages it: of the
-//! current `tracing` span, if the application bridges those with `tracing-opentelemetry`, or else of OpenTelemetry's own
-//! current context. It travels as W3C text, so that the handler's span can be linked to it, in whatever process that is.
+//! With the feature `opentelemetry`, a message that names no trace of its own takes the one of the code that stages it: of
+//! OpenTelemetry's current context, or else of the current `tracing` span, if the application bridges those with
+//! `tracing-opentelemetry`. It travels as W3C text, so that the handler's span can be linked to it, in whatever process that is.
 //! Without the feature nothing is looked at, and nothing is added.
 //!
 //! It is taken when a message is staged, and not when it is built: a message may be built anywhere, and staged more than once.
