@@ -9,19 +9,19 @@
 //! | `specversion`, `id`, `source`, `type` | required; the type is [`DEFAULT_TYPE`] for a message without one |
 //! | `time`, `subject`, `datacontenttype` | when it was staged, whom it is about, how to read the payload |
 //! | `partitionkey` | the ordering key |
-//! | `correlationid`, `causationid`, `traceparent` | the trail |
+//! | `correlationid`, `causationid`, `traceparent`, `tracestate` | the trail |
 //! | `tenantid`, `hlc` | extensions of our own |
 //!
 //! **Who is trusted.** Nobody: what arrives was written by others. It is checked by the same rules as when it is staged,
-//! and refused when it breaks one: the message is then undecodable. Only a broken `traceparent` is dropped, as its
-//! standard demands: a trace is not worth a message.
+//! and refused when it breaks one: the message is then undecodable. Only a broken `traceparent` or `tracestate` is
+//! dropped, as their standard demands: a trace is not worth a message.
 
 pub mod rfc3339;
 
 use crate::{
     EventType, Invalid, Message, MessageId, OrderingKey, SubjectId, TenantId,
     limits::{self, Charset},
-    message::{Trail, is_traceparent},
+    message::{Trail, is_traceparent, is_tracestate},
 };
 use std::{borrow::Cow, collections::BTreeMap, time::SystemTime};
 
@@ -31,7 +31,7 @@ pub const DEFAULT_TYPE: &str = "postrider.message";
 const SPEC_VERSION: &str = "1.0";
 
 /// The names that mean something to us, as they are written. They are read in any case.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 14] = [
     "specversion",
     "id",
     "source",
@@ -43,6 +43,7 @@ const KNOWN: [&str; 13] = [
     "correlationid",
     "causationid",
     "traceparent",
+    "tracestate",
     "tenantid",
     "hlc",
 ];
@@ -85,6 +86,7 @@ pub fn attributes<'a>(
         ("correlationid", trail.correlation_id.as_deref().map(Cow::from)),
         ("causationid", trail.causation_id.as_deref().map(Cow::from)),
         ("traceparent", trail.traceparent.as_deref().map(Cow::from)),
+        ("tracestate", trail.tracestate.as_deref().map(Cow::from)),
         ("tenantid", message.tenant().map(|tenant| tenant.as_str().into())),
         ("hlc", trail.hlc.map(|hlc| hlc.to_string().into())),
     ];
@@ -154,10 +156,13 @@ impl Envelope {
         check_source(&source)?;
         let event_type = EventType::new(required("type", take("type"))?)?;
         let content_type = take("datacontenttype");
+        let traceparent = take("traceparent").filter(|text| is_traceparent(text));
+        let tracestate = take("tracestate").filter(|text| traceparent.is_some() && is_tracestate(text));
         let trail = Trail {
             correlation_id: take("correlationid"),
             causation_id: take("causationid"),
-            traceparent: take("traceparent").filter(|text| is_traceparent(text)),
+            traceparent,
+            tracestate,
             hlc: take("hlc").map(|text| text.parse()).transpose()?,
         };
         for (name, value) in [
@@ -221,6 +226,7 @@ mod tests {
             .correlation_id("request-1")
             .causation_id("message-0")
             .traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+            .tracestate("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")
             .hlc(Hlc::from_bits(1_784_021_400_123 << 16 | 7))
             .header("x-own", "not an attribute")
             .build()
@@ -252,6 +258,7 @@ mod tests {
         correlationid: request-1
         causationid: message-0
         traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+        tracestate: rojo=00f067aa0ba902b7,congo=t61rcWkgMzE
         tenantid: acme
         hlc: 001784021400123.00007
         "#);
@@ -340,8 +347,16 @@ mod tests {
 
     #[test]
     fn a_broken_trace_is_dropped_and_the_message_kept() {
-        let attributes = minimal().into_iter().chain([("traceparent", "00-nonsense")]);
-        assert_eq!(Envelope::from_attributes(attributes).unwrap().trail.traceparent, None);
+        let trace = |parent: &str, state: &str| {
+            let attributes = minimal().into_iter().chain([("traceparent", parent), ("tracestate", state)]);
+            let trail = Envelope::from_attributes(attributes).unwrap().trail;
+            (trail.traceparent.is_some(), trail.tracestate.is_some())
+        };
+        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_eq!(trace(good, "a=1"), (true, true));
+        assert_eq!(trace(good, "a=1\n"), (true, false));
+        assert_eq!(trace(good, &format!("a={}", "1".repeat(511))), (true, false));
+        assert_eq!(trace("00-nonsense", "a=1"), (false, false), "a state means nothing alone");
     }
 
     proptest! {

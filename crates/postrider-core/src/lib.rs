@@ -30,6 +30,7 @@ pub mod state;
 pub mod store;
 pub mod template;
 pub mod timetable;
+pub mod trace;
 pub mod transact;
 pub mod transport;
 pub mod wake;

@@ -11,6 +11,8 @@ pub const HEADER_NAME_BYTES: usize = 128;
 pub const HEADER_VALUE_BYTES: usize = 8 * 1024;
 /// Headers allowed on one message.
 pub const HEADER_COUNT: usize = 64;
+/// Bytes allowed in a `tracestate`: what its standard asks everybody to carry.
+pub const TRACESTATE_BYTES: usize = 512;
 /// Bytes of error text kept with a failed message.
 pub const ERROR_BYTES: usize = 8 * 1024;
 /// How far ahead a message may be due: a hundred years, so that no database overflows.

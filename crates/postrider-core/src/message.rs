@@ -53,6 +53,8 @@ pub struct Trail {
     pub causation_id: Option<String>,
     /// The W3C trace context of the code that staged it.
     pub traceparent: Option<String>,
+    /// What tracing systems add to it, as W3C `tracestate`.
+    pub tracestate: Option<String>,
     /// The hybrid logical clock's reading when it was staged.
     pub hlc: Option<Hlc>,
 }
@@ -320,9 +322,16 @@ impl MessageBuilder {
         self
     }
 
-    /// Carries the trace on: a W3C `traceparent`.
+    /// Carries the trace on: a W3C `traceparent`. With the feature `opentelemetry` a message without one takes that of
+    /// the current span when it is staged.
     pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
         self.trail.traceparent = Some(traceparent.into());
+        self
+    }
+
+    /// Carries what tracing systems add to the [`traceparent`](Self::traceparent): a W3C `tracestate`.
+    pub fn tracestate(mut self, tracestate: impl Into<String>) -> Self {
+        self.trail.tracestate = Some(tracestate.into());
         self
     }
 
@@ -440,8 +449,25 @@ impl Trail {
                 "is not a W3C trace context such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             ));
         }
+        if let Some(tracestate) = &self.tracestate {
+            if self.traceparent.is_none() {
+                return Err(Invalid::rule("tracestate", "means nothing without a traceparent: give both"));
+            }
+            if !is_tracestate(tracestate) {
+                return Err(Invalid::rule(
+                    "tracestate",
+                    "is not a W3C trace state such as vendor=value, of at most 512 printable ASCII characters",
+                ));
+            }
+        }
         Ok(())
     }
+}
+
+/// Whether it can travel. What the entries mean is the tracing systems' affair.
+pub(crate) fn is_tracestate(text: &str) -> bool {
+    let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    is_printable && text.len() <= limits::TRACESTATE_BYTES && text.contains('=')
 }
 
 pub(crate) fn is_traceparent(text: &str) -> bool {

@@ -1,6 +1,6 @@
 //! A message as it goes on a wire.
 
-use crate::{EventType, Invalid, Message, MessageId, OrderingKey, cloudevents};
+use crate::{EventType, Invalid, Message, MessageId, OrderingKey, cloudevents, message::Trail};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use std::{borrow::Cow, time::SystemTime};
@@ -133,15 +133,18 @@ pub const STRUCTURED: &str = "application/cloudevents+json; charset=utf-8";
 /// What travels under its own name, whatever the format: the user's headers, and the trace for those who know no CloudEvents.
 fn own_headers(message: &Message) -> Vec<(String, String)> {
     let users = message.headers().iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let trace = message.trail().traceparent.iter().map(|trace| ("traceparent".to_owned(), trace.clone()));
+    let Trail { traceparent, tracestate, .. } = message.trail();
+    let trace = [("traceparent", traceparent), ("tracestate", tracestate)];
+    let trace = trace.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
     users.chain(trace).collect()
 }
 
 fn plain<'a>(
     known: impl IntoIterator<Item = (&'static str, Cow<'a, str>)>,
 ) -> impl Iterator<Item = (String, String)> {
-    let beside =
-        known.into_iter().filter(|(name, _)| !matches!(*name, "specversion" | CONTENT_TYPE | "traceparent"));
+    let beside = known
+        .into_iter()
+        .filter(|(name, _)| !matches!(*name, "specversion" | CONTENT_TYPE | "traceparent" | "tracestate"));
     beside.map(|(name, value)| (format!("postrider-{name}"), value.into_owned()))
 }
 

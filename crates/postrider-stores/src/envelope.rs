@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 const CORRELATION_ID: &str = "correlation-id";
 const CAUSATION_ID: &str = "causation-id";
 const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
 const HLC: &str = "hlc";
 
 /// The JSON text of the column, or `None` when there is nothing to keep.
@@ -23,6 +24,7 @@ pub(crate) fn encode(message: &Message) -> Option<String> {
         (CORRELATION_ID, trail.correlation_id.clone()),
         (CAUSATION_ID, trail.causation_id.clone()),
         (TRACEPARENT, trail.traceparent.clone()),
+        (TRACESTATE, trail.tracestate.clone()),
         (HLC, trail.hlc.map(|hlc| hlc.to_string())),
     ];
     for (name, value) in own {
@@ -44,6 +46,7 @@ pub(crate) fn decode(text: Option<&str>) -> (Trail, Headers) {
         correlation_id: map.remove(CORRELATION_ID),
         causation_id: map.remove(CAUSATION_ID),
         traceparent: map.remove(TRACEPARENT),
+        tracestate: map.remove(TRACESTATE),
         hlc: map.remove(HLC).and_then(|text| text.parse::<Hlc>().ok()),
     };
     (trail, Headers::stored(map))

@@ -21,6 +21,10 @@ fn order() -> MessageBuilder {
     Message::builder("orders").json(&1)
 }
 
+fn traced() -> MessageBuilder {
+    order().traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+}
+
 /// Messages that break a rule, by what is wrong with them.
 fn bad_messages() -> Vec<(&'static str, MessageBuilder)> {
     let long = |len| "x".repeat(len);
@@ -53,6 +57,9 @@ fn bad_messages() -> Vec<(&'static str, MessageBuilder)> {
             "traceparent is all zeros",
             order().traceparent(format!("00-{}-{}-01", "0".repeat(32), "0".repeat(16))),
         ),
+        ("tracestate is alone", order().tracestate("a=1")),
+        ("tracestate is too long", traced().tracestate(format!("a={}", long(511)))),
+        ("tracestate has a line break", traced().tracestate("a=1\n")),
         ("header name is empty", order().header("", "v")),
         ("header name has a colon", order().header("a:b", "v")),
         ("header name is too long", order().header(long(129), "v")),

@@ -292,6 +292,12 @@ macro_rules! adapter_suite {
                 a_rolled_back_cancellation_changes_nothing
                 an_unknown_timer_cannot_be_cancelled
             }
+            traces {
+                whatever_is_staged_in_a_trace_carries_it
+                a_message_keeps_a_trace_of_its_own
+                what_is_staged_in_no_trace_carries_none
+                an_extended_timer_carries_the_trace_of_the_extension
+            }
             ordering {
                 each_key_comes_in_staging_order
             }

@@ -25,6 +25,7 @@ pub mod timer_changes;
 pub mod timers;
 pub mod timetable;
 pub mod torture;
+pub mod traces;
 mod truth;
 pub mod turns;
 pub mod waking;
@@ -210,6 +211,13 @@ macro_rules! store_suite {
                 a_tick_with_a_bad_message_records_nothing
                 a_dropped_tick_is_whole_or_never_happened
                 a_tick_wakes_a_sleeper
+            }
+            traces {
+                whatever_is_staged_in_a_trace_carries_it
+                a_message_keeps_a_trace_of_its_own
+                what_is_staged_in_no_trace_carries_none
+                an_extended_timer_carries_the_trace_of_the_extension
+                a_tick_carries_the_trace_of_the_scheduler
             }
             ordering {
                 each_key_comes_in_staging_order

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | the crate's root | [`Message`], its names, [`Event`], [`Outbox`], [`Store`], [`Settlement`], [`RetryStrategy`] |
 //! | [`inspect`], [`schema`], [`timetable`], [`wake`] | the other seams of a store |
+//! | [`trace`] | the trace in which messages are staged |
 //! | [`cloudevents`], [`hlc`], [`codec`] | what travels, and in what order |
 #![cfg_attr(
     feature = "worker",
@@ -28,6 +29,51 @@
 #![cfg_attr(
     feature = "testing",
     doc = "| [`testing`] | a store with a virtual clock, assertions, and faults on demand, for your own tests |"
+)]
+#![cfg_attr(
+    all(feature = "opentelemetry", feature = "worker", feature = "memory"),
+    doc = r#"
+# The feature `opentelemetry`
+
+A message carries the trace in which it is staged, and the span of its handler is linked to it, so that a trace viewer shows
+producer and consumer together. There is nothing to call: have spans, of `tracing` bridged with `tracing-opentelemetry` or of
+OpenTelemetry itself.
+
+```
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
+use postrider::{Context, Failure, Message, OutboxExt, Queue, Worker, memory::MemoryStore};
+use tracing::Instrument;
+use tracing_subscriber::layer::SubscriberExt;
+
+# #[tokio::main(flavor = "current_thread")]
+# async fn main() -> Result<(), Box<dyn std::error::Error>> {
+// In your program: the exporter of your choice.
+let exporter = InMemorySpanExporter::default();
+let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
+let bridge = tracing_opentelemetry::layer().with_tracer(provider.tracer("shop"));
+tracing::subscriber::set_global_default(tracing_subscriber::registry().with(bridge))?;
+
+let store = MemoryStore::new();
+async {
+    let mut tx = store.begin();
+    store.stage(&mut tx, Message::builder("orders").json(&17)).await?;
+    tx.commit();
+    Ok::<(), postrider::store::Error>(())
+}
+.instrument(tracing::info_span!("checkout"))
+.await?;
+
+let orders = Queue::new("orders").on_json(|_: u64, _: Context| async { Ok::<(), Failure>(()) });
+Worker::builder(store).queue(orders).build()?.run_until_idle().await?;
+
+let spans = exporter.get_finished_spans()?;
+let [checkout, handled] = &spans[..] else { panic!("two spans have ended") };
+assert_eq!((checkout.name.as_ref(), handled.name.as_ref()), ("checkout", "postrider.handle"));
+assert_eq!(handled.links[0].span_context.span_id(), checkout.span_context.span_id());
+# Ok(()) }
+```
+"#
 )]
 
 pub use postrider_core::*;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What each room may depend on besides the libraries in `ANYBODY`. A room that is not listed here is not built yet.
 const ROOMS: [(&str, &[&str]); 10] = [
-    ("postrider-core", &["rand"]),
+    ("postrider-core", &["opentelemetry", "rand", "tracing", "tracing-opentelemetry"]),
     (
         "postrider-stores",
         &[
@@ -31,15 +31,17 @@ const ROOMS: [(&str, &[&str]); 10] = [
             "futures-util",
             "jiff",
             "metrics",
+            "opentelemetry",
             "rand",
             "tokio",
             "tokio-util",
             "tracing",
+            "tracing-opentelemetry",
         ],
     ),
     (
         "postrider-testkit",
-        &["postrider-core", "postrider-engine", "nix", "rand", "sqlx", "tempfile", "tokio"],
+        &["postrider-core", "postrider-engine", "nix", "opentelemetry", "rand", "sqlx", "tempfile", "tokio"],
     ),
     ("postrider-testing", &["postrider-core", "postrider-engine", "postrider-stores"]),
     (
@@ -143,6 +145,26 @@ fn what_users_test_with_is_optional_and_brings_no_driver() {
             if dependency.name == "postrider-engine" && is_normal && name != "postrider-testing" {
                 assert!(!dependency.features.contains(&"testing".to_owned()), "{name} rehearses");
             }
+        }
+    }
+}
+
+/// Nobody gets OpenTelemetry who did not ask for it, and nobody gets its machinery: that is the application's choice. The core
+/// takes nothing of it, nor of `tracing`, unless it is asked to.
+#[test]
+fn opentelemetry_is_optional_and_never_its_sdk() {
+    for package in workspace() {
+        let name = package.name.as_str();
+        let normal = package.dependencies.iter().filter(|each| each.kind == DependencyKind::Normal);
+        for dependency in normal.filter(|_| name != "postrider-testkit") {
+            let of_core = name == "postrider-core" && dependency.name == "tracing";
+            if of_core || dependency.name.contains("opentelemetry") {
+                assert!(dependency.optional, "{name} always depends on {}", dependency.name);
+                assert_ne!(dependency.name, "opentelemetry_sdk", "{name} depends on it");
+            }
+        }
+        for feature in package.features.get("default").into_iter().flatten() {
+            assert!(!feature.contains("opentelemetry"), "{name} has it by default");
         }
     }
 }

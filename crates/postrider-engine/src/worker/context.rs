@@ -1,7 +1,7 @@
 //! What a handler is told besides its event.
 
 use crate::carry::Delivery;
-use postrider_core::{Lease, Message, MessageBuilder, MessageId, QueueName};
+use postrider_core::{Lease, Message, MessageBuilder, MessageId, QueueName, trace::Trace};
 use std::{
     any::{Any, TypeId, type_name},
     collections::HashMap,
@@ -105,13 +105,18 @@ impl Context {
         value.ok_or(NotShared(type_name::<T>()))
     }
 
-    /// Marks what this handler stages as caused by the message in hand: its correlation goes on, and its id is the cause.
+    /// Marks what this handler stages as caused by the message in hand: its correlation and its trace go on, and its id is the
+    /// cause. With the feature `opentelemetry` the trace goes on through the handler's own span, which is linked to it.
     pub fn follow(&self, message: MessageBuilder) -> MessageBuilder {
         let id = self.id().to_string();
         let correlation = self.message().trail().correlation_id.clone();
         let message = message.correlation_id(correlation.unwrap_or_else(|| id.clone())).causation_id(id);
-        match &self.message().trail().traceparent {
-            Some(traceparent) => message.traceparent(traceparent.clone()),
+        let Some(trace) = Trace::current().or_else(|| Trace::of_message(self.message())) else {
+            return message;
+        };
+        let message = message.traceparent(trace.traceparent);
+        match trace.tracestate {
+            Some(tracestate) => message.tracestate(tracestate),
             None => message,
         }
     }

@@ -40,7 +40,10 @@ impl Deliver for Handlers {
         let Some(handler) = self.handler_of(&claimed.message) else {
             return ready(Outcome::Settle(self.settle_unknown(delivery)));
         };
-        Box::pin(self.run(handler.as_ref(), delivery).instrument(span_of(delivery)))
+        let (span, running) = (span_of(delivery), self.run(handler.as_ref(), delivery));
+        #[cfg(feature = "opentelemetry")]
+        let running = super::link::linked(running, &span, claimed.message.trail());
+        Box::pin(running.instrument(span))
     }
 
     fn commits(&self, delivery: &Delivery) -> bool {

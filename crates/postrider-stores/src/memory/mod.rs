@@ -42,7 +42,7 @@ use async_trait::async_trait;
 use clock::Clock;
 use postrider_core::{
     ClaimRequest, Claimed, Error, Lease, Limits, Message, Outbox, PruneRequest, Pruned, QueueName, Settle,
-    Staged, Store, TimerName, store::check_lease, transact::Transact,
+    Staged, Store, TimerName, store::check_lease, trace, transact::Transact,
 };
 use rooms::Rooms;
 use std::{
@@ -179,7 +179,7 @@ impl Outbox<Transaction> for MemoryStore {
     async fn stage_all(&self, tx: &mut Transaction, messages: &[Message]) -> Result<Staged, Error> {
         tx.check_store(self)?;
         self.limits.check(messages)?;
-        Ok(tx.stage_all(messages))
+        Ok(tx.stage_all(&trace::stamped(messages)))
     }
 
     async fn cancel_timer(

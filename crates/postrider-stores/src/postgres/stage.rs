@@ -7,7 +7,7 @@ use super::{
     drivers::Driver,
     statement::{Answer, Statements},
 };
-use postrider_core::{Due, Error, Fate, Limits, Message, MessageId, QueueName, Staged, TimerName};
+use postrider_core::{Due, Error, Fate, Limits, Message, MessageId, QueueName, Staged, TimerName, trace};
 use std::{collections::HashSet, sync::Arc};
 use uuid::Uuid;
 
@@ -61,6 +61,7 @@ impl PostgresOutbox {
             return Ok(Staged::default());
         }
         self.shared.limits.check(messages)?;
+        let messages = &*trace::stamped(messages);
         let ids: Vec<Uuid> = messages
             .iter()
             .map(|message| message.id().map_or_else(Uuid::now_v7, |id| id.as_uuid()))

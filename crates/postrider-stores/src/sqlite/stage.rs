@@ -19,7 +19,8 @@ use super::{
 };
 use crate::envelope;
 use postrider_core::{
-    Due, Error, Fate, Limits, Message, MessageId, QueueName, Staged, TimerName, message::DEFAULT_CONTENT_TYPE,
+    Due, Error, Fate, Limits, Message, MessageId, QueueName, Staged, TimerName,
+    message::DEFAULT_CONTENT_TYPE, trace,
 };
 use serde_json::Value;
 use std::{
@@ -67,6 +68,7 @@ impl SqliteOutbox {
             return Ok(Staged::default());
         }
         self.limits.check(messages)?;
+        let messages = &*trace::stamped(messages);
         let names = &self.names;
         let (first_place, now) = draw(driver, names, messages.len()).await?;
         let distinct: BTreeSet<&QueueName> = messages.iter().map(Message::queue).collect();

@@ -96,6 +96,7 @@ fn everything() -> Message {
         .correlation_id("request 4711")
         .causation_id("01890a5d-ac96-774b-bcce-b302099a8057")
         .traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+        .tracestate("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")
         .hlc(Hlc::from_bits(1_784_021_400_123 << 16 | 7))
         .header("Region", "eu-west")
         .header("empty", "")
