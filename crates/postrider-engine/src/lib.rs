@@ -12,6 +12,8 @@ pub mod carry;
 pub mod cron;
 mod failure;
 mod judge;
+#[cfg(feature = "opentelemetry")]
+mod link;
 pub mod relay;
 pub mod worker;
 

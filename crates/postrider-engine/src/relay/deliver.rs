@@ -44,7 +44,10 @@ impl Deliver for Relaying {
             correlation = claimed.message.trail().correlation_id.as_deref(),
             traceparent = claimed.message.trail().traceparent.as_deref(),
         );
-        Box::pin(async { Outcome::Settle(self.settle(delivery).await) }.instrument(span))
+        let relaying = async { Outcome::Settle(self.settle(delivery).await) };
+        #[cfg(feature = "opentelemetry")]
+        let relaying = crate::link::linked(relaying, &span, claimed.message.trail());
+        Box::pin(relaying.instrument(span))
     }
 
     fn commits(&self, _: &Delivery) -> bool {

@@ -42,7 +42,7 @@ impl Deliver for Handlers {
         };
         let (span, running) = (span_of(delivery), self.run(handler.as_ref(), delivery));
         #[cfg(feature = "opentelemetry")]
-        let running = super::link::linked(running, &span, claimed.message.trail());
+        let running = crate::link::linked(running, &span, claimed.message.trail());
         Box::pin(running.instrument(span))
     }
 

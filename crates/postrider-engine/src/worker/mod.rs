@@ -3,8 +3,6 @@
 mod context;
 mod deliver;
 mod handler;
-#[cfg(feature = "opentelemetry")]
-mod link;
 #[cfg(feature = "testing")]
 mod made_up;
 mod queue;

@@ -1,4 +1,4 @@
-//! The link from a handler's span to the trace in which its message was staged.
+//! The link from the span of a delivery to the trace in which its message was staged.
 //!
 //! A link, and not a parent: a message may wait for days and be tried many times, and whatever handles it decides for itself what
 //! is sampled. Where no bridge makes spans of ours known to OpenTelemetry there is nothing to link, so what the handler does
@@ -14,7 +14,7 @@ use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 /// Links `span` to where its message comes from, and runs the handler in the context that follows from it.
-pub(super) fn linked<F>(running: F, span: &Span, trail: &Trail) -> WithContext<F> {
+pub(crate) fn linked<F>(running: F, span: &Span, trail: &Trail) -> WithContext<F> {
     let origin = origin_of(trail);
     // Before the span is started, which its context demands: samplers look at links.
     if let Some(origin) = &origin {
