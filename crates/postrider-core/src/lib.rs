@@ -30,6 +30,7 @@ pub mod store;
 pub mod timetable;
 pub mod transact;
 pub mod wake;
+pub mod weights;
 
 pub use codec::{Codec, CodecError, Json, Raw};
 pub use event::{Event, IntoMessage};
@@ -50,3 +51,4 @@ pub use settlement::{Reason, Settlement};
 pub use staged::{Fate, Staged};
 pub use state::State;
 pub use store::{ClaimRequest, Error, PruneRequest, Pruned, Store};
+pub use weights::TenantWeights;
