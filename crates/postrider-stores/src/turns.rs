@@ -38,11 +38,7 @@ impl Turns {
     }
 
     /// Counts messages that were handed out, one for each of these tenants.
-    pub(crate) fn charge<'a>(
-        &mut self,
-        weights: &TenantWeights,
-        tenants: impl IntoIterator<Item = &'a str>,
-    ) {
+    pub(crate) fn charge<'a>(&mut self, weights: &TenantWeights, tenants: impl IntoIterator<Item = &'a str>) {
         let times = tenants.into_iter().map(|tenant| self.step(tenant, weights.of(tenant)));
         self.now = times.max().map_or(self.now, |latest| latest.max(self.now));
     }
@@ -116,8 +112,14 @@ mod tests {
     use postrider_core::TenantId;
 
     /// Tenants with so many messages each, and what they get of claims of `limit`.
-    fn share_out(turns: &mut Turns, weights: &TenantWeights, has: &mut [(&str, usize)], limit: usize) -> String {
-        let waiting: Vec<_> = has.iter().filter(|(_, count)| *count > 0).map(|(name, _)| (*name).to_owned()).collect();
+    fn share_out(
+        turns: &mut Turns,
+        weights: &TenantWeights,
+        has: &mut [(&str, usize)],
+        limit: usize,
+    ) -> String {
+        let waiting: Vec<_> =
+            has.iter().filter(|(_, count)| *count > 0).map(|(name, _)| (*name).to_owned()).collect();
         let mut round = turns.round(weights, waiting, limit);
         loop {
             let shares = round.shares();
@@ -135,7 +137,8 @@ mod tests {
     }
 
     fn weights(of: &[(&str, u32)]) -> TenantWeights {
-        of.iter().fold(TenantWeights::default(), |all, (name, weight)| all.with(TenantId::stored(*name), *weight))
+        of.iter()
+            .fold(TenantWeights::default(), |all, (name, weight)| all.with(TenantId::stored(*name), *weight))
     }
 
     #[test]
@@ -155,7 +158,8 @@ mod tests {
     fn shares_hold_across_claims_of_one() {
         let mut turns = Turns::default();
         let mut has = [("a", 100), ("b", 100), ("c", 100)];
-        let handed: String = (0..40).map(|_| share_out(&mut turns, &weights(&[("b", 2)]), &mut has, 1)).collect();
+        let handed: String =
+            (0..40).map(|_| share_out(&mut turns, &weights(&[("b", 2)]), &mut has, 1)).collect();
         assert_eq!([10, 20, 10], ["a", "b", "c"].map(|name| handed.matches(name).count()));
     }
 

@@ -103,7 +103,9 @@ impl Queue {
             }
             for (tenant, share) in shares {
                 let Some((tenant, places)) = self.tenants.get_key_value(&tenant) else { continue };
-                let line = lines.entry(tenant.as_str()).or_insert_with(|| places.iter().filter(|place| is_free(place)));
+                let line = lines
+                    .entry(tenant.as_str())
+                    .or_insert_with(|| places.iter().filter(|place| is_free(place)));
                 round.found(tenant, share, line.take(share).map(|place| (*place, ())));
             }
         }

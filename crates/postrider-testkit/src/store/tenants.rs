@@ -69,7 +69,11 @@ pub async fn quiet_tenants_do_not_wait_behind_a_noisy_one<F: Fixture>(fixture: F
     let newcomer = fixture.another_store().await;
     stage(&fixture, &of("quiet", 1)).await;
     let claimed = claim(&newcomer, "orders", 2).await;
-    assert_eq!(counts(&claimed), told(&[("noisy", 1), ("quiet", 1)]), "and so for a process that just started");
+    assert_eq!(
+        counts(&claimed),
+        told(&[("noisy", 1), ("quiet", 1)]),
+        "and so for a process that just started"
+    );
 }
 
 /// A tenant of weight three gets three messages where others get one, in claims of any size.
@@ -203,7 +207,10 @@ pub async fn whatever_comes_back_is_found<F: Fixture>(fixture: F) {
     while back.len() < 4 {
         back.extend(quiet().await.into_iter().map(|each| (each.id(), each)));
     }
-    assert_eq!(back.keys().copied().collect::<Vec<_>>(), sorted([staged[2], staged[4], timers[0], timers[1]]));
+    assert_eq!(
+        back.keys().copied().collect::<Vec<_>>(),
+        sorted([staged[2], staged[4], timers[0], timers[1]])
+    );
     assert_eq!((back[&staged[4]].deliveries, back[&staged[2]].attempts), (2, 1));
     done(&store, &back.into_values().collect::<Vec<_>>()).await;
     drain(&store, "orders").await;
@@ -367,7 +374,10 @@ pub async fn what_cannot_be_shared_out_is_refused<F: Fixture>(fixture: F) {
     let Err(Error::Invalid(refused)) = fixture.schema().declare(&queue("orders"), &both).await else {
         panic!("it must be refused")
     };
-    assert!(refused.to_string().contains("fair_by_tenant: cannot be combined with ordering by key"), "{refused}");
+    assert!(
+        refused.to_string().contains("fair_by_tenant: cannot be combined with ordering by key"),
+        "{refused}"
+    );
 
     let weights = TenantWeights::default().with(TenantId::new("acme").unwrap(), 0);
     let request = ClaimRequest::new(queue("orders"), 1).with_tenant_weights(weights);
