@@ -3,8 +3,7 @@
 use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Message, MessageId, OnFailure, Outbox, OutboxExt, QueuePolicy, TenantId,
-    TenantWeights,
+    ClaimRequest, Claimed, Error, Message, MessageId, OnFailure, Outbox, QueuePolicy, TenantId, TenantWeights,
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::{
