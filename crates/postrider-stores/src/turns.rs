@@ -38,6 +38,7 @@ impl Turns {
     }
 
     /// Counts messages that were handed out, one for each of these tenants.
+    #[cfg(any(feature = "memory", feature = "sqlite"))]
     pub(crate) fn charge<'a>(&mut self, weights: &TenantWeights, tenants: impl IntoIterator<Item = &'a str>) {
         let times = tenants.into_iter().map(|tenant| self.step(tenant, weights.of(tenant)));
         self.now = times.max().map_or(self.now, |latest| latest.max(self.now));

@@ -13,8 +13,13 @@
 //!   behind it: then the known tenants are asked by a probe each, and unknown ones are looked for in the *gaps* between
 //!   them, by one probe that finds nothing and one for each that is there. Known lines are stepped over, with their dead entries.
 //! - Below the marks lie leases that lapsed or were released, and rows that somebody had locked. Sweeps look at each known
-//!   tenant from its oldest living row, as often as the horizon says, and forget those that have no row left. A full sweep
-//!   looks at everything, when this memory is new and once a minute.
+//!   tenant from its oldest living row, as often as the horizon says. A full sweep looks at everything, when this memory is
+//!   new and once a minute.
+//! - A tenant with no row left is remembered for what it left behind: dead entries, which a gap would have to walk over. Only
+//!   the last thousand are, since asking each of them costs a probe.
+//!
+//! A mark may be put above rows that an open transaction has yet to commit: whatever becomes visible later is among the new
+//! rows that are read then, and lowers it.
 //!
 //! All of this is hints, and is thrown away whenever a statement fails. `migrations/0010_tenants.sql` has the survey.
 
@@ -42,6 +47,9 @@ const WINDOW: usize = 1_000;
 /// Asking for tenants behind the window may take at most one part in so many of the time, unless it is cheap.
 const DUTY: u32 = 20;
 const CHEAP: Duration = Duration::from_millis(100);
+
+/// Tenants with no row left that are remembered.
+const MOST_DRAINED: usize = 1_000;
 
 /// The statements, made once per store.
 #[derive(Debug)]
@@ -87,7 +95,7 @@ pub(super) struct FairClaimer {
 struct Memory {
     /// How far new rows were read.
     horizon: Horizon,
-    /// Every tenant that has a living row, as far as it is known, by the bytes of its name.
+    /// Every tenant that has a living row, as far as it is known, and those that had one lately, by the bytes of their names.
     lines: BTreeMap<String, Line>,
     turns: Turns,
     /// There was more that is new than the last window held.
@@ -104,6 +112,8 @@ struct Line {
     floor: i64,
     /// Something waits above the mark.
     waits: bool,
+    /// Since when no row lives.
+    drained: Option<Instant>,
 }
 
 impl Memory {
@@ -124,9 +134,8 @@ impl Memory {
         let sweep = look.as_ref().map_or(Sweep::Late, |look| look.sweep);
         let start = look.as_ref().map_or(self.horizon.marks()[0], |look| look.starts[0]);
         let behind = self.lags && now >= self.next_probe;
-        // A full sweep asks everybody by looking into one gap.
         let known = match sweep {
-            Sweep::Full => Vec::new(),
+            Sweep::Full => self.starts(|_| 0),
             Sweep::Lapsed => self.starts(|line| line.floor),
             Sweep::Late if behind => self.starts(|line| line.mark),
             Sweep::Late => Vec::new(),
@@ -139,59 +148,70 @@ impl Memory {
     }
 
     /// A tenant has a living row here, and one that is free there.
-    fn came_upon(&mut self, tenant: String, live: i64, free: Option<i64>, lags: bool) {
-        let fresh = Line { mark: live - 1, floor: live - 1, waits: false };
+    fn came_upon(&mut self, tenant: String, live: i64, free: Option<i64>) {
+        let fresh = Line { mark: live - 1, floor: live - 1, waits: false, drained: None };
         let line = self.lines.entry(tenant).or_insert(fresh);
-        line.floor = line.floor.min(live - 1);
+        line.floor = if line.drained.take().is_some() { live - 1 } else { line.floor.min(live - 1) };
         if let Some(free) = free {
             // What lies between belongs to others, unless there are windows that were not read yet.
-            line.mark = if line.waits || lags { line.mark.min(free - 1) } else { free - 1 };
+            line.mark = if line.waits || self.lags { line.mark.min(free - 1) } else { free - 1 };
             line.waits = true;
         }
     }
 
-    /// A known tenant was looked at from its floor or from its mark.
-    fn looked_at(&mut self, tenant: String, live: Option<i64>, free: Option<i64>, sweep: Sweep) {
-        let Some(line) = self.lines.get_mut(&tenant) else { return };
-        match (sweep, live) {
-            (Sweep::Late, _) => {}
-            (_, Some(live)) => {
-                line.floor = live - 1;
-                line.mark = line.mark.max(line.floor);
-            }
-            (_, None) => {
-                self.lines.remove(&tenant);
-                return;
-            }
+    /// A known tenant was looked at, from its mark or from lower down.
+    fn looked_at(
+        &mut self,
+        tenant: &str,
+        live: Option<i64>,
+        free: Option<i64>,
+        sweep: Sweep,
+        last_place: i64,
+    ) {
+        let Some(line) = self.lines.get_mut(tenant) else { return };
+        // Nothing lives before that; and at the end of the line, nothing up to the last place that was drawn before.
+        let nothing_before = live.map_or(last_place, |live| live - 1);
+        line.mark = line.mark.max(nothing_before);
+        if sweep != Sweep::Late {
+            line.floor = nothing_before;
+            line.drained = if live.is_none() { line.drained.or(Some(Instant::now())) } else { None };
         }
         if let Some(free) = free {
             line.mark = if sweep == Sweep::Late { free - 1 } else { line.mark.min(free - 1) };
-            line.waits = true;
+        }
+        line.waits = free.is_some();
+    }
+
+    /// Forgets the tenants that have been without a row for the longest time.
+    fn forget(&mut self) {
+        let mut drained: Vec<Instant> = self.lines.values().filter_map(|line| line.drained).collect();
+        if drained.len() > MOST_DRAINED {
+            let (_, newest, _) =
+                drained.select_nth_unstable_by_key(MOST_DRAINED / 2, |since| std::cmp::Reverse(*since));
+            let newest = *newest;
+            self.lines.retain(|_, line| line.drained.is_none_or(|since| since > newest));
         }
     }
 
     /// Takes in what a survey found. Answers how far it read, and with the last place drawn.
     fn learn(&mut self, header: &PgRow, rows: &[PgRow], plan: &Plan) -> Result<(i64, i64), sqlx::Error> {
+        let (scanned_to, last_place) = (header.try_get(3)?, header.try_get(2)?);
         self.lags = header.try_get(4)?;
-        let lags = self.lags;
-        if plan.sweep == Sweep::Full {
-            // Everybody who is there is told below.
-            self.lines.clear();
-        }
         let mut upon = Vec::new();
         for row in rows {
-            let (tenant, live, free) = (row.try_get(5)?, row.try_get(6)?, row.try_get(7)?);
+            let (tenant, live, free): (&str, _, _) = (row.try_get(5)?, row.try_get(6)?, row.try_get(7)?);
             match (row.try_get(8)?, live) {
-                (true, live) => self.looked_at(tenant, live, free, plan.sweep),
+                (true, live) => self.looked_at(tenant, live, free, plan.sweep, last_place),
                 (false, Some(live)) => upon.push((tenant, live, free)),
                 (false, None) => {}
             }
         }
         // A late commit may lie below the place from where its tenant was looked at, so it has the last word.
         for (tenant, live, free) in upon {
-            self.came_upon(tenant, live, free, lags);
+            self.came_upon(tenant.to_owned(), live, free);
         }
-        Ok((header.try_get(3)?, header.try_get(2)?))
+        self.forget();
+        Ok((scanned_to, last_place))
     }
 
     /// Tenants that have something waiting.
@@ -230,6 +250,13 @@ impl FairClaimer {
             *memory = Memory::new(Instant::now());
         }
         claimed
+    }
+
+    /// How far each line was read, for tests that read the plans of what comes next.
+    pub(super) async fn marks(&self) -> (i64, Vec<(String, i64, bool)>) {
+        let memory = self.memory.lock().await;
+        let lines = memory.lines.iter().map(|(tenant, line)| (tenant.clone(), line.mark, line.waits));
+        (memory.horizon.marks()[0], lines.collect())
     }
 
     async fn claim_turns(

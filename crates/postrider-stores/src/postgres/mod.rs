@@ -311,6 +311,12 @@ impl PostgresStore {
         Ok(self.claimer(&queues).marks().first().copied().unwrap_or(0))
     }
 
+    /// The same for a queue whose tenants take turns: where new rows begin, and each tenant's mark and whether it waits.
+    #[doc(hidden)]
+    pub async fn tenant_marks(&self, queue: &QueueName) -> (i64, Vec<(String, i64, bool)>) {
+        self.fair_claimer(queue).marks().await
+    }
+
     fn claimer(&self, queues: &[Arc<Queue>]) -> Arc<Claimer> {
         let key: Vec<QueueName> = queues.iter().map(|queue| queue.name.clone()).collect();
         let make = || Claimer::new(Arc::clone(&self.inner.claim_sql), key.len(), self.inner.sweeps);
