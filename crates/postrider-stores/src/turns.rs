@@ -13,6 +13,11 @@ use std::{
     collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap},
 };
 
+/// What has come due joins the line so many at a time at least, whatever the limit of a claim: while it is not there yet,
+/// tenants do not take turns in it.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) const COME_DUE: usize = 1_000;
+
 /// One step of a tenant of weight 1.
 const STEP: u64 = 1 << 24;
 

@@ -271,6 +271,7 @@ macro_rules! store_suite {
                 unused_shares_go_to_the_others
                 messages_without_a_tenant_are_one_more_tenant
                 more_tenants_than_room_all_have_their_turn
+                tenants_of_any_name_have_their_turn
                 a_claim_comes_turn_by_turn_and_each_tenant_in_staging_order
                 whatever_comes_back_is_found
                 many_claimers_lose_and_double_nothing

@@ -33,7 +33,7 @@ use super::{
     queues::Queue,
     row,
 };
-use crate::turns::Turns;
+use crate::turns::{COME_DUE, Turns};
 use postrider_core::{Claimed, Error, TenantId, TenantWeights};
 use sqlx::{Row, postgres::PgRow};
 use std::{
@@ -307,7 +307,7 @@ impl FairClaimer {
             .survey
             .query()
             .bind(queue.number)
-            .bind(count(want.limit))
+            .bind(count(want.limit.max(COME_DUE)))
             .bind(plan.start)
             .bind(xids)
             .bind(lows)
@@ -389,4 +389,66 @@ impl FairClaimer {
 
 fn count(value: usize) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(memory: &Memory) -> (i64, i64, bool) {
+        let line = memory.lines["a"];
+        (line.mark, line.floor, line.waits)
+    }
+
+    fn memory() -> Memory {
+        let mut memory = Memory::new(Instant::now());
+        memory.came_upon("a".to_owned(), 10, Some(12));
+        assert_eq!(line(&memory), (11, 9, true));
+        memory
+    }
+
+    #[test]
+    fn a_late_commit_lowers_the_mark_and_the_floor() {
+        let mut memory = memory();
+        memory.looked_at("a", Some(50), None, Sweep::Lapsed, 100);
+        assert_eq!(line(&memory), (49, 49, false));
+        memory.came_upon("a".to_owned(), 30, Some(30));
+        assert_eq!(line(&memory), (29, 29, true));
+    }
+
+    #[test]
+    fn what_others_left_behind_is_stepped_over() {
+        let mut memory = memory();
+        memory.looked_at("a", None, None, Sweep::Late, 100);
+        assert_eq!(line(&memory), (100, 9, false), "the floor is for sweeps to raise");
+        memory.looked_at("a", None, None, Sweep::Lapsed, 100);
+        assert_eq!(line(&memory), (100, 100, false));
+        memory.came_upon("a".to_owned(), 120, Some(120));
+        assert_eq!(line(&memory), (119, 119, true));
+    }
+
+    #[test]
+    fn behind_an_unread_window_no_mark_rises() {
+        let mut memory = memory();
+        memory.lags = true;
+        memory.came_upon("a".to_owned(), 80, Some(80));
+        assert_eq!(line(&memory), (11, 9, true));
+    }
+
+    #[test]
+    fn only_tenants_without_a_row_are_forgotten() {
+        let mut memory = memory();
+        for number in 0..3 * MOST_DRAINED {
+            let tenant = format!("tenant-{number}");
+            memory.came_upon(tenant.clone(), 5, None);
+            memory.looked_at(&tenant, None, None, Sweep::Full, 100);
+            memory.forget();
+        }
+        assert!(memory.lines.len() <= MOST_DRAINED + 1, "{}", memory.lines.len());
+        assert!(memory.lines.contains_key("a"));
+        assert!(
+            memory.lines.contains_key(&format!("tenant-{}", 3 * MOST_DRAINED - 1)),
+            "the last is remembered"
+        );
+    }
 }

@@ -19,7 +19,7 @@ use super::{
     statement::Statement,
     writer::Write,
 };
-use crate::turns::Turns;
+use crate::turns::{COME_DUE, Turns};
 use postrider_core::{
     ClaimRequest, Claimed, Error, Lease, LeaseToken, Message, MessageId, OrderingKey, QueueName, lease::Turn,
 };
@@ -89,7 +89,8 @@ pub(super) async fn claim(
     let queues = queues::existing(&mut *connection, names, request.queues()).await?;
     let mut offers = Vec::new();
     for queue in &queues {
-        promote(connection, names, queue, most, now).await?;
+        let at_once = if queue.policy.fair_by_tenant { most.max(COME_DUE) } else { most };
+        promote(connection, names, queue, at_once, now).await?;
         if queue.is_ordered() {
             let runnable = lanes::runnable(connection, names, queue.number, most, now).await?;
             offers.extend(runnable.into_iter().map(|lane| Offer {
@@ -335,7 +336,7 @@ pub(super) fn promote_template() -> String {
     )
 }
 
-/// What has come due takes its place in the line, up to as many messages as are asked for.
+/// What has come due takes its place in the line, up to so many messages.
 async fn promote(
     connection: &mut SqliteConnection,
     names: &Names,

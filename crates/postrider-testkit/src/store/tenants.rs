@@ -1,4 +1,4 @@
-//! Tenants of a queue take turns when that was asked for: by weight, and without caps (promise 12).
+//! Tenants of a queue take turns when that was asked for: by weight, and without caps (decision "fairness between tenants").
 
 use super::helpers::*;
 use crate::Fixture;
@@ -142,6 +142,43 @@ pub async fn more_tenants_than_room_all_have_their_turn<F: Fixture>(fixture: F) 
         assert_eq!(seen.len(), 40, "each tenant once in forty turns");
     }
     assert_empty(&fixture, "orders").await;
+}
+
+/// A tenant's name is text, and whatever it holds, it is found behind a backlog and by itself.
+pub async fn tenants_of_any_name_have_their_turn<F: Fixture>(fixture: F) {
+    declare(&fixture, "orders", fair()).await;
+    let store = fixture.store();
+    stage(&fixture, &of("noisy", DEEP)).await;
+    let longest = "\u{10FFFF}".repeat(63);
+    let names = [
+        "NULL",
+        "null",
+        "a,b",
+        "{x}",
+        "\"quoted\"",
+        "it's",
+        "back\\slash",
+        " ",
+        "  ",
+        "a",
+        "A",
+        "ä",
+        "Ä",
+        "😀",
+        "%s",
+        "?1",
+        "$1",
+        &longest,
+    ];
+    for _ in 0..2 {
+        for name in names {
+            stage(&fixture, &of(name, 1)).await;
+        }
+        let claimed = claim(&store, "orders", names.len() + 1).await;
+        let seen: HashSet<_> = claimed.iter().map(tenant).collect();
+        assert_eq!(seen, names.into_iter().chain(["noisy"]).collect());
+        done(&store, &claimed).await;
+    }
 }
 
 /// Within a tenant messages come in the order staged, and a claim hands them out turn by turn.
