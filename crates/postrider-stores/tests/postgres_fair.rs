@@ -106,7 +106,7 @@ async fn what_was_staged_by_somebody_who_did_not_know_is_found() {
     assert_eq!(lined_up(&fixture).await, (5_000, 3));
     let mut other = fixture.begin().await;
     other
-        .execute("select 1 from postrider.ready where not fair order by id offset 1 limit 1 for update")
+        .execute("select 1 from postrider.ready where id = (select id from postrider.ready where not fair order by id offset 1 limit 1) for update")
         .await
         .unwrap();
 

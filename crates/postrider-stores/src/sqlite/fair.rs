@@ -60,7 +60,7 @@ pub(super) async fn picks(
     let mut lines: BTreeMap<String, Line> = BTreeMap::new();
     let sql = names.sql(LAPSED);
     let lapsed = sql.query().bind(queue).bind(now).bind(limit(most)).fetch_all(&mut *connection).await;
-    for (place, tenant) in placed(lapsed.map_err(store_error)?)? {
+    for (place, tenant) in placed(&lapsed.map_err(store_error)?)? {
         lines.entry(tenant).or_default().lapsed.insert(place);
     }
     let sql = names.sql(TENANTS);
@@ -87,7 +87,7 @@ pub(super) async fn picks(
             line.bind(queue).bind(tenant.clone()).bind(*after).bind(limit(*share))
         };
         let mut free: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-        for (place, tenant) in placed(each(connection, names, LINE, &asked, bind).await?)? {
+        for (place, tenant) in placed(&each(connection, names, LINE, &asked, bind).await?)? {
             free.entry(tenant).or_default().push(place);
         }
         for (tenant, _, share) in asked {
@@ -109,7 +109,7 @@ pub(super) async fn picks(
         // Every line has come to its end, so that there is little to walk over.
         let sql = names.sql(STRAYS);
         let strays = sql.query().bind(queue).bind(limit(most - picked.len())).fetch_all(connection).await;
-        picked.extend(placed(strays.map_err(store_error)?)?);
+        picked.extend(placed(&strays.map_err(store_error)?)?);
     }
     let mut since: Vec<i64> = picked.iter().map(|(place, _)| *place).collect();
     since.sort_unstable();
@@ -118,7 +118,7 @@ pub(super) async fn picks(
 }
 
 /// Places, each with its tenant.
-fn placed(rows: Vec<SqliteRow>) -> Result<Vec<(i64, String)>, Error> {
+fn placed(rows: &[SqliteRow]) -> Result<Vec<(i64, String)>, Error> {
     let read = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?));
     rows.iter().map(read).collect::<Result<_, _>>().map_err(store_error)
 }
