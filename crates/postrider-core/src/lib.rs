@@ -34,6 +34,7 @@ pub mod trace;
 pub mod transact;
 pub mod transport;
 pub mod wake;
+pub mod weights;
 
 pub use codec::{Codec, CodecError, Json, Raw};
 pub use event::{Event, IntoMessage};
@@ -57,3 +58,4 @@ pub use state::State;
 pub use store::{ClaimRequest, Error, PruneRequest, Pruned, Store};
 pub use template::Template;
 pub use transport::{Capacity, Finding, PublishError, Receipt, Severity, Transport};
+pub use weights::TenantWeights;

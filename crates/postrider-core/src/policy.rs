@@ -1,5 +1,6 @@
 //! What holds for a whole queue, whoever reads it.
 
+use crate::Invalid;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -12,12 +13,15 @@ pub struct QueuePolicy {
     pub keep_for: Option<Duration>,
     /// Whether what failed for good is kept as a dead letter.
     pub dead_letters: bool,
+    /// Whether tenants take turns, so that none of them waits behind another's backlog.
+    #[serde(default)]
+    pub fair_by_tenant: bool,
 }
 
 impl Default for QueuePolicy {
-    /// Unordered, nothing kept on success, dead letters on.
+    /// Unordered, nothing kept on success, dead letters on, tenants not told apart.
     fn default() -> Self {
-        Self { ordering: Ordering::Unordered, keep_for: None, dead_letters: true }
+        Self { ordering: Ordering::Unordered, keep_for: None, dead_letters: true, fair_by_tenant: false }
     }
 }
 
@@ -39,6 +43,36 @@ impl QueuePolicy {
     pub fn without_dead_letters(mut self) -> Self {
         self.dead_letters = false;
         self
+    }
+
+    /// Lets tenants take turns. Every claim is shared out among the tenants that have something waiting, equally or by
+    /// [`TenantWeights`](crate::TenantWeights), and messages without a tenant are one more tenant. Nobody is capped: a lone
+    /// tenant gets everything, and what one does not use goes to the others.
+    ///
+    /// ```
+    /// # use postrider_core::QueuePolicy;
+    /// let policy = QueuePolicy::default().fair_by_tenant();
+    /// assert!(policy.check().is_ok());
+    /// ```
+    #[must_use]
+    pub fn fair_by_tenant(mut self) -> Self {
+        self.fair_by_tenant = true;
+        self
+    }
+
+    /// Whether all of this can hold at once. Stores ask before they declare it.
+    ///
+    /// # Errors
+    /// Names what cannot, and says what can.
+    pub fn check(&self) -> Result<(), Invalid> {
+        if self.keep_for.is_some_and(|keep_for| keep_for.is_zero()) {
+            return Err(Invalid::rule("keep_for", "is zero; leave it out to keep nothing"));
+        }
+        if self.fair_by_tenant && self.ordering != Ordering::Unordered {
+            let rule = "cannot be combined with ordering by key, whose keys take turns already: choose one of the two";
+            return Err(Invalid::rule("fair_by_tenant", rule));
+        }
+        Ok(())
     }
 }
 

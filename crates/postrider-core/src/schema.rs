@@ -19,7 +19,8 @@ pub trait Schema: Debug + Send + Sync + 'static {
 
     /// Declares what holds for a queue. Queues that nobody declares are made when first used, with the default policy.
     /// The ordering of a queue can change only while the queue is empty; other processes may go by the old policy for about a
-    /// second, so stop a queue's workers while its ordering changes.
+    /// second, so stop a queue's workers while its ordering changes. Fairness between
+    /// tenants can be turned on and off at any time.
     async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error>;
 }
 

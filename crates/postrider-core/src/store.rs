@@ -1,6 +1,6 @@
 //! The seam between the engine and the place where messages wait.
 
-use crate::{Claimed, Invalid, Lease, QueueName, Settle, limits};
+use crate::{Claimed, Invalid, Lease, QueueName, Settle, TenantWeights, limits};
 use async_trait::async_trait;
 use std::{fmt::Debug, time::Duration};
 
@@ -25,7 +25,8 @@ use std::{fmt::Debug, time::Duration};
 #[async_trait]
 pub trait Store: Debug + Send + Sync + 'static {
     /// Leases up to `limit` due messages, in order, and counts a delivery on each. An empty answer means that nothing
-    /// is due now.
+    /// is due now. Where tenants take turns, each answer is shared out among those that have something waiting, and comes in
+    /// the order of their turns.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error>;
 
     /// Extends leases to `lease_for` from now, and answers with those that were already lost.
@@ -48,6 +49,7 @@ pub struct ClaimRequest {
     queues: Vec<QueueName>,
     limit: usize,
     lease_for: Duration,
+    tenant_weights: TenantWeights,
 }
 
 impl ClaimRequest {
@@ -61,13 +63,20 @@ impl ClaimRequest {
         let mut queues: Vec<_> = queues.into_iter().collect();
         queues.sort_unstable();
         queues.dedup();
-        Self { queues, limit, lease_for: Duration::from_secs(60) }
+        Self { queues, limit, lease_for: Duration::from_secs(60), tenant_weights: TenantWeights::default() }
     }
 
     /// Leases for so long.
     #[must_use]
     pub fn with_lease_for(mut self, lease_for: Duration) -> Self {
         self.lease_for = lease_for;
+        self
+    }
+
+    /// Shares what is claimed from queues that are fair to their tenants by these weights; equally unless said otherwise.
+    #[must_use]
+    pub fn with_tenant_weights(mut self, tenant_weights: TenantWeights) -> Self {
+        self.tenant_weights = tenant_weights;
         self
     }
 
@@ -86,11 +95,17 @@ impl ClaimRequest {
         self.lease_for
     }
 
+    /// The shares of tenants.
+    pub fn tenant_weights(&self) -> &TenantWeights {
+        &self.tenant_weights
+    }
+
     /// Whether the request can be answered at all.
     ///
     /// # Errors
-    /// When the lease is too short or too long to be kept.
+    /// When the lease is too short or too long to be kept, or a tenant's weight cannot be.
     pub fn check(&self) -> Result<(), Invalid> {
+        self.tenant_weights.check()?;
         check_lease(self.lease_for)
     }
 }

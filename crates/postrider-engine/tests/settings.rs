@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use postrider_core::{Event, Json, QueuePolicy, RetryStrategy};
+use postrider_core::{Event, Json, OnFailure, QueuePolicy, RetryStrategy};
 use postrider_engine::{Context, Failure, Queue, Worker};
 use postrider_stores::memory::MemoryStore;
 use std::time::Duration;
@@ -45,6 +45,9 @@ fn what_makes_no_sense_is_refused_in_words() {
         refused(queue().concurrency(0)),
         refused(queue().weight(0)),
         refused(queue().prefetch(3)),
+        refused(queue().tenant_weight("acme", 0)),
+        refused(queue().tenant_weight("", 2)),
+        refused(queue().policy(QueuePolicy::by_key(OnFailure::Block).fair_by_tenant())),
         refused(queue().rate(0, minute)),
         refused(queue().rate(10, Duration::ZERO)),
         refused(queue().waits(minute, Duration::from_secs(1))),
@@ -68,6 +71,7 @@ fn what_is_seldom_meant_is_told() {
         traps(queue().retry(RetryStrategy::none())),
         traps(queue().max_deliveries(3)),
         traps(queue().policy(QueuePolicy::default().without_dead_letters())),
+        traps(queue().policy(QueuePolicy::default()).tenant_weight("acme", 3)),
     ];
     insta::assert_snapshot!(told.concat().join("\n"));
 }

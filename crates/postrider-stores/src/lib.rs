@@ -21,3 +21,5 @@ mod one_claim;
 pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "memory", feature = "postgres", feature = "sqlite"))]
+mod turns;

@@ -7,7 +7,9 @@
 #[path = "support/postgres.rs"]
 mod support;
 
-use postrider_core::{ClaimRequest, Message, MessageId, Outbox, QueueName, Store};
+use postrider_core::{
+    ClaimRequest, Message, MessageId, Outbox, QueueName, QueuePolicy, Store, schema::Schema,
+};
 use postrider_stores::postgres::{PostgresOptions, PostgresStore};
 use postrider_testkit::Fixture;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -35,6 +37,30 @@ async fn commits_up_to_seconds_late_are_all_found() {
     let missed = missed(&fixture, |options| options).await;
     assert_eq!(missed, BTreeMap::new(), "message and how often it was settled");
     drop((writer, snapshot));
+}
+
+/// The same where tenants take turns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_commits_of_tenants_are_all_found() {
+    let fixture = Arc::new(fair_fixture().await);
+    let writer = idle_writer(&fixture).await;
+    let snapshot = held_snapshot(&fixture).await;
+    let missed = missed(&fixture, |options| options).await;
+    assert_eq!(missed, BTreeMap::new(), "message and how often it was settled");
+    drop((writer, snapshot));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_its_sweeps_a_claimer_of_tenants_misses_late_commits() {
+    let fixture = Arc::new(fair_fixture().await);
+    assert!(!missed(&fixture, PostgresOptions::without_sweeps).await.is_empty());
+}
+
+async fn fair_fixture() -> PostgresFixture {
+    let fixture = PostgresFixture::new().await;
+    let policy = QueuePolicy::default().fair_by_tenant();
+    fixture.store.declare(&QueueName::new("orders").unwrap(), &policy).await.unwrap();
+    fixture
 }
 
 /// The negative control: the mark alone misses what commits late.
@@ -98,7 +124,10 @@ async fn produce(fixture: &PostgresFixture, seed: u64, committed: &Mutex<BTreeSe
     let began = Instant::now();
     while began.elapsed() < PRODUCE_FOR {
         let batch: Vec<_> = (0..random.random_range(1..5))
-            .map(|n| Message::builder("orders").json(&n).build().unwrap())
+            .map(|n| {
+                let tenant = if n == 0 { seed } else { random.random_range(0..20) };
+                Message::builder("orders").tenant(format!("tenant-{tenant}")).json(&n).build().unwrap()
+            })
             .collect();
         let mut tx = fixture.begin().await;
         let staged = outbox.stage_all(&mut tx, &batch).await.unwrap();

@@ -148,6 +148,7 @@ cases! {
     turns { a_stalled_owner_loses_only_the_keys_taken_over }
     failing_keys { skip_goes_on_after_a_dead_letter requeued_dead_letters_go_back_to_their_place }
     torture { block_survives_crashes_retries_and_stalls }
+    tenants { whatever_comes_back_is_found fairness_can_be_declared_on_a_queue_that_holds_messages }
     retention { the_archive_is_pruned_when_its_time_is_over pruning_works_in_bounded_steps }
     waking { a_commit_wakes_a_sleeper every_queue_is_signalled_once }
     timetable { a_tick_is_staged_once_though_ten_race_for_it a_tick_wakes_a_sleeper }
@@ -197,6 +198,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
                 vec![
                     "insert queue",
                     "insert ordered",
+                    "insert fair",
                     "insert key",
                     "insert message_id",
                     "insert payload",
@@ -207,7 +209,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
                     "insert headers",
                 ],
             ),
-            ("queue", vec!["select id", "select name", "select ordered"]),
+            ("queue", vec!["select id", "select name", "select ordered", "select fair"]),
             ("sleeper", vec!["select queue", "select until"]),
         ]),
         Role::Worker => BTreeMap::from([
@@ -225,6 +227,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
                     "update due_at",
                     "update last_error",
                     "update ordered",
+                    "update fair",
                     "update key",
                 ],
             ),
@@ -246,8 +249,16 @@ fn functions(role: Role) -> &'static [&'static str] {
         Role::RustProducer | Role::Scheduler => {
             &["stage", "cancel_timer", "stage_changes", "contract", "stage_many", "stage_new"]
         }
-        Role::Worker => &["queue_id", "declare_queue", "claim_lanes", "settle_lanes", "drop_days"],
-        Role::Operator => &["requeue", "discard", "release_key", "declare_queue"],
+        Role::Worker => &[
+            "queue_id",
+            "declare_queue",
+            "line_up",
+            "claim_lanes",
+            "settle_lanes",
+            "survey_tenants",
+            "drop_days",
+        ],
+        Role::Operator => &["requeue", "discard", "release_key", "declare_queue", "line_up"],
         _ => &[],
     }
 }

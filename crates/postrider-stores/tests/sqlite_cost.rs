@@ -7,8 +7,15 @@
 mod support;
 
 use postrider_core::{ClaimRequest, Message, OnFailure, Outbox, QueuePolicy, Store, schema::Schema};
+use postrider_testkit::Fixture;
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 use support::SqliteFixture;
 
 /// Every statement of the hot paths finds its rows by an index, and none has another plan for other statistics.
@@ -34,10 +41,11 @@ async fn assert_bounded(fixture: &SqliteFixture, when: &str) {
         let rows = sqlx::query(explain).fetch_all(&mut fresh).await.unwrap();
         let plan: Vec<String> = rows.iter().map(|row| row.get(3)).collect();
         for step in &plan {
-            // The table of queues (`q`) is tiny, `j` is the argument, and `h` and what has no name are rows already found.
+            // The table of queues (`q`) is tiny, `j` is the argument, and `h`, `t` and what has no name are rows already
+            // found.
             let scanned = step.strip_prefix("SCAN ").and_then(|rest| rest.split(' ').next());
             let bad = scanned.is_some_and(|name| {
-                !["j", "h", "q", "json_each", "CONSTANT"].contains(&name) && !name.starts_with('(')
+                !["j", "h", "q", "t", "json_each", "CONSTANT"].contains(&name) && !name.starts_with('(')
             });
             let made_up = step.contains("AUTOMATIC");
             assert!(!bad && !made_up, "{name}, {when}: {plan:#?}\n{sql}");
@@ -45,14 +53,69 @@ async fn assert_bounded(fixture: &SqliteFixture, when: &str) {
     }
 }
 
+/// Where tenants take turns, a claim reads as many rows as it hands out and one for each tenant, however long a line is.
+#[tokio::test]
+async fn a_noisy_line_of_any_length_takes_the_same_steps() {
+    let mut steps = Vec::new();
+    for noisy in [1_000, 150_000] {
+        let fixture = SqliteFixture::new().await;
+        let queue = "tenants".parse().unwrap();
+        fixture.store.declare(&queue, &QueuePolicy::default().fair_by_tenant()).await.unwrap();
+        let of = |tenant: &str| Message::builder("tenants").tenant(tenant).build().unwrap();
+        let messages: Vec<Message> = (0..noisy)
+            .map(|_| of("noisy"))
+            .chain((0..20).map(|number| of(&format!("quiet-{number}"))))
+            .collect();
+        let mut tx = fixture.app.begin().await.unwrap();
+        fixture.store.outbox().stage_all(&mut tx, &messages).await.unwrap();
+        tx.commit().await.unwrap();
+        // Some of it is leased, and some of that has lapsed.
+        let lapsing = ClaimRequest::new(queue.clone(), 300).with_lease_for(Duration::from_secs(30));
+        fixture.store.claim(&lapsing).await.unwrap();
+        fixture.advance(Duration::from_secs(60)).await;
+        fixture.store.claim(&ClaimRequest::new(queue.clone(), 100)).await.unwrap();
+        let mut connection =
+            SqliteConnection::connect(&format!("sqlite:{}", fixture.path().display())).await.unwrap();
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&taken);
+        let count = move || {
+            counter.fetch_add(1, SeqCst);
+            true
+        };
+        connection.lock_handle().await.unwrap().set_progress_handler(1, count);
+        for (name, sql) in fixture.store.statements() {
+            let query = sqlx::query(AssertSqlSafe(sql)).bind(1_i64);
+            let query = match name {
+                "tenants" => query,
+                "a tenant's line" => query.bind("noisy").bind(0_i64).bind(100_i64),
+                "lapsed messages of tenants" => query.bind(i64::MAX).bind(100_i64),
+                _ => continue,
+            };
+            taken.store(0, SeqCst);
+            let rows = query.fetch_all(&mut connection).await.unwrap();
+            assert!(!rows.is_empty(), "{name}");
+            steps.push((noisy, name, taken.load(SeqCst)));
+        }
+    }
+    let (short, long) = steps.split_at(steps.len() / 2);
+    for ((_, name, few), (_, _, many)) in short.iter().zip(long) {
+        assert!(
+            *many < 2 * few && *many < 5_000,
+            "{name}: {many} steps beside a long line, {few} beside a short one"
+        );
+    }
+}
+
 /// Messages in every room and state, ordered and not.
 async fn busy(fixture: &SqliteFixture, count: usize) {
     let (store, outbox) = (&fixture.store, fixture.store.outbox());
     store.declare(&"keys".parse().unwrap(), &QueuePolicy::by_key(OnFailure::Skip)).await.unwrap();
-    for queue in ["plain", "keys"] {
+    store.declare(&"tenants".parse().unwrap(), &QueuePolicy::default().fair_by_tenant()).await.unwrap();
+    for queue in ["plain", "keys", "tenants"] {
         let messages: Vec<Message> = (0..count)
             .map(|number| {
                 let message = Message::builder(queue).key(format!("key-{}", number % 7));
+                let message = message.tenant(format!("tenant-{}", number % 5));
                 let due = if number % 3 == 0 { Duration::from_secs(3600) } else { Duration::ZERO };
                 message.due_after(due).build().unwrap()
             })

@@ -211,7 +211,8 @@ struct Side {
 impl Side {
     async fn new(client: Option<Client>) -> Self {
         let fixture = SqliteFixture::new().await;
-        let keeping = QueuePolicy::default().with_keep_for(Duration::from_secs(1_000_000_000_000));
+        let keeping =
+            QueuePolicy::default().with_keep_for(Duration::from_secs(1_000_000_000_000)).fair_by_tenant();
         fixture.store.declare(&"kept".parse().unwrap(), &keeping).await.unwrap();
         fixture
             .store

@@ -114,6 +114,9 @@ async fn an_earlier_file_is_brought_up_to_date() {
         fixture.app.execute(AssertSqlSafe(row.get::<String, _>(0))).await.unwrap();
     }
     fixture.run("drop table postrider_schedule").await;
+    fixture.run("drop index postrider_ready_tenant").await;
+    fixture.run("alter table postrider_ready drop column fair").await;
+    fixture.run("alter table postrider_queue drop column fair").await;
     fixture.run("delete from postrider_migration where version > 1").await;
     assert!(!fixture.store.validate().await.unwrap().is_empty());
     fixture.store.migrate().await.unwrap();

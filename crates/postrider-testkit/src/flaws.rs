@@ -51,13 +51,15 @@ pub enum Flaw {
     LeaseForEver,
     /// A queue that is declared as ordered by key is not.
     OrderIgnored,
+    /// Tenants of a queue that was declared as fair to them do not take turns.
+    TenantsIgnored,
     /// A tick is staged whether or not it was before.
     TickWithoutCompare,
 }
 
 impl Flaw {
     /// Every flaw there is.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::RollbackCommits,
         Self::SettleWithoutToken,
         Self::RetryWithoutToken,
@@ -72,6 +74,7 @@ impl Flaw {
         Self::ClientClock,
         Self::LeaseForEver,
         Self::OrderIgnored,
+        Self::TenantsIgnored,
         Self::TickWithoutCompare,
     ];
 
@@ -111,6 +114,7 @@ impl Flaw {
                 timetable::a_tick_is_staged_once_though_ten_race_for_it,
                 timetable::an_older_tick_never_follows_a_newer_one,
             ],
+            Self::TenantsIgnored => cases![tenants::quiet_tenants_do_not_wait_behind_a_noisy_one],
             Self::OrderIgnored => {
                 cases![
                     ordering::a_key_has_one_turn_at_a_time,

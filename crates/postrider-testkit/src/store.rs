@@ -21,6 +21,7 @@ pub mod schema;
 pub mod settling;
 pub mod snoozing;
 pub mod staging;
+pub mod tenants;
 pub mod timer_changes;
 pub mod timers;
 pub mod timetable;
@@ -271,12 +272,30 @@ macro_rules! store_suite {
                 eight_claimers_drain_ten_thousand_messages_once_each
                 no_lease_is_lost_unless_it_lapsed
             }
+            tenants {
+                quiet_tenants_do_not_wait_behind_a_noisy_one
+                shares_are_by_weight
+                a_lone_tenant_gets_everything
+                unused_shares_go_to_the_others
+                messages_without_a_tenant_are_one_more_tenant
+                more_tenants_than_room_all_have_their_turn
+                tenants_of_any_name_have_their_turn
+                a_claim_comes_turn_by_turn_and_each_tenant_in_staging_order
+                whatever_comes_back_is_found
+                many_claimers_lose_and_double_nothing
+                a_late_commit_of_a_tenant_is_not_missed
+                fairness_can_be_declared_on_a_queue_that_holds_messages
+                fairness_can_be_taken_back
+                fair_queues_go_together_with_others
+                what_cannot_be_shared_out_is_refused
+            }
             late_commits {
                 a_transaction_that_commits_last_is_not_missed
                 transactions_that_commit_in_reverse_are_not_missed
                 a_late_commit_on_an_ordered_queue_is_not_missed
                 one_identity_in_two_open_transactions_is_one_message
                 producers_that_commit_out_of_order_lose_nothing
+                producers_of_many_tenants_that_commit_out_of_order_lose_nothing
             }
             inspecting {
                 counts_match_a_scan_of_every_room

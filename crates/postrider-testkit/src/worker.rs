@@ -112,6 +112,7 @@ macro_rules! worker_suite {
                     weights_decide_when_there_is_more_to_do_than_can_be_run
                     nobody_waits_while_there_is_room
                     limits_of_concurrency_are_kept
+                    tenants_take_turns_by_weight
                 }
             }
         }

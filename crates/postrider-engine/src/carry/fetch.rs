@@ -50,7 +50,8 @@ impl Fetcher {
             let seen = self.draining.as_ref().map(|draining| draining.seen());
             let sent_at = Instant::now();
             let request = ClaimRequest::new(self.subscription.queue.clone(), limit)
-                .with_lease_for(self.subscription.lease_for);
+                .with_lease_for(self.subscription.lease_for)
+                .with_tenant_weights(self.subscription.tenant_weights.clone());
             // Never cut short: what the store has claimed must arrive here.
             let rest = match self.store.claim(&request).await {
                 Ok(claimed) => {

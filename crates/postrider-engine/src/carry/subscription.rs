@@ -1,7 +1,7 @@
 //! What a carrier is to do with one queue.
 
 use super::{Deliver, Gate, meter::Meter, pace::Pace, tally::Tally};
-use postrider_core::{Invalid, QueueName, store::check_lease};
+use postrider_core::{Invalid, QueueName, TenantWeights, store::check_lease};
 use std::{sync::Arc, time::Duration};
 
 /// The most messages that one claim asks for.
@@ -14,6 +14,7 @@ pub struct Subscription {
     pub(super) deliver: Arc<dyn Deliver>,
     pub(super) concurrency: usize,
     pub(super) weight: u32,
+    pub(super) tenant_weights: TenantWeights,
     pub(super) prefetch: Option<usize>,
     pub(super) lease_for: Duration,
     pub(super) hold_for: Duration,
@@ -33,6 +34,7 @@ impl Subscription {
             deliver,
             concurrency: 10,
             weight: 1,
+            tenant_weights: TenantWeights::default(),
             prefetch: None,
             lease_for: Duration::from_secs(60),
             hold_for: Duration::from_secs(15 * 60),
@@ -54,6 +56,13 @@ impl Subscription {
     #[must_use]
     pub fn with_weight(mut self, weight: u32) -> Self {
         self.weight = weight;
+        self
+    }
+
+    /// The shares of its tenants, where they take turns.
+    #[must_use]
+    pub fn with_tenant_weights(mut self, tenant_weights: TenantWeights) -> Self {
+        self.tenant_weights = tenant_weights;
         self
     }
 
@@ -141,6 +150,7 @@ impl Subscription {
                 ),
             );
         }
+        self.tenant_weights.check()?;
         check_lease(self.lease_for)
     }
 }

@@ -198,6 +198,7 @@ impl WorkerBuilder {
         for queue in self.queues {
             traps.extend(queue.traps());
             if let Some(policy) = &queue.policy {
+                policy.check()?;
                 policies.push((QueueName::new(queue.name.as_str())?, policy.clone()));
             }
             let subscription = queue.subscription(

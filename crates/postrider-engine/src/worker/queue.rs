@@ -11,7 +11,8 @@ use crate::{
     judge::{ErrorText, Judge},
 };
 use postrider_core::{
-    Event, Invalid, QueueName, QueuePolicy, RetryStrategy, retry::Retry, transact::Transact,
+    Event, Invalid, QueueName, QueuePolicy, RetryStrategy, TenantId, TenantWeights, retry::Retry,
+    transact::Transact,
 };
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, time::Duration};
@@ -48,6 +49,7 @@ pub struct Queue {
     unknown: Unknown,
     concurrency: usize,
     weight: u32,
+    tenant_weights: Vec<(String, u32)>,
     prefetch: Option<usize>,
     lease_for: Duration,
     hold_for: Duration,
@@ -85,6 +87,7 @@ impl Queue {
             unknown: Unknown::default(),
             concurrency: 10,
             weight: 1,
+            tenant_weights: Vec::new(),
             prefetch: None,
             lease_for: Duration::from_secs(60),
             hold_for: Duration::from_secs(15 * 60),
@@ -165,6 +168,26 @@ impl Queue {
     /// Its share among the queues of the worker when there is more to do than can be run at once; 1 unless said otherwise.
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
+        self
+    }
+
+    /// A tenant's share of what is claimed, on a queue whose policy is
+    /// [`fair_by_tenant`](QueuePolicy::fair_by_tenant); 1 unless said otherwise. Each process shares out what it claims.
+    ///
+    /// What was claimed is handled in the order of turns, and what comes in later is in the next claim. So a message of a quiet
+    /// tenant waits for what is in hand already, and never for another's backlog: [`prefetch`](Self::prefetch) bounds that.
+    ///
+    /// ```
+    /// # use postrider_core::QueuePolicy;
+    /// # use postrider_engine::{Context, Failure, Queue};
+    /// # async fn send(context: Context) -> Result<(), Failure> { Ok(()) }
+    /// let mails = Queue::new("mails")
+    ///     .on_any(send)
+    ///     .policy(QueuePolicy::default().fair_by_tenant())
+    ///     .tenant_weight("acme", 3);
+    /// ```
+    pub fn tenant_weight(mut self, tenant: impl Into<String>, weight: u32) -> Self {
+        self.tenant_weights.push((tenant.into(), weight));
         self
     }
 
@@ -290,6 +313,13 @@ impl Queue {
                 ));
             }
         }
+        if !self.tenant_weights.is_empty()
+            && self.policy.as_ref().is_some_and(|policy| !policy.fair_by_tenant)
+        {
+            traps.push(format!(
+                "queue {queue}: tenants have weights, but they do not take turns: declare the policy with fair_by_tenant"
+            ));
+        }
         if self.policy.as_ref().is_some_and(|policy| !policy.dead_letters) {
             traps.push(format!("queue {queue}: dead letters are off; what fails for good is deleted"));
         }
@@ -330,6 +360,10 @@ impl Queue {
         if self.timeout.is_zero() {
             return Err(Invalid::rule("timeout", format!("is zero for queue {name}; nothing could run")));
         }
+        let mut tenant_weights = TenantWeights::default();
+        for (tenant, weight) in self.tenant_weights {
+            tenant_weights = tenant_weights.with(TenantId::new(tenant)?, weight);
+        }
         let deliver = Handlers {
             handlers,
             otherwise: self.otherwise,
@@ -344,6 +378,7 @@ impl Queue {
         let mut subscription = Subscription::new(name, Arc::new(deliver))
             .with_concurrency(self.concurrency)
             .with_weight(self.weight)
+            .with_tenant_weights(tenant_weights)
             .with_lease_for(self.lease_for)
             .with_hold_for(self.hold_for);
         if let Some(prefetch) = self.prefetch {

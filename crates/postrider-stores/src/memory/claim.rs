@@ -2,7 +2,7 @@
 //!
 //! Every queue offers what could run: an unordered one its free messages, an ordered one its lanes. The offers that have
 //! waited longest win, whichever queue they are in; each is good for at least one message, and what is left of the limit lets
-//! the first lanes hand out more of their messages.
+//! the first lanes hand out more of their messages. Where tenants take turns, offers come in the order of turns.
 
 use super::{
     clock::after,
@@ -10,8 +10,10 @@ use super::{
     rooms::Rooms,
     row::{Held, Row},
 };
-use postrider_core::{ClaimRequest, Claimed, Lease, LeaseToken, OrderingKey, QueueName, lease::Turn};
-use std::time::SystemTime;
+use postrider_core::{
+    ClaimRequest, Claimed, Lease, LeaseToken, OrderingKey, QueueName, TenantWeights, lease::Turn,
+};
+use std::{collections::HashMap, time::SystemTime};
 
 /// How many messages a lane hands out in one turn, at the most.
 const TURN: usize = 16;
@@ -25,6 +27,8 @@ struct Offer {
 
 enum What {
     Message,
+    /// A message whose tenant has a turn, by its place.
+    Turn(i64),
     Lane(OrderingKey),
 }
 
@@ -37,7 +41,11 @@ impl Rooms {
         for name in request.queues() {
             let Some(queue) = self.queues.get_mut(name) else { continue };
             queue.promote(now, &mut self.line);
-            offers.extend(queue.offers(name, request.limit(), now));
+            if queue.policy.fair_by_tenant {
+                offers.extend(queue.turns(name, request, now));
+            } else {
+                offers.extend(queue.offers(name, request.limit(), now));
+            }
         }
         offers.sort_unstable_by_key(|offer| offer.since);
         offers.truncate(request.limit());
@@ -49,6 +57,10 @@ impl Rooms {
             let Some(queue) = self.queues.get_mut(&offer.queue) else { continue };
             match offer.what {
                 What::Message => claimed.extend(queue.lease_message(offer.since, held)),
+                What::Turn(place) => {
+                    let turn = queue.lease_turn(place, held, request.tenant_weights());
+                    claimed.extend(turn.map(|claimed| (offer.since, claimed)));
+                }
                 What::Lane(key) => {
                     let turn = queue.lease_lane(&key, TURN.min(1 + spare), held);
                     spare -= turn.len().saturating_sub(1);
@@ -71,6 +83,43 @@ impl Queue {
         }
         let free = self.ready.values().filter(|row| !row.is_held(now) && !self.locked.contains(&row.id));
         free.take(limit).map(|row| offer(row.place, What::Message)).collect()
+    }
+
+    /// What is free, shared out among the tenants. The first in turn stands where the oldest of them does, and so on: that
+    /// keeps the order of turns among the offers of other queues.
+    fn turns(&self, name: &QueueName, request: &ClaimRequest, now: SystemTime) -> Vec<Offer> {
+        let is_free = |place: &i64| {
+            self.ready.get(place).is_some_and(|row| !row.is_held(now) && !self.locked.contains(&row.id))
+        };
+        // Only a plan: what of it is claimed is counted then.
+        let mut turns = self.turns.clone();
+        let waiting = self.tenants.keys().cloned();
+        let mut round = turns.round(request.tenant_weights(), waiting, request.limit());
+        let mut lines: HashMap<&str, _> = HashMap::new();
+        loop {
+            let shares = round.shares();
+            if shares.is_empty() {
+                break;
+            }
+            for (tenant, share) in shares {
+                let Some((tenant, places)) = self.tenants.get_key_value(&tenant) else { continue };
+                let line = lines
+                    .entry(tenant.as_str())
+                    .or_insert_with(|| places.iter().filter(|place| is_free(place)));
+                round.found(tenant, share, line.take(share).map(|place| (*place, ())));
+            }
+        }
+        let turns: Vec<i64> = round.finish().into_iter().map(|(place, ())| place).collect();
+        let mut since = turns.clone();
+        since.sort_unstable();
+        let offer = |(since, place)| Offer { since, queue: name.clone(), what: What::Turn(place) };
+        since.into_iter().zip(turns).map(offer).collect()
+    }
+
+    fn lease_turn(&mut self, place: i64, held: Held, weights: &TenantWeights) -> Option<Claimed> {
+        let (_, claimed) = self.lease_message(place, held)?;
+        self.turns.charge(weights, [claimed.message.tenant().map_or("", |tenant| tenant.as_str())]);
+        Some(claimed)
     }
 
     fn lease_message(&mut self, place: i64, held: Held) -> Option<(i64, Claimed)> {

@@ -6,9 +6,10 @@ use super::{
     rooms::Line,
     row::{Kept, Letter, Row},
 };
+use crate::turns::Turns;
 use postrider_core::{MessageId, OnConflict, Ordering, QueuePolicy, Reason, State, TimerName};
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::SystemTime,
 };
 
@@ -20,6 +21,9 @@ pub(super) struct Queue {
     pub(super) dead: BTreeMap<(SystemTime, i64), Letter>,
     pub(super) archive: BTreeMap<(SystemTime, i64), Kept>,
     pub(super) lanes: Lanes,
+    /// The places of each tenant in `ready`, where tenants take turns.
+    pub(super) tenants: BTreeMap<String, BTreeSet<i64>>,
+    pub(super) turns: Turns,
     /// Messages that an open transaction cancels or extends.
     pub(super) locked: HashSet<MessageId>,
     spots: HashMap<MessageId, Spot>,
@@ -38,6 +42,17 @@ pub(super) enum Spot {
 impl Queue {
     pub(super) fn is_ordered(&self) -> bool {
         matches!(self.policy.ordering, Ordering::ByKey(_))
+    }
+
+    /// Goes by a policy from now on.
+    pub(super) fn govern(&mut self, policy: QueuePolicy) {
+        self.policy = policy;
+        self.tenants.clear();
+        if self.policy.fair_by_tenant {
+            for row in self.ready.values() {
+                self.tenants.entry(row.tenant().to_owned()).or_default().insert(row.place);
+            }
+        }
     }
 
     pub(super) fn spot(&self, id: MessageId) -> Option<Spot> {
@@ -93,6 +108,9 @@ impl Queue {
         if self.is_ordered() {
             self.lanes.add(&row.lane, row.place);
         }
+        if self.policy.fair_by_tenant {
+            self.tenants.entry(row.tenant().to_owned()).or_default().insert(row.place);
+        }
         self.ready.insert(row.place, row);
     }
 
@@ -107,6 +125,7 @@ impl Queue {
             Spot::Ready(place) => {
                 let row = self.ready.remove(&place)?;
                 self.lanes.remove(&row.lane, place);
+                self.leave_tenant(&row);
                 row
             }
             Spot::Later(due_at, place) => self.later.remove(&(due_at, place))?,
@@ -114,6 +133,15 @@ impl Queue {
         };
         self.spots.remove(&id);
         Some(row)
+    }
+
+    fn leave_tenant(&mut self, row: &Row) {
+        if let Some(places) = self.tenants.get_mut(row.tenant()) {
+            places.remove(&row.place);
+            if places.is_empty() {
+                self.tenants.remove(row.tenant());
+            }
+        }
     }
 
     /// Takes a message out of `ready` or `later` against its will. A lapsed lease on its lane goes with it, so that what

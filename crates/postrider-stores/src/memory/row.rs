@@ -78,6 +78,11 @@ impl Row {
         }
     }
 
+    /// Whose it is; nobody's is a tenant without a name.
+    pub(super) fn tenant(&self) -> &str {
+        self.message.tenant().map_or("", |tenant| tenant.as_str())
+    }
+
     /// Whether it may run as soon as it is committed.
     pub(super) fn is_due_at_once(&self) -> bool {
         self.due_at <= self.staged_at

@@ -23,9 +23,7 @@ impl Schema for MemoryStore {
     }
 
     async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error> {
-        if policy.keep_for.is_some_and(|keep_for| keep_for.is_zero()) {
-            return Err(Invalid::rule("keep_for", "is zero; leave it out to keep nothing").into());
-        }
+        policy.check()?;
         let mut rooms = self.lock();
         let declared = rooms.queues.entry(queue.clone()).or_default();
         let is_empty = declared.ready.is_empty() && declared.later.is_empty();
@@ -33,7 +31,7 @@ impl Schema for MemoryStore {
             let rule = format!("queue {queue:?} still holds messages; drain it, or use a new queue");
             return Err(Invalid::rule("ordering", rule).into());
         }
-        declared.policy = policy.clone();
+        declared.govern(policy.clone());
         Ok(())
     }
 }

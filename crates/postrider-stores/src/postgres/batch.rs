@@ -138,7 +138,8 @@ fn ending<'s>(index: usize, settle: &'s Settle, queue: &Queue, in_place: bool) -
             None => plain(DONE),
         },
         Settlement::Retry { after, error } => {
-            let here = in_place && *after <= SHORT && lease.place().is_some();
+            // Where tenants take turns, a claim does not ask for places.
+            let here = in_place && *after <= SHORT && lease.place().is_some() && !policy.fair_by_tenant;
             let kind = if here { AGAIN } else { RETRY };
             Ending { seconds: seconds(*after), error: text(error.as_deref()), ..plain(kind) }
         }

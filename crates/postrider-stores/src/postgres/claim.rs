@@ -31,7 +31,7 @@ pub(super) struct ClaimSql {
 }
 
 /// Leases rows by the `ctid`s that the same statement has locked: the only plan there is, whatever the statistics say.
-const TAKE: &str = "update {ready} m set token = $1, deliveries = m.deliveries + 1, \
+pub(super) const TAKE: &str = "update {ready} m set token = $1, deliveries = m.deliveries + 1, \
         lease_until = (select clock_timestamp() + $2::float8 * interval '1 s') \
     where m.ctid = any(array(FOUND)) returning RETURNED";
 
@@ -49,7 +49,7 @@ const PLACES: &str = "select r.ctid from {ready} r where r.queue = $3::smallint 
     and r.lease_until <= (select clock_timestamp()) for update skip locked";
 
 /// What every claim returns of a message.
-const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, COLUMNS";
+pub(super) const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, COLUMNS";
 /// Where the columns of the message begin.
 const FIRST: usize = 6;
 /// Where the header of a look has its snapshot; the last place and the age follow.
@@ -347,7 +347,11 @@ fn collect(
     Ok(last)
 }
 
-fn read(row: &PgRow, queues: &[Arc<Queue>], token: LeaseToken) -> Result<(usize, i64, Claimed), sqlx::Error> {
+pub(super) fn read(
+    row: &PgRow,
+    queues: &[Arc<Queue>],
+    token: LeaseToken,
+) -> Result<(usize, i64, Claimed), sqlx::Error> {
     let place: i64 = row.try_get_unchecked(0)?;
     let number: i16 = row.try_get_unchecked(1)?;
     let index = queues.iter().position(|queue| queue.number == number);

@@ -51,8 +51,8 @@ insert, select on {outbox}
 /// Not the lease, nor the counters: those are the claimers'.
 const RUST_PRODUCER: &str = "\
 execute on function {stage_many}, {stage_new}
-insert (queue, ordered, key, message_id, payload, event_type, content_type, tenant, subject, headers) on {ready}
-select (id, name, ordered) on {queue}
+insert (queue, ordered, fair, key, message_id, payload, event_type, content_type, tenant, subject, headers) on {ready}
+select (id, name, ordered, fair) on {queue}
 select (queue, until) on {sleeper}
 usage on sequence {place}
 ";
@@ -63,10 +63,10 @@ select, insert, update on {schedule}
 
 /// Locking a row takes the right to update one of its columns.
 const WORKER: &str = "\
-execute on function {queue_id}, {declare_queue}, {claim_lanes}, {settle_lanes}, {drop_days}
+execute on function {queue_id}, {declare_queue}, {line_up}, {claim_lanes}, {settle_lanes}, {survey_tenants}, {drop_days}
 select on {queue}
 select, insert, delete on {ready}, {later}
-update (token, lease_until, attempts, deliveries, due_at, last_error, ordered, key) on {ready}
+update (token, lease_until, attempts, deliveries, due_at, last_error, ordered, fair, key) on {ready}
 update (due_at) on {later}
 select, delete on {timer}, {archive_rest}
 select, insert, delete on {dead}
@@ -81,7 +81,7 @@ select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest},
 ";
 
 const OPERATOR: &str = "\
-execute on function {requeue}, {discard}, {release_key}, {declare_queue}
+execute on function {requeue}, {discard}, {release_key}, {declare_queue}, {line_up}
 ";
 
 impl PostgresStore {

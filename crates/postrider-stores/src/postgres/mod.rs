@@ -23,6 +23,7 @@ mod delivered;
 mod drivers;
 mod ear;
 mod error;
+mod fair;
 mod grants;
 mod horizon;
 mod inspect;
@@ -57,6 +58,7 @@ use claim::{ClaimSql, Claimer, Sweeps, Want};
 use connections::{Connections, Fetch, Route, Unprepared};
 use ear::Hearing;
 use error::store_error;
+use fair::{FairClaimer, FairSql};
 use lanes::LaneClaimer;
 use postrider_core::{
     ClaimRequest, Claimed, Error, Invalid, Lease, LeaseToken, Limits, Ordering, PruneRequest, Pruned,
@@ -115,6 +117,8 @@ struct Inner {
     claimers: Mutex<HashMap<Vec<QueueName>, Arc<Claimer>>>,
     lane_claimers: Mutex<HashMap<QueueName, Arc<LaneClaimer>>>,
     returned: Arc<Returned>,
+    fair_sql: Arc<FairSql>,
+    fair_claimers: Mutex<HashMap<QueueName, Arc<FairClaimer>>>,
     sweeps: Sweeps,
 }
 
@@ -264,6 +268,8 @@ impl PostgresStore {
                 claimers: Mutex::default(),
                 returned: Arc::default(),
                 lane_claimers: Mutex::default(),
+                fair_sql: Arc::new(FairSql::new(&names)),
+                fair_claimers: Mutex::default(),
                 limits: options.limits,
                 sweeps: options.sweeps,
                 names,
@@ -297,8 +303,9 @@ impl PostgresStore {
     pub fn statements(&self) -> Vec<(&'static str, String)> {
         let inner = &self.inner;
         let claims = inner.claim_sql.texts().map(|(name, text)| (name, text.to_owned()));
+        let fair = inner.fair_sql.texts().map(|(name, text)| (name, text.to_owned()));
         let settles = inner.settle_sql.texts(&inner.names);
-        claims.into_iter().chain(settles).collect()
+        claims.into_iter().chain(fair).chain(settles).collect()
     }
 
     /// Where the next claim from an unordered queue starts, for tests that read its plan.
@@ -306,6 +313,12 @@ impl PostgresStore {
     pub async fn mark(&self, queue: &QueueName) -> Result<i64, Error> {
         let queues = self.existing(std::slice::from_ref(queue)).await?;
         Ok(self.claimer(&queues).marks().first().copied().unwrap_or(0))
+    }
+
+    /// The same for a queue whose tenants take turns: where new rows begin, and each tenant's mark and whether it waits.
+    #[doc(hidden)]
+    pub async fn tenant_marks(&self, queue: &QueueName) -> (i64, Vec<(String, i64, bool)>) {
+        self.fair_claimer(queue).marks().await
     }
 
     fn claimer(&self, queues: &[Arc<Queue>]) -> Arc<Claimer> {
@@ -320,6 +333,11 @@ impl PostgresStore {
 
     fn lane_claimer(&self, queue: &QueueName) -> Arc<LaneClaimer> {
         remembered(&self.inner.lane_claimers, queue.clone(), || LaneClaimer::new(&self.inner.names))
+    }
+
+    fn fair_claimer(&self, queue: &QueueName) -> Arc<FairClaimer> {
+        let make = || FairClaimer::new(Arc::clone(&self.inner.fair_sql), self.inner.sweeps);
+        remembered(&self.inner.fair_claimers, queue.clone(), make)
     }
 
     async fn settle_in_transaction(
@@ -374,11 +392,21 @@ impl Store for PostgresStore {
         let mut want =
             Want { limit: request.limit(), lease_for: request.lease_for(), token: LeaseToken::fresh() };
         let queues = self.existing(request.queues()).await?;
-        let (ordered, plain): (Vec<_>, Vec<_>) =
+        let (ordered, unordered): (Vec<_>, Vec<_>) =
             queues.into_iter().partition(|queue| queue.policy.ordering != Ordering::Unordered);
+        let (fair, plain): (Vec<_>, Vec<_>) =
+            unordered.into_iter().partition(|queue| queue.policy.fair_by_tenant);
         let mut claimed = Vec::new();
         if !plain.is_empty() && want.limit > 0 {
             claimed = self.claimer(&plain).claim(connections, &plain, want).await?;
+        }
+        for queue in fair {
+            want.limit = request.limit() - claimed.len();
+            if want.limit == 0 {
+                break;
+            }
+            let weights = request.tenant_weights();
+            claimed.extend(self.fair_claimer(&queue.name).claim(connections, &queue, want, weights).await?);
         }
         for queue in ordered {
             want.limit = request.limit() - claimed.len();

@@ -39,8 +39,9 @@ pub(super) struct Queues {
 
 impl Queues {
     pub(super) fn new(names: &Names) -> Self {
-        let sql = names
-            .sql("select id, name, ordered, on_failure, keep_for, dead_letters from {queue} order by name");
+        let sql = names.sql(
+            "select id, name, ordered, on_failure, keep_for, dead_letters, fair from {queue} order by name",
+        );
         Self { sql, known: Mutex::default() }
     }
 
@@ -95,6 +96,7 @@ fn queue(row: &sqlx::postgres::PgRow) -> Result<Queue, sqlx::Error> {
             ordering: if ordered { Ordering::ByKey(on_failure) } else { Ordering::Unordered },
             keep_for: row.try_get::<Option<PgInterval>, _>(4)?.map(|interval| duration(&interval)),
             dead_letters: row.try_get(5)?,
+            fair_by_tenant: row.try_get(6)?,
         },
     })
 }

@@ -12,7 +12,7 @@ use sqlx::{
     postgres::{PgPoolOptions, types::PgInterval},
 };
 
-const MIGRATIONS: [(i64, &str, &str); 9] = [
+const MIGRATIONS: [(i64, &str, &str); 10] = [
     (1, "rooms", include_str!("migrations/0001_rooms.sql")),
     (2, "staging", include_str!("migrations/0002_staging.sql")),
     (3, "lanes", include_str!("migrations/0003_lanes.sql")),
@@ -22,6 +22,7 @@ const MIGRATIONS: [(i64, &str, &str); 9] = [
     (7, "plain_sql", include_str!("migrations/0007_plain_sql.sql")),
     (8, "new_messages", include_str!("migrations/0008_new_messages.sql")),
     (9, "schedules", include_str!("migrations/0009_schedules.sql")),
+    (10, "tenants", include_str!("migrations/0010_tenants.sql")),
 ];
 
 #[async_trait]
@@ -62,6 +63,7 @@ impl Schema for PostgresStore {
     }
 
     async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error> {
+        policy.check()?;
         let (ordered, on_failure) = match policy.ordering {
             Ordering::Unordered => (false, "block"),
             Ordering::ByKey(OnFailure::Block) => (true, "block"),
@@ -69,20 +71,18 @@ impl Schema for PostgresStore {
             Ordering::ByKey(OnFailure::Skip) => (true, "skip"),
         };
         let keep_for = policy.keep_for.map(|keep| {
-            if keep.is_zero() {
-                return Err(Invalid::rule("keep_for", "is zero; leave it out to keep nothing"));
-            }
             let micros = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX);
-            Ok(PgInterval { months: 0, days: 0, microseconds: micros.min(MOST_MICROS) })
+            PgInterval { months: 0, days: 0, microseconds: micros.min(MOST_MICROS) }
         });
-        let sql = self.inner.names.sql("select {declare_queue}($1, $2, $3, $4, $5)");
+        let sql = self.inner.names.sql("select {declare_queue}($1, $2, $3, $4, $5, $6)");
         let query = sql
             .query()
             .bind(queue.as_str())
             .bind(ordered)
             .bind(on_failure)
-            .bind(keep_for.transpose()?)
-            .bind(policy.dead_letters);
+            .bind(keep_for)
+            .bind(policy.dead_letters)
+            .bind(policy.fair_by_tenant);
         let declared: bool =
             self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)?;
         self.inner.queues.read(&mut &self.inner.connections).await?;
@@ -91,11 +91,26 @@ impl Schema for PostgresStore {
                 format!("queue {:?} still holds messages; drain it, or use a new queue", queue.as_str());
             return Err(Invalid::rule("ordering", rule).into());
         }
+        if policy.fair_by_tenant {
+            self.line_up(queue).await?;
+        }
         Ok(())
     }
 }
 
 impl PostgresStore {
+    /// Puts what a queue holds already into the lines of its tenants, in steps, so that nobody waits for all of it. What
+    /// others stage meanwhile without knowing is found by those who claim.
+    async fn line_up(&self, queue: &QueueName) -> Result<(), Error> {
+        let sql = self.inner.names.sql("select {line_up}($1, $2, $3)");
+        let mut after = Some(0_i64);
+        while let Some(place) = after {
+            let query = sql.query().bind(queue.as_str()).bind(place).bind(LINED_UP_AT_ONCE);
+            after = self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)?;
+        }
+        Ok(())
+    }
+
     /// Validates what a connection sees, which may have altered it in an open transaction.
     #[doc(hidden)]
     pub async fn drift_in(&self, connection: &mut PgConnection) -> Result<Vec<Drift>, Error> {
@@ -110,6 +125,9 @@ impl PostgresStore {
         Ok(objects.iter().map(|(object, definition)| format!("{object}\t{definition}\n")).collect())
     }
 }
+
+/// Rows that change hands in one statement.
+const LINED_UP_AT_ONCE: i32 = 10_000;
 
 /// A hundred years: more would leave the range of the database's calendar.
 const MOST_MICROS: i64 = 100 * 366 * 24 * 60 * 60 * 1_000_000;

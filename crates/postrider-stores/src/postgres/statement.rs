@@ -239,10 +239,10 @@ fn plain_template(shape: Shape) -> String {
         // No array of names: it would make every plan for given values look cheaper than the one for any, and so make the
         // server plan this statement anew each time. OFFSET keeps the look-up of sleepers out of the rows.
         return format!(
-            "insert into {{ready}} (queue, ordered, key, message_id, payload{into}) \
-             select k.id, k.ordered, case when k.ordered then coalesce({key}, u.message_id::text) else {key} end, \
+            "insert into {{ready}} (queue, ordered, fair, key, message_id, payload{into}) \
+             select k.id, k.ordered, k.fair, case when k.ordered then coalesce({key}, u.message_id::text) else {key} end, \
                     u.message_id, u.payload{select} \
-             from (select q.id, q.ordered, \
+             from (select q.id, q.ordered, q.fair, \
                           (select count(pg_notify('{{#signal}}', $1::text)) from {{sleeper}} s \
                            where s.queue = q.id and s.until > clock_timestamp()) as signalled \
                    from {{queue}} q where q.name = $1::text offset 0) k, \
@@ -251,11 +251,12 @@ fn plain_template(shape: Shape) -> String {
         );
     }
     format!(
-        "insert into {{ready}} (queue, ordered, key, message_id, payload{into}) \
-         select k.id[u.queue], k.ordered[u.queue], \
+        "insert into {{ready}} (queue, ordered, fair, key, message_id, payload{into}) \
+         select k.id[u.queue], k.ordered[u.queue], k.fair[u.queue], \
                 case when k.ordered[u.queue] then coalesce({key}, u.message_id::text) else {key} end, \
                 u.message_id, u.payload{select} \
-         from (select array_agg(k.id order by n.n) as id, array_agg(k.ordered order by n.n) as ordered \
+         from (select array_agg(k.id order by n.n) as id, array_agg(k.ordered order by n.n) as ordered, \
+                      array_agg(k.fair order by n.n) as fair \
                from unnest($1::text[]) with ordinality n(name, n) join {{queue}} k on k.name = n.name \
                having count(*) = cardinality($1::text[])) k, \
               unnest($2::smallint[], $3::uuid[], $4::bytea[]{unnest}) u(queue, message_id, payload{alias}) \

@@ -2,7 +2,7 @@
 //!
 //! Every queue offers what could run: an unordered one its free messages, an ordered one its lanes. The offers that have
 //! waited longest win, whichever queue they are in; each is good for at least one message, and what is left of the limit lets
-//! the first lanes hand out more of their messages.
+//! the first lanes hand out more of their messages. Where tenants take turns (`fair.rs`), offers come in the order of turns.
 //!
 //! A claim first looks, without the write lock: when nothing is due, which is an idle worker's usual answer, it has disturbed
 //! nobody and waited for nobody. What it reads and what it writes is bounded by an index and the limit: what is leased, what is
@@ -12,18 +12,23 @@ use super::{
     Names,
     each::{each, each_place},
     error::store_error,
-    lanes,
+    fair, lanes,
     moment::{Micros, after},
     queues::{self, Queue},
     row::{self, BODY, COLUMNS, json, limit},
     statement::Statement,
     writer::Write,
 };
+use crate::turns::{COME_DUE, Turns};
 use postrider_core::{
     ClaimRequest, Claimed, Error, Lease, LeaseToken, Message, MessageId, OrderingKey, QueueName, lease::Turn,
 };
 use sqlx::{Row, SqliteConnection, SqlitePool, sqlite::SqliteRow};
-use std::{collections::HashMap, time::SystemTime};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::SystemTime,
+};
 use uuid::Uuid;
 
 /// How many messages a lane hands out in one turn, at the most.
@@ -62,20 +67,30 @@ struct Offer<'q> {
 enum What {
     Free,
     Lapsed,
-    Lane { key: String, lapses: u32 },
+    /// A message whose tenant has a turn.
+    Turn {
+        place: i64,
+        tenant: String,
+    },
+    Lane {
+        key: String,
+        lapses: u32,
+    },
 }
 
 pub(super) async fn claim(
     write: &mut Write,
     names: &Names,
     request: &ClaimRequest,
+    turns: &Mutex<HashMap<i64, Turns>>,
 ) -> Result<Vec<Claimed>, Error> {
     let (now, most) = (write.now, request.limit());
     let connection = &mut write.connection;
     let queues = queues::existing(&mut *connection, names, request.queues()).await?;
     let mut offers = Vec::new();
     for queue in &queues {
-        promote(connection, names, queue, most, now).await?;
+        let at_once = if queue.policy.fair_by_tenant { most.max(COME_DUE) } else { most };
+        promote(connection, names, queue, at_once, now).await?;
         if queue.is_ordered() {
             let runnable = lanes::runnable(connection, names, queue.number, most, now).await?;
             offers.extend(runnable.into_iter().map(|lane| Offer {
@@ -83,6 +98,12 @@ pub(super) async fn claim(
                 queue,
                 what: What::Lane { key: lane.key, lapses: lane.lapses },
             }));
+        } else if queue.policy.fair_by_tenant {
+            let turns = lock(turns).entry(queue.number).or_default().clone();
+            for pick in fair::picks(connection, names, queue.number, request, &turns, now).await? {
+                let what = What::Turn { place: pick.place, tenant: pick.tenant };
+                offers.push(Offer { since: pick.since, queue, what });
+            }
         } else {
             for (since, has_lapsed) in free(connection, names, queue.number, most, now).await? {
                 let what = if has_lapsed { What::Lapsed } else { What::Free };
@@ -100,12 +121,24 @@ pub(super) async fn claim(
     let mut claimed = Vec::with_capacity(most.min(1024));
     for queue in &queues {
         lease_messages(connection, names, queue, &messages, held, &mut claimed).await?;
+        if queue.policy.fair_by_tenant {
+            let own = messages.iter().filter(|offer| offer.queue.number == queue.number);
+            let tenants = own.filter_map(|offer| match &offer.what {
+                What::Turn { tenant, .. } => Some(tenant.as_str()),
+                _ => None,
+            });
+            lock(turns).entry(queue.number).or_default().charge(request.tenant_weights(), tenants);
+        }
     }
     if !in_lanes.is_empty() {
         claimed.extend(lease_lanes(connection, names, &in_lanes, spare, held).await?);
     }
     claimed.sort_unstable_by_key(|(place, _)| *place);
     Ok(claimed.into_iter().map(|(_, claimed)| claimed).collect())
+}
+
+fn lock(turns: &Mutex<HashMap<i64, Turns>>) -> std::sync::MutexGuard<'_, HashMap<i64, Turns>> {
+    turns.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -147,7 +180,7 @@ pub(super) fn lease_free_template() -> String {
     )
 }
 
-/// One whose lease has lapsed.
+/// One by its place: its lease has lapsed, or its tenant has a turn.
 pub(super) fn lease_lapsed_template() -> String {
     format!("update {{ready}} {LEASED} where id = ? {RETURNED}, {COLUMNS}")
 }
@@ -160,10 +193,14 @@ async fn lease_messages(
     held: Held,
     claimed: &mut Vec<(i64, Claimed)>,
 ) -> Result<(), Error> {
-    let (mut last_free, mut lapsed) = (None, Vec::new());
+    let (mut last_free, mut lapsed, mut since) = (None, Vec::new(), HashMap::new());
     for offer in offers.iter().filter(|offer| offer.queue.number == queue.number) {
         match offer.what {
             What::Free => last_free = Some(offer.since),
+            What::Turn { place, .. } => {
+                lapsed.push(place);
+                since.insert(place, offer.since);
+            }
             _ => lapsed.push(offer.since),
         }
     }
@@ -176,7 +213,8 @@ async fn lease_messages(
     }
     for row in rows {
         let row = Found::read(&row, &queue.name).map_err(store_error)?;
-        claimed.push(row.leased(&queue.name, LeaseToken::from_uuid(held.token)));
+        let (place, one) = row.leased(&queue.name, LeaseToken::from_uuid(held.token));
+        claimed.push((since.get(&place).copied().unwrap_or(place), one));
     }
     Ok(())
 }
@@ -292,13 +330,13 @@ pub(super) const COME: &str = "select id from {later} indexed by {later_due} whe
 
 pub(super) fn promote_template() -> String {
     format!(
-        "insert into {{ready}} (id, due_at, ripe, {BODY}) \
-         select ?2 + j.turn, due_at, 1, {BODY} \
+        "insert into {{ready}} (id, due_at, ripe, fair, {BODY}) \
+         select ?2 + j.turn, due_at, 1, ?3, {BODY} \
          from (select value as place, key as turn from json_each(?1)) j cross join {{later}} w on w.id = j.place"
     )
 }
 
-/// What has come due takes its place in the line, up to as many messages as are asked for.
+/// What has come due takes its place in the line, up to so many messages.
 async fn promote(
     connection: &mut SqliteConnection,
     names: &Names,
@@ -319,6 +357,7 @@ async fn promote(
     sql.query()
         .bind(json(come.iter().copied()))
         .bind(first)
+        .bind(queue.policy.fair_by_tenant)
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;

@@ -11,8 +11,9 @@
 //! before it asks for the lock (`claim.rs`), and looking goes through connections of its own, which in write-ahead mode wait
 //! for nobody.
 //!
-//! **Who is authoritative.** The file. This process keeps nothing in memory but open connections: policies are read in each
-//! transaction, and so is the time, which is SQLite's own, once for each transaction.
+//! **Who is authoritative.** The file. This process keeps nothing in memory but open connections, and whose turn it is among the
+//! tenants of a queue (`turns.rs`), which is a hint: policies are read in each transaction, and so is the time, which is SQLite's
+//! own, once for each transaction.
 //!
 //! **On failure.** A lock that somebody else holds is waited for, for half a minute. A call that fails, or whose future is
 //! dropped, has changed nothing: its connection is closed, and SQLite rolls back. A full disk or a read-only file is told in words.
@@ -27,6 +28,7 @@ mod each;
 mod endings;
 mod error;
 mod evict;
+mod fair;
 mod front;
 mod inspect;
 mod lanes;
@@ -55,6 +57,7 @@ pub use options::{Durability, SqliteOptions};
 pub use stage::SqliteOutbox;
 pub use transact::SqliteTransactions;
 
+use crate::turns::Turns;
 use async_trait::async_trait;
 use error::{open_error, store_error};
 use postrider_core::{
@@ -62,7 +65,12 @@ use postrider_core::{
     store::check_lease,
 };
 use sqlx::{SqlitePool, sqlite::SqlitePoolOptions};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 use writer::Writer;
 
 /// Messages in a file of SQLite. Cheap to clone; clones share connections. Any number of processes may open the same file.
@@ -91,6 +99,8 @@ struct Inner {
     readers: SqlitePool,
     names: Names,
     options: SqliteOptions,
+    /// Whose turn it is in each queue that is fair to its tenants.
+    turns: Mutex<HashMap<i64, Turns>>,
 }
 
 impl SqliteStore {
@@ -117,7 +127,15 @@ impl SqliteStore {
             .connect_with(options.reading())
             .await
             .map_err(|error| open_error(options.path(), error))?;
-        Ok(Self { inner: Arc::new(Inner { writer, readers, names: options.names.clone(), options }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                writer,
+                readers,
+                names: options.names.clone(),
+                options,
+                turns: Mutex::default(),
+            }),
+        })
     }
 
     /// Stages in the tables of this store.
@@ -136,6 +154,10 @@ impl SqliteStore {
             ("lease the front", front::template()),
             ("lease what is free", claim::lease_free_template()),
             ("lease what has lapsed", claim::lease_lapsed_template()),
+            ("tenants", fair::TENANTS.to_owned()),
+            ("a tenant's line", fair::LINE.to_owned()),
+            ("lapsed messages of tenants", fair::LAPSED.to_owned()),
+            ("strays", fair::STRAYS.to_owned()),
             ("delete what was delivered", delivered::DELETE.to_owned()),
             ("runnable lanes", lanes::RUNNABLE.to_owned()),
             ("heads of lanes", lanes::HEADS.to_owned()),
@@ -188,7 +210,7 @@ impl Store for SqliteStore {
         }
         let (mut write, mut claimed) = front::claim(&inner.writer, &inner.names, request).await?;
         if claimed.is_empty() {
-            claimed = claim::claim(&mut write, &inner.names, request).await?;
+            claimed = claim::claim(&mut write, &inner.names, request, &inner.turns).await?;
         }
         write.commit().await?;
         Ok(claimed)

@@ -19,9 +19,9 @@ const LETTERS: &str = "select min(j.key), d.message_id, d.id from json_each(?1) 
     cross join {dead} d on d.message_id = unhex(j.value) and d.queue = ?2 group by d.id order by 1";
 
 /// Back under its identity, counted from zero, and no timer any more: another one may have taken the name.
-const BACK: &str = "insert into {ready} (id, queue, message_id, ordered, staged_at, due_at, key, event_type, \
+const BACK: &str = "insert into {ready} (id, queue, message_id, ordered, fair, staged_at, due_at, key, event_type, \
       content_type, tenant, subject, headers, payload) \
-    select j.place, d.queue, d.message_id, ?2, d.staged_at, ?3, \
+    select j.place, d.queue, d.message_id, ?2, ?4, d.staged_at, ?3, \
       case when ?2 then coalesce(d.key, j.name) else nullif(d.key, j.name) end, d.event_type, \
       d.content_type, d.tenant, d.subject, d.headers, d.payload \
     from (select value ->> 0 as was, value ->> 1 as place, value ->> 2 as name from json_each(?1)) j \
@@ -56,6 +56,7 @@ pub(super) async fn requeue(
         .map(|((id, was), tail)| json!([was, if queue.is_ordered() { *was } else { tail }, id.to_string()]));
     let sql = names.sql(BACK);
     let query = sql.query().bind(json(moves)).bind(queue.is_ordered()).bind(now);
+    let query = query.bind(queue.policy.fair_by_tenant);
     query.execute(&mut *connection).await.map_err(store_error)?;
     let places: Vec<_> = requeued.iter().map(|(_, was)| *was).collect();
     each_place(connection, names, "delete from {dead} where id = ?", &places).await?;

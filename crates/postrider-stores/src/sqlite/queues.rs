@@ -27,7 +27,7 @@ impl Queue {
 }
 
 const READ: &str = "select q.id, q.name, q.ordered, q.on_failure, q.keep_for, q.dead_letters, \
-      exists (select 1 from {sleeper} s where s.queue = q.name and s.until > {now}) \
+      exists (select 1 from {sleeper} s where s.queue = q.name and s.until > {now}), q.fair \
     from {queue} q where q.name in (select j.value from json_each(?1) j) order by q.name";
 
 /// Those of the queues that exist, sorted by name.
@@ -121,6 +121,7 @@ fn queue(row: &impl Cells) -> Result<Queue, Error> {
             ordering: if row.get(2)? { Ordering::ByKey(on_failure) } else { Ordering::Unordered },
             keep_for: keep_for.map(|keep_for| Duration::from_micros(keep_for.unsigned_abs())),
             dead_letters: row.get(5)?,
+            fair_by_tenant: row.get(7)?,
         },
         is_slept_on: row.get(6)?,
     })

@@ -11,10 +11,11 @@ use sqlx::{
     migrate::{MigrateError, Migration, MigrationType, Migrator},
 };
 
-const MIGRATIONS: [(i64, &str, &str); 3] = [
+const MIGRATIONS: [(i64, &str, &str); 4] = [
     (1, "rooms", include_str!("migrations/0001_rooms.sql")),
     (2, "plain sql", include_str!("migrations/0002_plain_sql.sql")),
     (3, "schedules", include_str!("migrations/0003_schedules.sql")),
+    (4, "tenants", include_str!("migrations/0004_tenants.sql")),
 ];
 
 /// Where a queue is changed from ordered to unordered or back, nothing of it may be left.
@@ -58,9 +59,7 @@ impl Schema for SqliteStore {
     }
 
     async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error> {
-        if policy.keep_for.is_some_and(|keep_for| keep_for.is_zero()) {
-            return Err(Invalid::rule("keep_for", "is zero; leave it out to keep nothing").into());
-        }
+        policy.check()?;
         let names = &self.inner.names;
         let mut write = self.inner.writer.begin(names).await?;
         let connection = &mut write.connection;
@@ -78,10 +77,15 @@ impl Schema for SqliteStore {
             }
         }
         let sql = names.sql(
-            "update {queue} set ordered = ?2, on_failure = ?3, keep_for = ?4, dead_letters = ?5 where id = ?1",
+            "update {queue} set ordered = ?2, on_failure = ?3, keep_for = ?4, dead_letters = ?5, fair = ?6 where id = ?1",
         );
         let query = sql.query().bind(known.number).bind(ordered).bind(on_failure).bind(keep_for);
-        query.bind(dead_letters).execute(&mut *connection).await.map_err(store_error)?;
+        let query = query.bind(dead_letters).bind(policy.fair_by_tenant);
+        query.execute(&mut *connection).await.map_err(store_error)?;
+        if policy.fair_by_tenant && !known.policy.fair_by_tenant {
+            let sql = names.sql("update {ready} set fair = 1 where queue = ?1 and fair = 0");
+            sql.query().bind(known.number).execute(&mut *connection).await.map_err(store_error)?;
+        }
         write.commit().await
     }
 }

@@ -178,6 +178,7 @@ pub(super) struct Fresh<'m> {
     pub(super) place: i64,
     pub(super) queue: i64,
     pub(super) ordered: bool,
+    fair: bool,
     /// On an ordered queue, a message without a key is a line of its own.
     pub(super) key: Option<Cow<'m, str>>,
     pub(super) staged_at: Micros,
@@ -194,6 +195,7 @@ impl<'m> Fresh<'m> {
             place,
             queue: queue.number,
             ordered: queue.is_ordered(),
+            fair: queue.policy.fair_by_tenant,
             key: key.or_else(|| queue.is_ordered().then(|| id.to_string().into())),
             staged_at: now,
             due_at: match message.due() {
@@ -224,10 +226,16 @@ pub(super) async fn insert(
     room: &str,
     mut fresh: &[Fresh<'_>],
 ) -> Result<(), Error> {
+    // Only what stands in a line has a turn.
+    let stands = room == "{ready}";
+    let (columns, value) = match stands {
+        true => (format!("{COLUMNS}, fair"), "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+        false => (COLUMNS.to_owned(), "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+    };
     while let Some(size) = SIZES.into_iter().find(|size| *size <= fresh.len()) {
         let (chunk, rest) = fresh.split_at(size);
-        let values = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; size].join(", ");
-        let mut insert = names.statement(&format!("insert into {room} ({COLUMNS}) values {values}"));
+        let values = vec![value; size].join(", ");
+        let mut insert = names.statement(&format!("insert into {room} ({columns}) values {values}"));
         for row in chunk {
             let message = row.message;
             insert = insert
@@ -245,6 +253,9 @@ pub(super) async fn insert(
                 .bind(message.subject().map(postrider_core::SubjectId::as_str))
                 .bind(envelope::encode(message))
                 .bind(message.payload().as_ref());
+            if stands {
+                insert = insert.bind(row.fair);
+            }
         }
         driver.execute(insert).await?;
         fresh = rest;

@@ -134,6 +134,9 @@ impl Schema for FlawedSchema {
         if self.flaw == Some(Flaw::OrderIgnored) {
             policy.ordering = Ordering::Unordered;
         }
+        if self.flaw == Some(Flaw::TenantsIgnored) {
+            policy.fair_by_tenant = false;
+        }
         self.inner.declare(queue, &policy).await
     }
 }

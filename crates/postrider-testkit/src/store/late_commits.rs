@@ -111,10 +111,19 @@ const MESSAGES: usize = 250;
 /// Eight producers whose transactions commit out of order, a tenth of them rolled back, some with savepoints, while two
 /// claimers drain: what is delivered is exactly what was committed, once each.
 pub async fn producers_that_commit_out_of_order_lose_nothing<F: Fixture>(fixture: F) {
+    lose_nothing(fixture, QueuePolicy::default()).await;
+}
+
+/// The same where tenants take turns: each producer is one, and all of them stage for two others.
+pub async fn producers_of_many_tenants_that_commit_out_of_order_lose_nothing<F: Fixture>(fixture: F) {
+    lose_nothing(fixture, QueuePolicy::default().fair_by_tenant()).await;
+}
+
+async fn lose_nothing<F: Fixture>(fixture: F, policy: QueuePolicy) {
     if !fixture.features().concurrent_transactions {
         return;
     }
-    declare(&fixture, "orders", QueuePolicy::default()).await;
+    declare(&fixture, "orders", policy).await;
     let crowd = Arc::new(Crowd {
         fixture,
         active: AtomicUsize::new(PRODUCERS),
@@ -130,7 +139,7 @@ pub async fn producers_that_commit_out_of_order_lose_nothing<F: Fixture>(fixture
     }
     let mut producers = JoinSet::new();
     for number in 0..PRODUCERS {
-        producers.spawn(produce(Arc::clone(&crowd), StdRng::seed_from_u64(number as u64)));
+        producers.spawn(produce(Arc::clone(&crowd), number));
     }
     producers.join_all().await;
     crowd.produced.store(true, SeqCst);
@@ -152,7 +161,10 @@ struct Crowd<F> {
     produced: AtomicBool,
 }
 
-async fn produce<F: Fixture>(crowd: Arc<Crowd<F>>, mut rng: StdRng) {
+async fn produce<F: Fixture>(crowd: Arc<Crowd<F>>, number: usize) {
+    let mut rng = StdRng::seed_from_u64(number as u64);
+    let own = format!("tenant-{number}");
+    let tenants = [own.as_str(), "everybody's", "another"];
     let (fixture, outbox) = (&crowd.fixture, crowd.fixture.outbox());
     let mut left = MESSAGES;
     while left > 0 {
@@ -160,7 +172,10 @@ async fn produce<F: Fixture>(crowd: Arc<Crowd<F>>, mut rng: StdRng) {
         left -= size;
         let mut tx = fixture.begin().await;
         let mut staged = Vec::new();
-        for part in numbered("orders", size).chunks(2) {
+        let messages: Vec<_> = (0..size)
+            .map(|each| message("orders").tenant(tenants[each % tenants.len()]).build().unwrap())
+            .collect();
+        for part in messages.chunks(2) {
             let with_savepoint = rng.random_bool(0.2);
             if with_savepoint {
                 fixture.savepoint(&mut tx).await;

@@ -1,8 +1,8 @@
-//! Several queues share a worker fairly, and nobody waits while there is room.
+//! Several queues share a worker fairly, and so do the tenants of one queue; nobody waits while there is room.
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::Message;
+use postrider_core::{Message, QueuePolicy};
 use postrider_engine::{Context, Failure, Queue};
 use std::sync::{
     Arc, Mutex,
@@ -91,4 +91,35 @@ pub async fn limits_of_concurrency_are_kept<F: Fixture>(fixture: F) {
     let builder = postrider_engine::Worker::builder_on(fixture.store(), None).concurrency(5);
     let tally = builder.queue(queue(0)).queue(queue(1)).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((tally.delivered, tally.retried), (200, 0));
+}
+
+/// Tenants that come after a noisy one's backlog are handled by turns with it, each by its weight.
+pub async fn tenants_take_turns_by_weight<F: Fixture>(fixture: F) {
+    let of = |tenant: &str, count: usize| -> Vec<Message> {
+        (0..count).map(|_| message("orders").tenant(tenant).payload("{}").build().unwrap()).collect()
+    };
+    stage(&fixture, &of("noisy", 3_000)).await;
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&ran);
+    let orders = Queue::new("orders").concurrency(1).prefetch(10).tenant_weight("gold", 2).on_any(
+        move |context: Context| {
+            noted.lock().unwrap().push(context.message().tenant().unwrap().to_string());
+            async move { Ok::<(), Failure>(()) }
+        },
+    );
+    let orders = orders.policy(QueuePolicy::default().fair_by_tenant());
+    let worker = postrider_engine::Worker::builder_on(fixture.store(), None).queue(orders).build().unwrap();
+    worker.declare(&*fixture.schema()).await.unwrap();
+    stage(&fixture, &of("gold", 60)).await;
+    stage(&fixture, &of("iron", 60)).await;
+    assert_eq!(worker.run_until_idle().await.unwrap().delivered, 3_120);
+
+    let ran = ran.lock().unwrap();
+    let count = |tenant: &str, first: usize| ran.iter().take(first).filter(|each| *each == tenant).count();
+    let (gold, iron) = (count("gold", 80), count("iron", 80));
+    assert!(
+        (38..=42).contains(&gold) && (18..=22).contains(&iron),
+        "of the first 80: {gold} gold, {iron} iron"
+    );
+    assert_eq!((count("gold", 200), count("iron", 200)), (60, 60), "long before the backlog");
 }

@@ -84,6 +84,7 @@ set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
   v_queue smallint[];
   v_ordered boolean[];
+  v_fair boolean[];
   v_due timestamptz[];
   v_late boolean[];
   v_known boolean[];
@@ -94,6 +95,7 @@ begin
   perform {queue_id}(q.name) from (select u.name from unnest(p_queues) u(name) order by u.name collate "C") q;
   v_queue := array(select (select k.id from {queue} k where k.name = u.name) from unnest(p_queues) u(name));
   v_ordered := array(select (select k.ordered from {queue} k where k.name = u.name) from unnest(p_queues) u(name));
+  v_fair := array(select (select k.fair from {queue} k where k.name = u.name) from unnest(p_queues) u(name));
   v_due := array(
     select coalesce(u.at, clock_timestamp() + coalesce(u.after, 0) * interval '1 s')
     from unnest(p_at, p_after) u(at, after));
@@ -114,9 +116,9 @@ begin
       p_subject, p_headers) with ordinality
       u(id, queue, due, late, known, timer, payload, event_type, content_type, key, tenant, subject, headers, n)
   ), at_once as (
-    insert into {ready} (message_id, queue, ordered, due_at, payload, event_type, content_type, key, tenant, subject,
-                         headers)
-    select i.id, v_queue[i.queue], v_ordered[i.queue], i.due, i.payload, i.event_type, i.content_type,
+    insert into {ready} (message_id, queue, ordered, fair, due_at, payload, event_type, content_type, key, tenant,
+                         subject, headers)
+    select i.id, v_queue[i.queue], v_ordered[i.queue], v_fair[i.queue], i.due, i.payload, i.event_type, i.content_type,
            case when v_ordered[i.queue] then coalesce(i.key, i.id::text) else i.key end,
            i.tenant, i.subject, i.headers::jsonb
     from input i where not i.known and not i.late and i.timer is null

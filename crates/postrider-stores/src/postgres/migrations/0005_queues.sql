@@ -1,6 +1,7 @@
 -- Declares a queue. Its ordering can change only while nothing of it is stored.
 create function {declare_queue}(
-  p_name text, p_ordered boolean, p_on_failure text, p_keep_for interval, p_dead_letters boolean)
+  p_name text, p_ordered boolean, p_on_failure text, p_keep_for interval, p_dead_letters boolean,
+  p_fair boolean)
 returns boolean
 language plpgsql volatile as $$
 declare
@@ -17,7 +18,7 @@ begin
     end if;
   end if;
   update {queue} q set ordered = p_ordered, on_failure = p_on_failure, keep_for = p_keep_for,
-                       dead_letters = p_dead_letters
+                       dead_letters = p_dead_letters, fair = p_fair
   where q.id = v_queue.id;
   perform {make_days}();
   return true;

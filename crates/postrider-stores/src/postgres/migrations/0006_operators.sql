@@ -7,6 +7,7 @@ create function {requeue}(p_queue smallint, p_ids uuid[], p_actor text, p_why te
 language plpgsql volatile set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
   v_ordered boolean := (select q.ordered from {queue} q where q.id = p_queue);
+  v_fair boolean := (select q.fair from {queue} q where q.id = p_queue);
   v_back uuid[];
   v_row record;
 begin
@@ -17,10 +18,10 @@ begin
     returning d.*),
   line as materialized (select g.* from gone g order by g.failed_at, g.id),
   back as (
-    insert into {ready} (id, staged_at, message_id, queue, ordered, payload, event_type, content_type, key, tenant,
-                         subject, headers)
+    insert into {ready} (id, staged_at, message_id, queue, ordered, fair, payload, event_type, content_type, key,
+                         tenant, subject, headers)
     select case when v_ordered then l.id when pg_current_xact_id() is not null then nextval('{place}') end,
-           l.staged_at, l.message_id, l.queue, v_ordered, l.payload, l.event_type, l.content_type,
+           l.staged_at, l.message_id, l.queue, v_ordered, v_fair, l.payload, l.event_type, l.content_type,
            case when v_ordered then coalesce(l.key, l.message_id::text) else l.key end, l.tenant, l.subject, l.headers
     from line l on conflict do nothing returning message_id)
   select coalesce(array_agg(b.message_id), '{}') into v_back from back b;

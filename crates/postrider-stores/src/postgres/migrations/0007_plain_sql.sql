@@ -170,8 +170,9 @@ begin
 
   -- Due now, without an identity or a name, in a queue that exists: nothing can stand in its way.
   if $9 is null and v_timer is null and v_at is null and coalesce(v_after, 0) = 0 then
-    insert into {ready} (queue, ordered, key, message_id, payload, event_type, content_type, tenant, subject, headers)
-    select k.id, k.ordered, case when k.ordered then coalesce(v_key, v_id::text) else v_key end, v_id, v_payload, v_type,
+    insert into {ready} (queue, ordered, fair, key, message_id, payload, event_type, content_type, tenant, subject,
+                         headers)
+    select k.id, k.ordered, k.fair, case when k.ordered then coalesce(v_key, v_id::text) else v_key end, v_id, v_payload, v_type,
            v_content_type, v_tenant, v_subject, nullif(v_headers, '{}')
     from {queue} k where k.name = v_queue;
     if found then

@@ -10,10 +10,10 @@ declare
   v_staged bigint;
 begin
   -- OFFSET keeps the look-up of sleepers out of the rows.
-  insert into {ready} (queue, ordered, key, message_id, payload, event_type, content_type, tenant, subject, headers)
-  select k.id, k.ordered, case when k.ordered then coalesce(u.key, u.message_id::text) else u.key end,
+  insert into {ready} (queue, ordered, fair, key, message_id, payload, event_type, content_type, tenant, subject, headers)
+  select k.id, k.ordered, k.fair, case when k.ordered then coalesce(u.key, u.message_id::text) else u.key end,
          u.message_id, u.payload, u.event_type, u.content_type, u.tenant, u.subject, u.headers::jsonb
-  from (select q.id, q.ordered,
+  from (select q.id, q.ordered, q.fair,
                (select count(pg_notify('{#signal}', p_queue)) from {sleeper} s
                 where s.queue = q.id and s.until > clock_timestamp()) as signalled
         from {queue} q where q.name = p_queue offset 0) k,

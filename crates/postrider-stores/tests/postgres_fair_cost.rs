@@ -1,0 +1,214 @@
+//! What a claim costs where tenants take turns: bounded by its limit and by the number of tenants that wait, however long a
+//! noisy one's line is, whatever lies dead at its beginning, and whatever the statistics say.
+
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/plan.rs"]
+mod plan;
+#[path = "support/postgres.rs"]
+mod support;
+
+use plan::{Plan, connect, explain};
+use postrider_core::{
+    ClaimRequest, Claimed, LeaseToken, Message, Outbox, QueueName, QueuePolicy, Store, schema::Schema,
+};
+use postrider_testkit::Fixture;
+use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
+use support::PostgresFixture;
+
+const LIMIT: usize = 100;
+/// What a survey reads of new rows when so many are asked for.
+const WINDOW: usize = 1_000 + 2 * LIMIT;
+const QUIET: usize = 20;
+
+fn queue() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+async fn fair_fixture() -> PostgresFixture {
+    let fixture = PostgresFixture::new().await;
+    fixture.store.declare(&queue(), &QueuePolicy::default().fair_by_tenant()).await.unwrap();
+    fixture
+}
+
+/// A noisy tenant's backlog, and behind it a few messages of quiet ones, with autovacuum and autoanalyze out of the way.
+async fn fill(fixture: &PostgresFixture, noisy: usize, each_quiet: usize) {
+    fixture.run("alter table postrider.ready set (autovacuum_enabled = false)").await;
+    let rows = |tenant: &str, count: usize| {
+        format!(
+            "insert into postrider.ready (queue, message_id, payload, tenant, fair) \
+             select (select id from postrider.queue), gen_random_uuid(), 'x', {tenant}, true from generate_series(1, {count}) n;"
+        )
+    };
+    let quiet = format!("'quiet-' || n % {QUIET}");
+    let sql = rows("'noisy'", noisy) + &rows(&quiet, each_quiet * QUIET);
+    fixture.app.execute(AssertSqlSafe(sql)).await.unwrap();
+}
+
+/// A tenant, its mark, and whether it waits.
+type Known = (String, i64, bool);
+
+fn array(values: impl Iterator<Item = String>) -> String {
+    format!("'{{{}}}'", values.collect::<Vec<_>>().join(","))
+}
+
+fn tenants(lines: &[Known]) -> String {
+    array(lines.iter().map(|(tenant, ..)| format!("\"{tenant}\"")))
+}
+
+fn marks(lines: &[Known]) -> String {
+    array(lines.iter().map(|(_, mark, _)| mark.to_string()))
+}
+
+/// The types and arguments of a survey that asks every known tenant, and looks into every gap.
+fn survey_of(start: i64, known: &[Known]) -> (&'static str, String) {
+    let (known, starts) = (tenants(known), marks(known));
+    (
+        "smallint, integer, bigint, text[], bigint[], integer, text[], bigint[], boolean, boolean",
+        format!("1, {LIMIT}, {start}, '{{}}', '{{}}', {WINDOW}, {known}, {starts}, true, true"),
+    )
+}
+
+/// What the next claim does, one statement after the other.
+async fn explain_claim(
+    connection: &mut PgConnection,
+    fixture: &PostgresFixture,
+) -> [(&'static str, Plan); 2] {
+    let statement =
+        |name: &str| fixture.store.statements().into_iter().find(|(each, _)| *each == name).unwrap().1;
+    let (start, lines) = fixture.store.tenant_marks(&queue()).await;
+    let (types, arguments) = survey_of(start, &lines);
+    let survey = explain(connection, &statement("survey"), types, &arguments).await;
+
+    let waiting: Vec<_> = lines.into_iter().filter(|(.., waits)| *waits).collect();
+    let shares = array(waiting.iter().map(|_| (LIMIT / waiting.len()).max(1).to_string()));
+    let token = LeaseToken::fresh().as_uuid();
+    let take = format!("'{token}', 60, 1, {}, {}, {shares}", tenants(&waiting), marks(&waiting));
+    let types = "uuid, float8, smallint, text[], bigint[], bigint[]";
+    [("survey", survey), ("take turns", explain(connection, &statement("take turns"), types, &take).await)]
+}
+
+async fn claim_and_settle(fixture: &PostgresFixture, limit: usize) -> Vec<Claimed> {
+    let claimed = fixture.store.claim(&ClaimRequest::new(queue(), limit)).await.unwrap();
+    let done: Vec<_> = claimed.iter().map(|claimed| claimed.lease.done()).collect();
+    assert_eq!(fixture.store.settle(&done).await.unwrap(), []);
+    claimed
+}
+
+/// No statement touches much more than it did when the noisy line was short.
+fn assert_as_usual(plans: &[(&str, Plan)], usual: &[f64], when: &str) {
+    for ((name, plan), usual) in plans.iter().zip(usual) {
+        plan.assert_bounded(&format!("{name}, {when}"), 3.0 * WINDOW as f64);
+        assert!(plan.buffers <= 3.0 * usual, "{name}, {when}: {} buffers, {usual} as usual", plan.buffers);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_costs_the_same_however_long_a_noisy_line_is() {
+    let mut usual = Vec::new();
+    for noisy in [3 * WINDOW, 500_000] {
+        let fixture = fair_fixture().await;
+        fill(&fixture, noisy, 10).await;
+        let claimed = fixture.store.claim(&ClaimRequest::new(queue(), LIMIT)).await.unwrap();
+        let quiet = claimed.iter().filter(|each| each.message.tenant().unwrap().as_str() != "noisy").count();
+        assert!(quiet > LIMIT * 9 / 10, "the others have their turns: {quiet}");
+        let mut connection = connect(fixture.database.url()).await;
+        let plans = explain_claim(&mut connection, &fixture).await;
+        if usual.is_empty() {
+            usual = plans.iter().map(|(_, plan)| plan.buffers).collect();
+        }
+        assert_as_usual(&plans, &usual, &format!("{noisy} rows"));
+    }
+}
+
+/// Tenants come and go, and what they leave behind cannot be cleaned up.
+#[tokio::test]
+async fn a_claim_costs_the_same_while_somebody_holds_a_snapshot() {
+    let fixture = fair_fixture().await;
+    let mut holder = fixture.app.begin().await.unwrap();
+    holder.execute("set transaction isolation level repeatable read").await.unwrap();
+    holder.execute("select 1 from postrider.queue").await.unwrap();
+    fill(&fixture, 30_000, 0).await;
+    let mut connection = connect(fixture.database.url()).await;
+    let mut usual = Vec::new();
+    for round in 0..80 {
+        let mut tx = fixture.begin().await;
+        let batch: Vec<_> = (0..900)
+            .map(|n| {
+                Message::builder("orders").tenant(format!("quiet-{}", n % QUIET)).json(&n).build().unwrap()
+            })
+            .chain([Message::builder("orders").tenant(format!("newcomer-{round}")).build().unwrap()])
+            .collect();
+        fixture.outbox().stage_all(&mut tx, &batch).await.unwrap();
+        fixture.commit(tx).await;
+        let claimed = claim_and_settle(&fixture, 1_000).await;
+        let quiet = claimed.iter().filter(|each| each.message.tenant().unwrap().as_str() != "noisy").count();
+        assert_eq!((claimed.len(), quiet), (1_000, 901), "round {round}");
+        if round == 1 || round % 20 == 19 {
+            let plans = explain_claim(&mut connection, &fixture).await;
+            if usual.is_empty() {
+                usual = plans.iter().map(|(_, plan)| plan.buffers).collect();
+            }
+            assert_as_usual(&plans, &usual, &format!("round {round}"));
+        }
+    }
+    // The control: to look for tenants without knowing any walks over everything that they left behind.
+    let survey = fixture.store.statements().into_iter().find(|(name, _)| *name == "survey").unwrap().1;
+    let (types, arguments) = survey_of(i64::MAX, &[]);
+    let blind = explain(&mut connection, &survey, types, &arguments).await;
+    assert!(blind.buffers > 10.0 * usual[0], "{} buffers, {} as usual", blind.buffers, usual[0]);
+    holder.rollback().await.unwrap();
+}
+
+/// The statistics of an outbox are made when it is empty, or nearly so, or not at all: its normal state.
+#[tokio::test]
+async fn no_statistics_make_a_plan_that_degrades() {
+    let mut usual = Vec::new();
+    for rows_when_analyzed in [None, Some(0), Some(30)] {
+        let fixture = fair_fixture().await;
+        if let Some(rows) = rows_when_analyzed {
+            fill(&fixture, rows, 1).await;
+            fixture.run("analyze postrider.ready").await;
+            fixture.run("analyze postrider.later").await;
+        }
+        fill(&fixture, 200_000, 10).await;
+        claim_and_settle(&fixture, LIMIT).await;
+        let mut connection = connect(fixture.database.url()).await;
+        let plans = explain_claim(&mut connection, &fixture).await;
+        if usual.is_empty() {
+            usual = plans.iter().map(|(_, plan)| plan.buffers).collect();
+        }
+        assert_as_usual(&plans, &usual, &format!("{rows_when_analyzed:?}"));
+    }
+}
+
+/// No column of the tenants' index is changed by a claim.
+#[tokio::test]
+async fn claims_are_hot_updates() {
+    let fixture = fair_fixture().await;
+    let batch: Vec<_> = (0..20_000)
+        .map(|n| Message::builder("orders").tenant(format!("tenant-{}", n % 50)).json(&n).build().unwrap())
+        .collect();
+    let mut tx = fixture.begin().await;
+    fixture.outbox().stage_all(&mut tx, &batch).await.unwrap();
+    fixture.commit(tx).await;
+    let mut left = batch.len();
+    while left > 0 {
+        left -= claim_and_settle(&fixture, 1_000).await.len();
+    }
+    fixture.store.close().await;
+    // A backend reports what it did when it ends at the latest; ask until it has.
+    let (updates, hot) = loop {
+        let row = sqlx::query(
+            "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'ready' and schemaname = 'postrider'",
+        );
+        let row = row.fetch_one(&fixture.app).await.unwrap();
+        let (updates, hot): (i64, i64) = (row.get(0), row.get(1));
+        if updates >= 20_000 {
+            break (updates, hot);
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(hot * 100 >= updates * 95, "{hot} of {updates} updates were HOT");
+}
