@@ -35,6 +35,11 @@ pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
+/// Whether nobody listens on any of these ports.
+pub(crate) fn are_free(ports: &[u16]) -> bool {
+    ports.iter().all(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+}
+
 /// A connection on which nothing takes for ever.
 pub(crate) fn connect(port: u16) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE)?;
@@ -55,9 +60,10 @@ mod tests {
     #[test]
     fn ports_are_different_and_free() {
         let mut ports = free_ports(20).unwrap();
-        for port in &ports {
-            TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).unwrap();
-        }
+        assert!(are_free(&ports));
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, ports[7])).unwrap();
+        assert!(!are_free(&ports));
+        drop(taken);
         ports.sort_unstable();
         ports.dedup();
         assert_eq!(ports.len(), 20);

@@ -11,7 +11,7 @@ use crate::folder::Folder;
 use crate::guard::Guard;
 use crate::home::Home;
 use crate::kind::Kind;
-use crate::ports::free_ports;
+use crate::ports::{are_free, free_ports};
 use crate::recipe::Recipe;
 
 /// Another process can take a port between its choice and its use.
@@ -158,13 +158,7 @@ impl Server {
                 bail!("interrupted");
             }
             if let Err(ended) = self.check() {
-                let log = self.home.log_text();
-                let said = log.get(self.log_start..).unwrap_or_default().to_lowercase();
-                return if PORT_TAKEN.iter().any(|words| said.contains(words)) {
-                    Ok(false)
-                } else {
-                    Err(ended)
-                };
+                return if self.was_port_taken()? { Ok(false) } else { Err(ended) };
             }
             let Some(id) = self.id() else { bail!("nothing was started") };
             // A port can be open before the server takes work, and can even be another server's.
@@ -180,6 +174,14 @@ impl Server {
                 Err(_) => sleep(POLL),
             }
         }
+    }
+
+    /// Why a server that ended while starting did so. Most say it, and then it may be free again; `epmd` does not.
+    fn was_port_taken(&mut self) -> Result<bool> {
+        self.stop()?;
+        let log = self.home.log_text();
+        let said = log.get(self.log_start..).unwrap_or_default().to_lowercase();
+        Ok(PORT_TAKEN.iter().any(|words| said.contains(words)) || !are_free(&self.ports))
     }
 }
 

@@ -5,7 +5,8 @@
 mod support;
 
 use postrider_testkit::{Kind, broker::Redis, shared};
-use support::{Talk, dies_with_its_holder, hold, is_down};
+use support::{Talk, dies_with_its_holder, hold, is_down, soon};
+use tokio::net::TcpListener;
 
 async fn ask(url: &str, command: &str) -> String {
     let mut talk = Talk::with(url).await;
@@ -33,6 +34,21 @@ async fn what_is_confirmed_survives_a_kill() {
     assert_eq!(ask(&url, "XLEN durable").await, ":1");
     drop(broker);
     assert!(is_down(&url).await);
+}
+
+/// While it is down somebody else may have its port.
+#[tokio::test]
+async fn it_waits_for_its_port() {
+    let mut broker = Redis::start().await;
+    broker.kill();
+    let thief = TcpListener::bind(("127.0.0.1", broker.port())).await.unwrap();
+    // It asks whoever listens there who they are, so it was started by then.
+    let give_back = async {
+        soon(thief.accept()).await.unwrap();
+        drop(thief);
+    };
+    tokio::join!(broker.restart(), give_back);
+    assert_eq!(ask(broker.url(), "PING").await, "+PONG");
 }
 
 /// Those that a runtime lends for a moment are gone soon, and servers end with the thread that started them.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use postrider_servers::{Afterwards, Folder};
 use postrider_testkit::broker::{Broker, Durable};
 use std::{
     future::Future,
@@ -76,8 +77,11 @@ pub(crate) async fn hold<K: Durable>() {
 
 /// Kills a process that holds a broker, and waits until the broker is gone, too.
 pub(crate) async fn dies_with_its_holder() {
+    // A process that is killed cleans up nothing.
+    let folder = Folder::create(Afterwards::Remove).unwrap();
     let mut holder = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", HOLDER, "--nocapture"])
+        .env("TMPDIR", folder.path())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
