@@ -39,7 +39,7 @@ impl Recipe for Moto {
     }
 
     fn commands(&self, home: &Home, ports: &[u16]) -> Vec<Command> {
-        let mut moto = home.command(&self.python, Signal::SIGKILL);
+        let mut moto = home.command(&self.python, self.crash());
         // It must not write its bytecode where it is installed.
         moto.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUNBUFFERED", "1").env("HOME", home.path());
         moto.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &ports[0].to_string()]);
@@ -49,7 +49,7 @@ impl Recipe for Moto {
     fn identify(&self, home: &Home, ports: &[u16], _: u32) -> Result<String> {
         http::get(ports[0], "/moto-api/")?;
         let version = "import importlib.metadata; print(importlib.metadata.version('moto'))";
-        let mut python = home.command(&self.python, Signal::SIGKILL);
+        let mut python = home.command(&self.python, self.crash());
         Ok(process::output(python.args(["-c", version]))?.trim().to_owned())
     }
 
@@ -59,5 +59,9 @@ impl Recipe for Moto {
 
     fn stop(&self) -> Signal {
         Signal::SIGTERM
+    }
+
+    fn crash(&self) -> Signal {
+        Signal::SIGKILL
     }
 }

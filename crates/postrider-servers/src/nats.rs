@@ -42,7 +42,7 @@ impl Recipe for Nats {
     }
 
     fn commands(&self, home: &Home, ports: &[u16]) -> Vec<Command> {
-        let mut nats = home.command(&self.program, Signal::SIGKILL);
+        let mut nats = home.command(&self.program, self.crash());
         nats.args(["--addr", "127.0.0.1", "--port", &ports[0].to_string()]);
         nats.args(["--http_port", &ports[1].to_string(), "--name", home.tag()]);
         nats.arg("--jetstream").arg("--store_dir").arg(home.path().join("data"));
@@ -69,5 +69,9 @@ impl Recipe for Nats {
 
     fn stop(&self) -> Signal {
         Signal::SIGTERM
+    }
+
+    fn crash(&self) -> Signal {
+        Signal::SIGKILL
     }
 }

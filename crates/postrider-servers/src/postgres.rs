@@ -13,9 +13,6 @@ use crate::kind::Kind;
 use crate::process;
 use crate::recipe::Recipe;
 
-/// The immediate shutdown: certain within seconds, and unlike a kill it gives the shared memory back.
-const WHEN_ORPHANED: Signal = Signal::SIGQUIT;
-
 /// What a committed transaction survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
@@ -64,7 +61,7 @@ impl Recipe for Postgres {
 
     fn prepare(&self, home: &Home) -> Result<()> {
         home.check(&self.programs.join("postgres"))?;
-        let mut initdb = home.command(&self.programs.join("initdb"), WHEN_ORPHANED);
+        let mut initdb = home.command(&self.programs.join("initdb"), self.crash());
         initdb.arg("--pgdata").arg(Self::data(home));
         initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"]);
         if self.durability == Durability::Relaxed {
@@ -74,7 +71,7 @@ impl Recipe for Postgres {
     }
 
     fn commands(&self, home: &Home, ports: &[u16]) -> Vec<Command> {
-        let mut postgres = home.command(&self.programs.join("postgres"), WHEN_ORPHANED);
+        let mut postgres = home.command(&self.programs.join("postgres"), self.crash());
         postgres.arg("-D").arg(Self::data(home));
         let port = format!("port={}", ports[0]);
         let common = [
@@ -105,5 +102,10 @@ impl Recipe for Postgres {
     fn stop(&self) -> Signal {
         // The fast shutdown: it ends sessions instead of waiting for them.
         Signal::SIGINT
+    }
+
+    fn crash(&self) -> Signal {
+        // The immediate shutdown: certain within seconds, and unlike a kill it gives the shared memory back.
+        Signal::SIGQUIT
     }
 }

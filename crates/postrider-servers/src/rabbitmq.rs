@@ -53,10 +53,10 @@ impl Recipe for RabbitMq {
 
     fn commands(&self, home: &Home, ports: &[u16]) -> Vec<Command> {
         let [clients, nodes, mapper] = [0, 1, 2].map(|index| ports[index].to_string());
-        let mut epmd = home.command(Path::new("epmd"), Signal::SIGKILL);
+        let mut epmd = home.command(Path::new("epmd"), self.crash());
         epmd.args(["-port", &mapper, "-address", "127.0.0.1"]);
 
-        let mut rabbitmq = home.command(&self.program, Signal::SIGKILL);
+        let mut rabbitmq = home.command(&self.program, self.crash());
         rabbitmq
             // The cookie that nodes know each other by is kept here.
             .env("HOME", home.path())
@@ -99,5 +99,9 @@ impl Recipe for RabbitMq {
 
     fn stop(&self) -> Signal {
         Signal::SIGTERM
+    }
+
+    fn crash(&self) -> Signal {
+        Signal::SIGKILL
     }
 }

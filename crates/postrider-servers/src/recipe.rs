@@ -30,6 +30,9 @@ pub trait Recipe: fmt::Debug + Send + Sync {
     /// Where clients connect.
     fn url(&self, ports: &[u16]) -> String;
 
-    /// The signal that makes it end soon and properly.
+    /// The signal that makes it end soon and properly, once it is ready.
     fn stop(&self) -> Signal;
+
+    /// The signal that ends it at once, whatever it is doing, as a crash does. It also gets this one when its starter dies.
+    fn crash(&self) -> Signal;
 }

@@ -41,7 +41,7 @@ impl Recipe for Redis {
     }
 
     fn commands(&self, home: &Home, ports: &[u16]) -> Vec<Command> {
-        let mut redis = home.command(&self.program, Signal::SIGKILL);
+        let mut redis = home.command(&self.program, self.crash());
         redis.args(["--bind", "127.0.0.1", "--port", &ports[0].to_string()]);
         redis.arg("--dir").arg(home.path().join("data"));
         // Unlike `everysec`, `no` never puts off a write because the disk is busy with the one before.
@@ -79,5 +79,9 @@ impl Recipe for Redis {
 
     fn stop(&self) -> Signal {
         Signal::SIGTERM
+    }
+
+    fn crash(&self) -> Signal {
+        Signal::SIGKILL
     }
 }

@@ -31,6 +31,8 @@ pub struct Server {
     version: String,
     /// In the order of their start; the last one is the server. None while it is stopped.
     processes: Vec<Guard>,
+    /// Whether it has answered since it was started.
+    ready: bool,
     /// How long the log was when these processes were started.
     log_start: usize,
 }
@@ -48,11 +50,12 @@ impl Server {
                 ports: Vec::new(),
                 version: String::new(),
                 processes: Vec::new(),
+                ready: false,
                 log_start: 0,
             };
             for _ in 0..PORT_ATTEMPTS {
                 server.ports = free_ports(server.recipe.ports())?;
-                server.spawn()?;
+                server.spawn(interrupted)?;
                 if server.is_ready(interrupted)? {
                     return Ok(server);
                 }
@@ -107,13 +110,19 @@ impl Server {
         Ok(())
     }
 
-    /// Stops it, properly. Its data stays.
+    /// Stops it, properly when it is ready, and at once when it is not: one that is still starting may not listen. Its data
+    /// stays.
     pub fn stop(&mut self) -> Result<()> {
-        self.end(self.recipe.stop())
+        self.end(if self.ready { self.recipe.stop() } else { self.recipe.crash() })
     }
 
-    /// Ends it with a signal of the caller's choice. Its data stays.
-    pub fn end(&mut self, signal: Signal) -> Result<()> {
+    /// Ends it as a crash does. Its data stays.
+    pub fn crash(&mut self) -> Result<()> {
+        self.end(self.recipe.crash())
+    }
+
+    fn end(&mut self, signal: Signal) -> Result<()> {
+        self.ready = false;
         if let Some(mut server) = self.processes.pop() {
             server.stop(signal)?;
         }
@@ -128,7 +137,7 @@ impl Server {
     pub fn resume(&mut self, interrupted: &dyn Fn() -> bool) -> Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         while Instant::now() < deadline {
-            self.spawn()?;
+            self.spawn(interrupted)?;
             if self.is_ready(interrupted)? {
                 return Ok(());
             }
@@ -138,8 +147,10 @@ impl Server {
         bail!("the ports of {} are taken:\n{}", self.kind(), self.home.log_tail())
     }
 
-    fn spawn(&mut self) -> Result<()> {
+    fn spawn(&mut self, interrupted: &dyn Fn() -> bool) -> Result<()> {
         self.stop()?;
+        // Preparing takes a while, and a server that has hardly begun hears no signal.
+        check(interrupted)?;
         self.log_start = self.home.log_text().len();
         let commands = self.recipe.commands(&self.home, &self.ports);
         let count = commands.len();
@@ -154,9 +165,7 @@ impl Server {
     fn is_ready(&mut self, interrupted: &dyn Fn() -> bool) -> Result<bool> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
-            if interrupted() {
-                bail!("interrupted");
-            }
+            check(interrupted)?;
             if let Err(ended) = self.check() {
                 return if self.was_port_taken()? { Ok(false) } else { Err(ended) };
             }
@@ -165,6 +174,7 @@ impl Server {
             match self.recipe.identify(&self.home, &self.ports, id) {
                 Ok(version) => {
                     self.version = version;
+                    self.ready = true;
                     return Ok(true);
                 }
                 Err(error) if Instant::now() > deadline => {
@@ -183,6 +193,13 @@ impl Server {
         let said = log.get(self.log_start..).unwrap_or_default().to_lowercase();
         Ok(PORT_TAKEN.iter().any(|words| said.contains(words)) || !are_free(&self.ports))
     }
+}
+
+fn check(interrupted: &dyn Fn() -> bool) -> Result<()> {
+    if interrupted() {
+        bail!("interrupted");
+    }
+    Ok(())
 }
 
 impl Drop for Server {

@@ -1,7 +1,6 @@
 //! Brokers of a test's own, to kill them and start them again.
 
 use crate::private::Private;
-use nix::sys::signal::Signal;
 use postrider_servers::Kind;
 use std::marker::PhantomData;
 
@@ -61,12 +60,12 @@ impl<K: Durable> Broker<K> {
         self.server.ids()
     }
 
-    /// Kills it, as a crash does.
+    /// Kills it with SIGKILL, as a crash does.
     ///
     /// # Panics
     /// When that is not possible.
     pub fn kill(&mut self) {
-        self.server.end(Signal::SIGKILL);
+        self.server.crash();
     }
 
     /// Starts it again, at the same address and with its data, and waits until it answers. One that still runs is stopped

@@ -3,7 +3,6 @@
 //! Starting a server blocks, so it is done beside the runtime: whatever the test lets run goes on meanwhile.
 
 use crate::shared;
-use nix::sys::signal::Signal;
 use postrider_servers::{Afterwards, Folder, Kind, Server};
 use tokio::task::spawn_blocking;
 
@@ -41,9 +40,9 @@ impl Private {
         self.server.as_ref().map(Server::ids).unwrap_or_default()
     }
 
-    /// Ends it with a signal, and waits for its end.
-    pub(crate) fn end(&mut self, signal: Signal) {
-        self.running().end(signal).unwrap_or_else(|error| panic!("{error:?}"));
+    /// Ends it as a crash does, and waits for its end.
+    pub(crate) fn crash(&mut self) {
+        self.running().crash().unwrap_or_else(|error| panic!("{error:?}"));
     }
 
     /// Stops it properly, and waits for its end.

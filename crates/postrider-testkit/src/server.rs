@@ -1,7 +1,6 @@
 //! A PostgreSQL of a test's own, to stop it and start it again.
 
 use crate::private::Private;
-use nix::sys::signal::Signal;
 use postrider_servers::Kind;
 
 /// A server that nobody else uses. Dropped, it is stopped, and its data is gone.
@@ -45,7 +44,7 @@ impl PrivatePostgres {
     pub fn stop(&mut self, how: Stop) {
         match how {
             Stop::Fast => self.server.stop(),
-            Stop::Crash => self.server.end(Signal::SIGQUIT),
+            Stop::Crash => self.server.crash(),
         }
     }
 
