@@ -1,15 +1,17 @@
 //! Everything a contributor of Postrider runs: `cargo xtask test | services | ci | bench`.
 //!
-//! Each command starts the servers it needs, private to it, on a free port of the loopback
+//! Each command starts the servers it needs, private to it, on free ports of the loopback
 //! interface, and stops them by process id before it ends. What the caller already runs is never
 //! touched.
 
-mod account;
 mod commands;
+mod fleet;
 mod options;
+mod packages;
 mod postgres;
 mod process;
 mod runner;
+mod servers;
 mod signals;
 mod suites;
 mod terminal;

@@ -1,6 +1,8 @@
 //! What every command that starts servers lets its caller choose.
 
-use crate::postgres::{Afterwards, Missing};
+use postrider_servers::Afterwards;
+
+use crate::packages::Missing;
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Options {

@@ -3,8 +3,9 @@
 use std::env;
 
 use anyhow::{Result, bail};
+use postrider_servers::process::succeeds;
 
-use crate::process::{self, succeeds};
+use crate::process;
 use crate::signals::Signals;
 use crate::suites::Selection;
 use crate::terminal::{heading, say};

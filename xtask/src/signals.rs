@@ -1,7 +1,7 @@
 //! Ctrl-C and its relatives, turned into a value that the waiting loops look at.
 //!
-//! Handlers only store a number; the main thread reads it between polls. So xtask has one thread,
-//! every destructor runs, and servers are spawned from the thread whose death they watch.
+//! Handlers only store a number, which is read between polls. So every destructor runs, and servers that are still starting
+//! are stopped like those that run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +33,11 @@ impl Signals {
     pub(crate) fn take(&self) -> Option<Signal> {
         let number = self.last.swap(0, Ordering::SeqCst);
         WATCHED.into_iter().find(|signal| *signal as usize == number)
+    }
+
+    /// Whether a signal has arrived that nobody has taken yet.
+    pub(crate) fn pending(&self) -> bool {
+        self.last.load(Ordering::SeqCst) != 0
     }
 
     /// Fails when a signal asked xtask to stop.

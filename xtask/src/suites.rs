@@ -1,17 +1,13 @@
 //! What `--only` can name.
 //!
 //! A test that needs a server lives in an integration test binary named after it:
-//! `tests/postgres.rs` or `tests/postgres_….rs`, in any crate.
+//! `tests/postgres.rs` or `tests/postgres_….rs`, in any crate. One that needs two is named after the rarer one, whose suite
+//! lists both.
 
 use anyhow::{Result, bail};
+use postrider_servers::Kind;
 
 use crate::tools::{self, Tool};
-
-/// A server that tests can need.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Server {
-    Postgres,
-}
 
 /// Which tests belong to a suite.
 #[derive(Debug, Clone, Copy)]
@@ -26,21 +22,25 @@ enum Tests {
 #[derive(Debug)]
 pub(crate) struct Suite {
     name: &'static str,
-    server: Option<Server>,
+    servers: &'static [Kind],
     tools: &'static [Tool],
     tests: Tests,
 }
 
 const SUITES: &[Suite] = &[
-    Suite { name: "core", server: None, tools: &[], tests: Tests::Package("postrider-core") },
-    Suite { name: "memory", server: None, tools: &[], tests: Tests::Binaries("memory") },
-    Suite { name: "sqlite", server: None, tools: tools::SQLITE, tests: Tests::Binaries("sqlite") },
+    Suite { name: "core", servers: &[], tools: &[], tests: Tests::Package("postrider-core") },
+    Suite { name: "memory", servers: &[], tools: &[], tests: Tests::Binaries("memory") },
+    Suite { name: "sqlite", servers: &[], tools: tools::SQLITE, tests: Tests::Binaries("sqlite") },
     Suite {
         name: "postgres",
-        server: Some(Server::Postgres),
+        servers: &[Kind::Postgres],
         tools: tools::POSTGRES,
         tests: Tests::Binaries("postgres"),
     },
+    Suite { name: "rabbitmq", servers: &[Kind::RabbitMq], tools: &[], tests: Tests::Binaries("rabbitmq") },
+    Suite { name: "nats", servers: &[Kind::Nats], tools: &[], tests: Tests::Binaries("nats") },
+    Suite { name: "redis", servers: &[Kind::Redis], tools: &[], tests: Tests::Binaries("redis") },
+    Suite { name: "sqs", servers: &[Kind::Sqs], tools: &[], tests: Tests::Binaries("sqs") },
 ];
 
 impl Suite {
@@ -98,18 +98,24 @@ impl Selection {
 
     /// The programs of other languages that these tests need.
     pub(crate) fn tools(&self) -> Vec<Tool> {
-        let all = SUITES.iter().filter(|suite| {
-            self.suites.is_empty() || self.suites.iter().any(|chosen| chosen.name == suite.name)
-        });
-        let mut tools: Vec<Tool> = all.flat_map(|suite| suite.tools.iter().copied()).collect();
+        let mut tools: Vec<Tool> = self.meant().flat_map(|suite| suite.tools.iter().copied()).collect();
         tools.sort_unstable();
         tools.dedup();
         tools
     }
 
-    /// Whether these tests need a server.
-    pub(crate) fn needs(&self, server: Server) -> bool {
-        self.suites.is_empty() || self.suites.iter().any(|suite| suite.server == Some(server))
+    /// The servers that these tests need.
+    pub(crate) fn servers(&self) -> Vec<Kind> {
+        let mut servers: Vec<Kind> = self.meant().flat_map(|suite| suite.servers.iter().copied()).collect();
+        servers.sort_unstable();
+        servers.dedup();
+        servers
+    }
+
+    fn meant(&self) -> impl Iterator<Item = &'static Suite> {
+        SUITES.iter().filter(|suite| {
+            self.suites.is_empty() || self.suites.iter().any(|chosen| chosen.name == suite.name)
+        })
     }
 }
 
@@ -124,9 +130,9 @@ mod tests {
 
     #[test]
     fn servers_start_only_for_the_tests_that_need_them() {
-        assert!(only(&[]).needs(Server::Postgres));
-        assert!(only(&["core", "postgres"]).needs(Server::Postgres));
-        assert!(!only(&["core", "memory"]).needs(Server::Postgres));
+        assert_eq!(only(&[]).servers(), Kind::ALL);
+        assert_eq!(only(&["nats", "core", "postgres"]).servers(), [Kind::Postgres, Kind::Nats]);
+        assert!(only(&["core", "memory"]).servers().is_empty());
     }
 
     #[test]
@@ -143,7 +149,10 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let error = Selection::named(&["postgress".into()]).unwrap_err().to_string();
-        assert_eq!(error, "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres");
+        assert_eq!(
+            error,
+            "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres, rabbitmq, nats, redis, sqs"
+        );
     }
 
     #[test]

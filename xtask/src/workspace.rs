@@ -4,6 +4,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::{Result, bail};
+use nix::unistd::geteuid;
+
 /// The root of the workspace.
 pub(crate) fn root() -> &'static Path {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -14,6 +17,19 @@ pub(crate) fn root() -> &'static Path {
 pub(crate) fn server_cache() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     root().join(target).join("xtask").join("servers")
+}
+
+/// Where programs from other registries are kept between runs, for every checkout and the account that servers run as.
+pub(crate) fn program_cache() -> Result<PathBuf> {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = match (set("XDG_CACHE_HOME"), set("HOME")) {
+        (Some(caches), _) => caches,
+        // Nobody but root can enter root's home.
+        _ if geteuid().is_root() => "/var/cache".into(),
+        (None, Some(home)) => home.join(".cache"),
+        (None, None) => bail!("set HOME or XDG_CACHE_HOME: programs that the tests need are kept there"),
+    };
+    Ok(folder.join("postrider"))
 }
 
 /// The cargo that started xtask, run from the root of the workspace.

@@ -11,7 +11,7 @@ use postrider_core::{
     wake::{Ear, Sleeper, Wake},
 };
 use postrider_stores::postgres::PostgresOptions;
-use postrider_testkit::proxy::CountingProxy;
+use postrider_testkit::{proxy::Fault, round_trips::CountingProxy};
 use sqlx::Executor;
 use std::time::Duration;
 use support::PostgresFixture;
@@ -91,7 +91,7 @@ async fn a_network_that_swallows_everything_is_noticed() {
     let options = options.with_hearing(Duration::from_millis(20), Duration::from_secs(5));
     let store = postrider_stores::postgres::PostgresStore::open(options.with_listen_url(&through).unwrap());
     let mut ear = store.await.unwrap().listen(&["orders".parse().unwrap()]).await.unwrap();
-    proxy.swallow();
+    proxy.proxy().set(Fault::BlackHole);
     let error = timeout(PATIENCE, ear.wait()).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("was not heard within 5s"), "{error}");
 }

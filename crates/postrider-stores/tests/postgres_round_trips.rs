@@ -11,7 +11,7 @@ use postrider_core::{
     Store, schema::Schema,
 };
 use postrider_stores::postgres::PostgresStore;
-use postrider_testkit::{Fixture, proxy::CountingProxy};
+use postrider_testkit::{Fixture, round_trips::CountingProxy};
 use sqlx::{Connection, PgConnection};
 use std::time::{Duration, SystemTime};
 use support::PostgresFixture;

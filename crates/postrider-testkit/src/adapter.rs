@@ -4,7 +4,7 @@
 //! store whose producer uses another [`Driver`]: [`Adapted`]. What only a network shows is added here.
 //! [`adapter_suite!`](crate::adapter_suite) turns the names into tests.
 
-use crate::{Features, Fixture, proxy::CountingProxy};
+use crate::{Features, Fixture, round_trips::CountingProxy};
 use async_trait::async_trait;
 use postrider_core::{
     Message, MessageBuilder, MessageId, Outbox, Store, inspect::Inspect, schema::Schema,

@@ -9,18 +9,22 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod adapter;
-mod daemon;
+pub mod broker;
 pub mod fixture;
 pub mod flaws;
 pub mod history;
 pub mod pooler;
 pub mod postgres;
+mod private;
 pub mod proxy;
 pub mod relay;
+pub mod round_trips;
 pub mod server;
+pub mod shared;
 pub mod store;
 pub mod transport;
 pub mod worker;
 
 pub use fixture::{Features, Fixture, TransactFixture};
 pub use history::History;
+pub use postrider_servers::Kind;

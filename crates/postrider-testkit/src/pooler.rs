@@ -1,7 +1,7 @@
 //! PgBouncer in transaction mode before a PostgreSQL server.
 
-use crate::daemon::{Daemon, Home, free_port};
 use nix::sys::signal::Signal;
+use postrider_servers::{Afterwards, Folder, Guard, Home, free_ports};
 use sqlx::{ConnectOptions, Connection, PgConnection, postgres::PgConnectOptions};
 use std::{
     path::Path,
@@ -17,8 +17,9 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Pooler {
     // Dropped in this order: the folder must outlive the server.
-    server: Daemon,
+    server: Guard,
     home: Home,
+    _folder: Folder,
     url: String,
 }
 
@@ -31,21 +32,21 @@ impl Pooler {
         let target = PgConnectOptions::from_str(url).unwrap();
         let (host, port) = (target.get_host(), target.get_port());
         let database = target.get_database().unwrap_or("postgres");
-        let home = Home::new("postrider-pooler-");
-        let listen = free_port();
+        let folder = Folder::create(Afterwards::Remove).unwrap();
+        let home = Home::create(&folder, "pooler").unwrap();
+        let listen = free_ports(1).unwrap()[0];
         let settings = format!(
             "[databases]\n{database} = host={host} port={port} dbname={database} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {listen}\nunix_socket_dir =\nauth_type = any\n\
              pool_mode = transaction\ndefault_pool_size = {sessions}\nmax_client_conn = 200\n\
              ignore_startup_parameters = extra_float_digits\n"
         );
-        let file = home.path("pgbouncer.ini");
-        std::fs::write(&file, settings).unwrap();
-        let mut command = home.command(Path::new(PROGRAM));
+        let file = home.file("pgbouncer.ini", &settings).unwrap();
+        let mut command = home.command(Path::new(PROGRAM), Signal::SIGKILL);
         command.arg(&file);
-        let server = home.start(command, Signal::SIGTERM);
+        let server = home.spawn(command, Signal::SIGTERM).unwrap();
         let through = target.host("127.0.0.1").port(listen);
-        let mut pooler = Self { server, home, url: through.to_url_lossy().to_string() };
+        let mut pooler = Self { server, home, _folder: folder, url: through.to_url_lossy().to_string() };
         pooler.wait_until_ready().await;
         pooler
     }
@@ -62,11 +63,11 @@ impl Pooler {
                 connection.close().await.ok();
                 return;
             }
-            let is_late = Instant::now() >= deadline || self.server.has_ended();
+            let is_late = Instant::now() >= deadline || self.server.exited().unwrap().is_some();
             assert!(
                 !is_late,
                 "PgBouncer does not answer (is the package `pgbouncer` installed?)\n{}",
-                self.home.log()
+                self.home.log_tail()
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -1,10 +1,9 @@
 //! A database of its own for every test, copied from a template that is made once.
 
+use crate::shared;
+use postrider_servers::Kind;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, postgres::PgConnectOptions};
 use std::{future::Future, str::FromStr, time::Duration};
-
-/// Where the tests find their server.
-pub const URL_VARIABLE: &str = "POSTRIDER_TEST_POSTGRES_URL";
 
 /// A database that is dropped with this value.
 #[derive(Debug)]
@@ -18,9 +17,7 @@ pub struct TestDatabase {
 /// # Panics
 /// When the variable is not set.
 pub fn server_url() -> String {
-    std::env::var(URL_VARIABLE).unwrap_or_else(|_| {
-        panic!("{URL_VARIABLE} is not set: run `cargo xtask test`, which starts a server")
-    })
+    shared::url(Kind::Postgres)
 }
 
 impl TestDatabase {
@@ -110,7 +107,7 @@ impl Drop for TestDatabase {
 async fn admin() -> PgConnection {
     PgConnection::connect(&server_url())
         .await
-        .unwrap_or_else(|error| panic!("the server at {URL_VARIABLE} does not answer: {error}"))
+        .unwrap_or_else(|error| panic!("the server of the tests does not answer: {error}"))
 }
 
 async fn run(connection: &mut PgConnection, sql: String) {

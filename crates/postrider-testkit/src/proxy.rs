@@ -1,58 +1,78 @@
-//! A proxy before a PostgreSQL server that counts round trips, which is what a statement costs on a network, and that can fall
-//! silent, as a network can.
+//! A proxy before a server that does to connections what networks and dying servers do.
+//!
+//! What it does is an order, which can be changed at any time and holds for the connections that are there and for those that
+//! come. Between orders nothing is lost: bytes that a stall holds back arrive when it ends.
 
-use sqlx::{ConnectOptions, postgres::PgConnectOptions};
+mod fault;
+mod line;
+
+pub use fault::{Direction, Fault};
+
+use fault::Orders;
+use line::Line;
 use std::{
-    io,
-    net::SocketAddr,
-    str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    net::{TcpListener, TcpStream},
     sync::watch,
-    task::JoinHandle,
+    task::{JoinHandle, JoinSet},
 };
 
-/// Listens on a free port and passes everything on.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sees what a client sends, before the server does. Every connection has its own.
+pub(crate) type Tap = Box<dyn FnMut(&[u8]) + Send>;
+
+/// What has gone through a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Connections that clients have opened, refused ones among them.
+    pub connections: u64,
+    /// Those that are open now.
+    pub open: u64,
+    /// Bytes that were passed on to the server.
+    pub to_server: u64,
+    /// Bytes that were passed on to clients.
+    pub to_client: u64,
+}
+
+/// Listens on a free port and passes on what it is not ordered to spoil. Dropped, it cuts every connection.
 #[derive(Debug)]
-pub struct CountingProxy {
+pub struct FaultProxy {
     address: SocketAddr,
-    round_trips: Arc<AtomicUsize>,
-    silent: watch::Sender<bool>,
+    orders: Arc<watch::Sender<Orders>>,
+    counts: Arc<watch::Sender<Counts>>,
     task: JoinHandle<()>,
 }
 
-impl CountingProxy {
-    /// Stands before the server at `host:port`.
-    pub async fn before(server: String) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let round_trips = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&round_trips);
-        let (silent, silence) = watch::channel(false);
-        let task = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                // A connection that breaks ends alone.
-                tokio::spawn(pass(client, server.clone(), Arc::clone(&counter), silence.clone()));
-            }
-        });
-        Self { address, round_trips, silent, task }
+impl FaultProxy {
+    /// Stands before the server at `host:port`, which need not be there yet.
+    pub async fn before(server: &str) -> Self {
+        Self::tapped(server, || Box::new(|_| ())).await
     }
 
-    /// Stands before the server of a database, and answers with the way to that database through it.
-    pub async fn before_database(url: &str) -> (Self, String) {
-        let options = PgConnectOptions::from_str(url).unwrap();
-        let proxy = Self::before(format!("{}:{}", options.get_host(), options.get_port())).await;
-        let through = options.host(&proxy.address.ip().to_string()).port(proxy.address.port());
-        (proxy, through.to_url_lossy().to_string())
+    /// Stands before the server of a URL, which must name a port, and answers with the URL through it.
+    ///
+    /// # Panics
+    /// When the URL names no port.
+    pub async fn before_url(url: &str) -> (Self, String) {
+        let (start, server, end) = split(url).unwrap_or_else(|| panic!("{url} names no host and port"));
+        let proxy = Self::before(server).await;
+        let through = format!("{start}{}{end}", proxy.address);
+        (proxy, through)
+    }
+
+    pub(crate) async fn tapped(server: &str, tap: impl Fn() -> Tap + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let orders = Arc::new(watch::Sender::new(Orders::default()));
+        let counts = Arc::new(watch::Sender::new(Counts::default()));
+        let line = Line::new(server.to_owned(), Arc::clone(&orders), Arc::clone(&counts));
+        let task = tokio::spawn(accept(listener, line, tap));
+        Self { address, orders, counts, task }
     }
 
     /// Where it listens.
@@ -60,69 +80,83 @@ impl CountingProxy {
         self.address
     }
 
-    /// From now on nothing that the server says arrives, and no connection ends: a network that swallows everything.
-    pub fn swallow(&self) {
-        self.silent.send_replace(true);
+    /// From now on this happens to every connection.
+    pub fn set(&self, fault: Fault) {
+        self.orders.send_modify(|orders| orders.give(fault, false));
     }
 
-    /// How often a client has waited for the server so far.
-    pub fn round_trips(&self) -> usize {
-        self.round_trips.load(Ordering::SeqCst)
+    /// This happens to one connection; as soon as it has ended that one, everything passes again. For faults that end
+    /// connections: the others stay until the next order.
+    pub fn set_once(&self, fault: Fault) {
+        self.orders.send_modify(|orders| orders.give(fault, true));
+    }
+
+    /// Cuts the connections that are there now. Those that come are treated as ordered.
+    pub fn cut(&self) {
+        self.orders.send_modify(|orders| orders.cuts += 1);
+    }
+
+    /// What has gone through it so far.
+    pub fn counts(&self) -> Counts {
+        *self.counts.borrow()
+    }
+
+    /// Returns once the counts are as wanted.
+    ///
+    /// # Panics
+    /// When that does not happen within half a minute.
+    pub async fn until(&self, wanted: impl FnMut(&Counts) -> bool) -> Counts {
+        let mut counts = self.counts.subscribe();
+        match tokio::time::timeout(PATIENCE, counts.wait_for(wanted)).await {
+            Ok(reached) => *reached.unwrap(),
+            Err(_) => panic!("it has come to {:?} only", self.counts()),
+        }
     }
 }
 
-impl Drop for CountingProxy {
+impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn pass(
-    client: TcpStream,
-    server: String,
-    counter: Arc<AtomicUsize>,
-    mut silence: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let server = TcpStream::connect(server).await?;
-    client.set_nodelay(true)?;
-    server.set_nodelay(true)?;
-    let (from_client, mut to_client) = client.into_split();
-    let (mut from_server, to_server) = server.into_split();
-    let up = tokio::spawn(count(from_client, to_server, counter));
-    let is_silent = async { silence.wait_for(|is_silent| *is_silent).await.is_ok() };
-    let is_silent = tokio::select! {
-        copied = tokio::io::copy(&mut from_server, &mut to_client) => { copied?; false }
-        is_silent = is_silent => is_silent,
-    };
-    if is_silent {
-        // Both ends stay open.
-        std::future::pending::<()>().await;
-    }
-    up.abort();
-    Ok(())
-}
-
-/// After a Sync or a simple Query the client waits: one round trip.
-async fn count(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, counter: Arc<AtomicUsize>) -> io::Result<()> {
-    // The start-up message has no type.
-    let mut startup = vec![0; 4];
-    from.read_exact(&mut startup).await?;
-    forward_body(&mut from, &mut to, &startup).await?;
+async fn accept(listener: TcpListener, line: Line, tap: impl Fn() -> Tap) {
+    // Dropped with this task, it ends the connections.
+    let mut lines = JoinSet::new();
+    let line = Arc::new(line);
+    let run = |client: TcpStream| Arc::clone(&line).run(client, tap());
     loop {
-        let mut head = [0; 5];
-        from.read_exact(&mut head).await?;
-        if matches!(head[0], b'S' | b'Q') {
-            counter.fetch_add(1, Ordering::SeqCst);
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((client, _)) => { lines.spawn(run(client)); }
+                Err(error) => panic!("the proxy cannot accept: {error}"),
+            },
+            Some(_) = lines.join_next() => {}
         }
-        to.write_all(&head[..1]).await?;
-        forward_body(&mut from, &mut to, &head[1..]).await?;
     }
 }
 
-async fn forward_body(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf, length: &[u8]) -> io::Result<()> {
-    let len = u32::from_be_bytes(length.try_into().map_err(io::Error::other)?) as usize;
-    let mut body = vec![0; len.saturating_sub(4)];
-    from.read_exact(&mut body).await?;
-    to.write_all(length).await?;
-    to.write_all(&body).await
+/// What stands before `host:port` in a URL, that, and what stands after it.
+fn split(url: &str) -> Option<(&str, &str, &str)> {
+    let after_scheme = url.find("://")? + 3;
+    let end = url[after_scheme..].find(['/', '?']).map_or(url.len(), |length| after_scheme + length);
+    let start = url[..end].rfind('@').map_or(after_scheme, |at| at + 1).max(after_scheme);
+    let server = &url[start..end];
+    server.rsplit_once(':')?.1.parse::<u16>().ok()?;
+    Some((&url[..start], server, &url[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_split_around_its_server() {
+        let amqp = split("amqp://guest:guest@127.0.0.1:5672/%2f");
+        assert_eq!(amqp, Some(("amqp://guest:guest@", "127.0.0.1:5672", "/%2f")));
+        assert_eq!(split("nats://localhost:4222"), Some(("nats://", "localhost:4222", "")));
+        assert_eq!(split("redis://[::1]:6379/0"), Some(("redis://", "[::1]:6379", "/0")));
+        assert_eq!(split("redis://127.0.0.1"), None);
+        assert_eq!(split("127.0.0.1:6379"), None);
+    }
 }

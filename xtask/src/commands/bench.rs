@@ -5,9 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
+use postrider_servers::process::output;
+use postrider_servers::{Durability, Folder, Postgres, Server};
 
 use crate::options::Options;
-use crate::postgres::{self, Durability, Postgres};
+use crate::postgres;
 use crate::process;
 use crate::signals::Signals;
 use crate::terminal::say;
@@ -47,16 +49,19 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
         return process::run(&mut command, signals);
     }
 
+    let folder = Folder::create(args.options.afterwards())?;
     let mut servers = Vec::new();
     for build in postgres::builds(args.postgres.as_slice(), args.options.missing())? {
-        servers.push(Postgres::start(&build, Durability::Full, args.options.afterwards(), signals)?);
+        let recipe = Postgres::new(build.folder(), Durability::Full);
+        servers.push(Server::start(Box::new(recipe), &folder, &|| signals.pending())?);
     }
     for server in &servers {
         say(&format!("PostgreSQL {} in {}", server.version(), server.folder().display()));
         if is_in_memory(server.folder()) {
             say("that folder is in memory, where a commit costs nothing: set TMPDIR to a folder on a disk");
         }
-        command.env(POSTGRES_URL, server.url()).env(POSTGRES_PID, server.id().to_string());
+        let id = server.id().unwrap_or_default();
+        command.env(POSTGRES_URL, server.url()).env(POSTGRES_PID, id.to_string());
     }
     let code = process::run(&mut command, signals)?;
     for server in &mut servers {
@@ -67,8 +72,7 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
 
 /// The commit that is checked out, with a mark when the files differ from it. Nothing where git or its folder is missing.
 fn commit() -> Option<String> {
-    let git =
-        |arguments: &[&str]| process::output(Command::new("git").args(arguments).current_dir(root())).ok();
+    let git = |arguments: &[&str]| output(Command::new("git").args(arguments).current_dir(root())).ok();
     let commit = git(&["rev-parse", "--short", "HEAD"])?;
     let changes = if git(&["status", "--porcelain"])?.is_empty() { "" } else { "-dirty" };
     Some(format!("{}{changes}", commit.trim()))

@@ -4,11 +4,12 @@ use std::io::Write;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use postrider_servers::Kind;
 
-use crate::commands::test::{POSTGRES_URL, programs};
+use crate::commands::test::{self, programs};
+use crate::fleet::Fleet;
 use crate::options::Options;
-use crate::postgres::{self, Durability, Postgres};
 use crate::signals::Signals;
 use crate::terminal::say;
 use crate::version::Major;
@@ -17,6 +18,10 @@ const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Start only these: postgres, rabbitmq, nats, redis, sqs
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    only: Vec<Kind>,
+
     /// The major version to start
     #[arg(long, value_name = "VERSION")]
     postgres: Option<Major>,
@@ -27,20 +32,24 @@ pub(crate) struct Args {
 
 /// Starts the servers and waits to be told to stop.
 pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
-    let mut servers = Vec::new();
-    for build in postgres::builds(args.postgres.as_slice(), args.options.missing())? {
-        let server = Postgres::start(&build, Durability::Relaxed, args.options.afterwards(), signals)?;
-        let (version, id, folder) = (server.version(), server.id(), server.folder().display());
-        say(&format!("PostgreSQL {version} is process {id} in {folder}; Ctrl-C stops it"));
-        let (variable, folder) = programs(&build);
-        writeln!(std::io::stdout(), "export {POSTGRES_URL}={}\nexport {variable}={folder}", server.url())?;
-        servers.push(server);
+    let kinds = if args.only.is_empty() { Kind::ALL.to_vec() } else { args.only.clone() };
+    if args.postgres.is_some() && !kinds.contains(&Kind::Postgres) {
+        bail!("`--postgres` chooses a server that `--only` leaves out");
+    }
+    let rounds = test::rounds(&kinds, &[], args.postgres.as_slice(), args.options.missing())?;
+    let Some(wanted) = rounds.first() else { bail!("there is nothing to start") };
+    let mut fleet = Fleet::start(wanted, args.options.afterwards(), signals)?;
+    for server in fleet.servers() {
+        let (kind, version, folder) = (server.kind(), server.version(), server.folder().display());
+        say(&format!("{kind} {version} is process {} in {folder}", server.id().unwrap_or_default()));
+    }
+    say("Ctrl-C stops them");
+    for (variable, value) in fleet.urls().chain(wanted.iter().map(programs)) {
+        writeln!(std::io::stdout(), "export {variable}={value}")?;
     }
     std::io::stdout().flush()?;
     while signals.take().is_none() {
-        for server in &mut servers {
-            server.check()?;
-        }
+        fleet.check()?;
         sleep(POLL);
     }
     Ok(0)

@@ -1,26 +1,24 @@
 //! `cargo xtask test`: private servers, the tests, and nothing left behind.
 
-use std::env;
-
 use anyhow::{Result, bail};
+use postrider_servers::Kind;
 
+use crate::fleet::{Fleet, Wanted};
 use crate::options::Options;
-use crate::postgres::{self, Build, Durability, Postgres};
+use crate::packages::{self, Missing};
+use crate::postgres::{self, Build};
 use crate::runner::Runner;
+use crate::servers;
 use crate::signals::Signals;
-use crate::suites::{Selection, Server};
+use crate::suites::Selection;
 use crate::terminal::{heading, say};
-use crate::tools;
+use crate::tools::{self, Tool};
 use crate::version::Major;
-
-/// Where tests find PostgreSQL.
-pub(crate) const POSTGRES_URL: &str = "POSTRIDER_TEST_POSTGRES_URL";
-/// The folder of its programs, for tests that start a server of their own to stop it.
-pub(crate) const POSTGRES_PROGRAMS: &str = "POSTRIDER_TEST_POSTGRES_PROGRAMS";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run only these tests, with only the servers they need: core, memory, sqlite, postgres
+    /// Run only these tests, with only the servers they need: core, memory, sqlite,
+    /// postgres, rabbitmq, nats, redis, sqs
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) only: Vec<String>,
 
@@ -47,42 +45,67 @@ pub(crate) struct Servers {
 pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
     let selection = Selection::named(&args.only)?;
     let runner = Runner::choose()?;
-    let test = |environment: &[(&str, String)]| runner.run(&selection, &args.runner, environment, signals);
-
     let Servers { postgres: versions, options } = &args.servers;
-    tools::ensure(&selection.tools(), options.missing())?;
-    if !selection.needs(Server::Postgres) {
-        if !versions.is_empty() {
-            bail!("`--postgres` chooses a server that the tests of `--only` do not use");
-        }
-        return test(&[]);
+    let kinds = selection.servers();
+    if !versions.is_empty() && !kinds.contains(&Kind::Postgres) {
+        bail!("`--postgres` chooses a server that the tests of `--only` do not use");
     }
-    if env::var_os(POSTGRES_URL).is_some_and(|url| !url.is_empty()) {
-        if !versions.is_empty() {
-            bail!("`--postgres` starts servers, but {POSTGRES_URL} names one to use: unset it first");
-        }
-        say(&format!("using the server that {POSTGRES_URL} names"));
-        let builds = postgres::builds(&[], options.missing())?;
-        return test(&builds.iter().map(programs).collect::<Vec<_>>());
-    }
-
+    let rounds = rounds(&kinds, &selection.tools(), versions, options.missing())?;
     let mut first_failure = 0;
-    for build in postgres::builds(versions, options.missing())? {
-        let mut server = Postgres::start(&build, Durability::Relaxed, options.afterwards(), signals)?;
-        heading(&format!("PostgreSQL {}", server.version()));
-        let code = test(&[(POSTGRES_URL, server.url()), programs(&build)])?;
-        server.check()?;
+    for wanted in &rounds {
+        let (named, missing): (Vec<_>, Vec<_>) = wanted.iter().cloned().partition(Wanted::is_named);
+        for Wanted { kind, .. } in &named {
+            let variable = kind.url_variable();
+            if *kind == Kind::Postgres && !versions.is_empty() {
+                bail!("`--postgres` starts servers, but {variable} names one to use: unset it first");
+            }
+            say(&format!("using the server that {variable} names"));
+        }
+        let mut fleet = Fleet::start(&missing, options.afterwards(), signals)?;
+        let versions = fleet.versions();
+        if !versions.is_empty() {
+            heading(&versions);
+        }
+        let environment: Vec<_> = fleet.urls().chain(wanted.iter().map(programs)).collect();
+        let code = runner.run(&selection, &args.runner, &environment, signals)?;
+        fleet.check()?;
         if first_failure == 0 {
             first_failure = code;
         }
-        if code != 0 && versions.len() > 1 {
-            say(&format!("the tests failed on PostgreSQL {}", server.version()));
+        if code != 0 && rounds.len() > 1 {
+            say(&format!("the tests failed on {versions}"));
         }
     }
     Ok(first_failure)
 }
 
-/// What tells tests where the programs of a build are.
-pub(crate) fn programs(build: &Build) -> (&'static str, String) {
-    (POSTGRES_PROGRAMS, build.folder().display().to_string())
+/// Finds, installs or fetches the programs of all servers, before anything is started. There is one round for each version
+/// of PostgreSQL, with everything else beside it.
+pub(crate) fn rounds(
+    kinds: &[Kind],
+    tools: &[Tool],
+    versions: &[Major],
+    missing: Missing,
+) -> Result<Vec<Vec<Wanted>>> {
+    let mut packages = tools::missing_packages(tools);
+    packages.extend(kinds.iter().filter_map(|kind| servers::missing_package(*kind)));
+    packages::ensure(&packages, missing)?;
+    let mut round = Vec::new();
+    for kind in kinds.iter().copied().filter(|kind| *kind != Kind::Postgres) {
+        round.push(Wanted { kind, programs: servers::programs(kind, missing)? });
+    }
+    if !kinds.contains(&Kind::Postgres) {
+        return Ok(vec![round]);
+    }
+    let builds = postgres::builds(versions, missing)?;
+    let with_postgres = |build: &Build| {
+        let postgres = Wanted { kind: Kind::Postgres, programs: build.folder().to_path_buf() };
+        std::iter::once(postgres).chain(round.clone()).collect()
+    };
+    Ok(builds.iter().map(with_postgres).collect())
+}
+
+/// What tells tests where the programs of a server are.
+pub(crate) fn programs(wanted: &Wanted) -> (&'static str, String) {
+    (wanted.kind.programs_variable(), wanted.programs.display().to_string())
 }

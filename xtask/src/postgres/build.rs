@@ -6,20 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use postrider_servers::process;
 
+use crate::packages::Missing;
 use crate::postgres::{apt, fetch};
-use crate::process;
 use crate::version::Major;
 
 /// Debian keeps its versions side by side here, and off the `PATH`.
 const DEBIAN: &str = "/usr/lib/postgresql";
-
-/// What to do about a version that is not on the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
-    Install,
-    Fail,
-}
 
 /// The programs of one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,11 +35,6 @@ impl Build {
     /// Where its programs are.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
-    }
-
-    /// The path of one of its programs.
-    pub(crate) fn program(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
     }
 
     /// The build that tests run on unless told otherwise: the usual version where there is one, else

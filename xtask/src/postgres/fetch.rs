@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use postrider_servers::process::{output, succeeds};
 
-use crate::postgres::build::{Build, Missing};
-use crate::process::{output, succeeds};
+use crate::packages::Missing;
+use crate::postgres::build::Build;
 use crate::terminal::say;
 use crate::version::Major;
 use crate::workspace;

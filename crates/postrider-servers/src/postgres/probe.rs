@@ -4,11 +4,10 @@
 //! queries, and after a lost race for the port it is somebody else's.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(2);
+use crate::ports::connect;
+
 const PROTOCOL: i32 = 3 << 16;
 const LARGEST_ANSWER: usize = 1 << 16;
 const QUESTION: &str = "SELECT current_setting('server_version') || ' ' || current_setting('data_directory')";
@@ -22,9 +21,7 @@ pub(super) struct Identity {
 
 /// Connects as the superuser and asks.
 pub(super) fn identify(port: u16) -> io::Result<Identity> {
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = connect(port)?;
 
     let mut greeting = PROTOCOL.to_be_bytes().to_vec();
     greeting.extend_from_slice(b"user\0postgres\0database\0postgres\0\0");

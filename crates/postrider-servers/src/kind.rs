@@ -1,0 +1,116 @@
+//! The kinds of servers that tests can ask for.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::{Durability, Moto, Nats, Postgres, RabbitMq, Recipe, Redis};
+
+/// A kind of server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// PostgreSQL.
+    Postgres,
+    /// RabbitMQ.
+    RabbitMq,
+    /// NATS with JetStream.
+    Nats,
+    /// Redis.
+    Redis,
+    /// SQS and SNS, as moto plays them.
+    Sqs,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Postgres, Self::RabbitMq, Self::Nats, Self::Redis, Self::Sqs];
+
+    /// The name on the command line, of its folder, and with which the files of its tests begin.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::RabbitMq => "rabbitmq",
+            Self::Nats => "nats",
+            Self::Redis => "redis",
+            Self::Sqs => "sqs",
+        }
+    }
+
+    /// The variable in which tests find the server that they share.
+    pub fn url_variable(self) -> &'static str {
+        match self {
+            Self::Postgres => "POSTRIDER_TEST_POSTGRES_URL",
+            Self::RabbitMq => "POSTRIDER_TEST_RABBITMQ_URL",
+            Self::Nats => "POSTRIDER_TEST_NATS_URL",
+            Self::Redis => "POSTRIDER_TEST_REDIS_URL",
+            Self::Sqs => "POSTRIDER_TEST_SQS_URL",
+        }
+    }
+
+    /// The variable in which tests find the folder of its programs, to start one of their own.
+    pub fn programs_variable(self) -> &'static str {
+        match self {
+            Self::Postgres => "POSTRIDER_TEST_POSTGRES_PROGRAMS",
+            Self::RabbitMq => "POSTRIDER_TEST_RABBITMQ_PROGRAMS",
+            Self::Nats => "POSTRIDER_TEST_NATS_PROGRAMS",
+            Self::Redis => "POSTRIDER_TEST_REDIS_PROGRAMS",
+            Self::Sqs => "POSTRIDER_TEST_SQS_PROGRAMS",
+        }
+    }
+
+    /// How to run it for tests, with the programs in a folder.
+    pub fn recipe(self, programs: &Path) -> Box<dyn Recipe> {
+        match self {
+            Self::Postgres => Box::new(Postgres::new(programs, Durability::Relaxed)),
+            Self::RabbitMq => Box::new(RabbitMq::new(programs)),
+            Self::Nats => Box::new(Nats::new(programs)),
+            Self::Redis => Box::new(Redis::new(programs)),
+            Self::Sqs => Box::new(Moto::new(programs)),
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            format!("there is no server `{text}`; there are: {known}")
+        })
+    }
+}
+
+/// As people write it.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Postgres => "PostgreSQL",
+            Self::RabbitMq => "RabbitMQ",
+            Self::Nats => "NATS",
+            Self::Redis => "Redis",
+            Self::Sqs => "moto (SQS, SNS)",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_follow_the_name() {
+        for kind in Kind::ALL {
+            let name = kind.name().to_uppercase();
+            assert_eq!(kind.url_variable(), format!("POSTRIDER_TEST_{name}_URL"));
+            assert_eq!(kind.programs_variable(), format!("POSTRIDER_TEST_{name}_PROGRAMS"));
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        let error = "kafka".parse::<Kind>().unwrap_err();
+        assert_eq!(error, "there is no server `kafka`; there are: postgres, rabbitmq, nats, redis, sqs");
+    }
+}

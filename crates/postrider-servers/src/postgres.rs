@@ -1,0 +1,111 @@
+//! PostgreSQL.
+
+mod probe;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail};
+use nix::sys::signal::Signal;
+
+use crate::home::Home;
+use crate::kind::Kind;
+use crate::process;
+use crate::recipe::Recipe;
+
+/// What a committed transaction survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// A crash of the server, not of the machine. Nothing a test can observe, and much faster.
+    Relaxed,
+    /// Whatever PostgreSQL promises as installed: what a benchmark has to pay for.
+    Full,
+}
+
+impl Durability {
+    fn settings(self) -> &'static [&'static str] {
+        match self {
+            // `synchronous_commit` stays on: it changes when other sessions see a commit.
+            Self::Relaxed => &["fsync=off", "full_page_writes=off"],
+            Self::Full => &[],
+        }
+    }
+}
+
+/// How to run PostgreSQL.
+#[derive(Debug, Clone)]
+pub struct Postgres {
+    programs: PathBuf,
+    durability: Durability,
+}
+
+impl Postgres {
+    /// With the programs in a folder.
+    pub fn new(programs: &Path, durability: Durability) -> Self {
+        Self { programs: programs.to_path_buf(), durability }
+    }
+
+    fn data(home: &Home) -> PathBuf {
+        home.path().join("data")
+    }
+}
+
+impl Recipe for Postgres {
+    fn kind(&self) -> Kind {
+        Kind::Postgres
+    }
+
+    fn ports(&self) -> usize {
+        1
+    }
+
+    fn prepare(&self, home: &Home) -> Result<()> {
+        home.check(&self.programs.join("postgres"))?;
+        let mut initdb = home.command(&self.programs.join("initdb"), self.crash());
+        initdb.arg("--pgdata").arg(Self::data(home));
+        initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"]);
+        if self.durability == Durability::Relaxed {
+            initdb.arg("--no-sync");
+        }
+        process::output(&mut initdb).map(drop)
+    }
+
+    fn commands(&self, home: &Home, ports: &[u16]) -> Vec<Command> {
+        let mut postgres = home.command(&self.programs.join("postgres"), self.crash());
+        postgres.arg("-D").arg(Self::data(home));
+        let port = format!("port={}", ports[0]);
+        let common = [
+            port.as_str(),
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            "max_connections=300",
+            "shared_buffers=256MB",
+        ];
+        for setting in common.iter().chain(self.durability.settings()) {
+            postgres.args(["-c", setting]);
+        }
+        vec![postgres]
+    }
+
+    fn identify(&self, home: &Home, ports: &[u16], _: u32) -> Result<String> {
+        let identity = probe::identify(ports[0])?;
+        if identity.data != Self::data(home) {
+            bail!("port {} belongs to {}", ports[0], identity.data.display());
+        }
+        Ok(identity.version)
+    }
+
+    fn url(&self, ports: &[u16]) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", ports[0])
+    }
+
+    fn stop(&self) -> Signal {
+        // The fast shutdown: it ends sessions instead of waiting for them.
+        Signal::SIGINT
+    }
+
+    fn crash(&self) -> Signal {
+        // The immediate shutdown: certain within seconds, and unlike a kill it gives the shared memory back.
+        Signal::SIGQUIT
+    }
+}

@@ -1,0 +1,108 @@
+//! Brokers of a test's own, to kill them and start them again.
+
+use crate::private::Private;
+use postrider_servers::Kind;
+use std::marker::PhantomData;
+
+/// A RabbitMQ that nobody else uses.
+pub type RabbitMq = Broker<postrider_servers::RabbitMq>;
+/// A NATS with JetStream that nobody else uses.
+pub type Nats = Broker<postrider_servers::Nats>;
+/// A Redis that nobody else uses.
+pub type Redis = Broker<postrider_servers::Redis>;
+
+/// A broker that keeps over a crash what it has confirmed.
+pub trait Durable {
+    /// Which one it is.
+    const KIND: Kind;
+}
+
+impl Durable for postrider_servers::RabbitMq {
+    const KIND: Kind = Kind::RabbitMq;
+}
+
+impl Durable for postrider_servers::Nats {
+    const KIND: Kind = Kind::Nats;
+}
+
+impl Durable for postrider_servers::Redis {
+    const KIND: Kind = Kind::Redis;
+}
+
+/// A broker that nobody else uses. Dropped, it is stopped, and its data is gone.
+#[derive(Debug)]
+pub struct Broker<K> {
+    server: Private,
+    kind: PhantomData<K>,
+}
+
+impl<K: Durable> Broker<K> {
+    /// Starts one, of the version that the tests run on, and waits until it answers.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    pub async fn start() -> Self {
+        Self { server: Private::start(K::KIND).await, kind: PhantomData }
+    }
+
+    /// Where clients connect.
+    pub fn url(&self) -> &str {
+        self.server.url()
+    }
+
+    /// Its port on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    /// The ids of its processes; none while it is down.
+    pub fn processes(&self) -> Vec<u32> {
+        self.server.ids()
+    }
+
+    /// Kills it with SIGKILL, as a crash does.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    pub fn kill(&mut self) {
+        self.server.crash();
+    }
+
+    /// Starts it again, at the same address and with its data, and waits until it answers. One that still runs is stopped
+    /// first.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub async fn restart(&mut self) {
+        self.server.resume().await;
+    }
+}
+
+/// SQS and SNS that nobody else uses. They hold everything in memory, so there is no starting again.
+#[derive(Debug)]
+pub struct Sqs {
+    server: Private,
+}
+
+impl Sqs {
+    /// Starts them, and waits until they answer.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    pub async fn start() -> Self {
+        Self { server: Private::start(Kind::Sqs).await }
+    }
+
+    /// Where clients connect.
+    pub fn url(&self) -> &str {
+        self.server.url()
+    }
+
+    /// Stops them.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    pub fn stop(&mut self) {
+        self.server.stop();
+    }
+}

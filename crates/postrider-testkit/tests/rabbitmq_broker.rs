@@ -1,0 +1,47 @@
+//! RabbitMQ, shared by all tests, and one that a test kills.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/amqp.rs"]
+mod amqp;
+mod support;
+
+use amqp::Channel;
+use postrider_testkit::{Kind, broker::RabbitMq, shared};
+use support::{dies_with_its_holder, hold, is_down};
+
+#[tokio::test]
+async fn the_shared_broker_takes_messages() {
+    let queue = format!("harness-{}", uuid::Uuid::now_v7());
+    let mut channel = Channel::open(&shared::url(Kind::RabbitMq)).await;
+    assert_eq!(channel.declare(&queue).await, 0);
+    channel.publish(&queue, b"hello").await;
+    assert_eq!(channel.declare(&queue).await, 1);
+}
+
+#[tokio::test]
+async fn what_is_confirmed_survives_a_kill() {
+    let mut broker = RabbitMq::start().await;
+    let url = broker.url().to_owned();
+    let mut channel = Channel::open(&url).await;
+    channel.declare("durable").await;
+    channel.publish("durable", b"hello").await;
+    broker.kill();
+    assert!(is_down(&url).await);
+    broker.restart().await;
+    assert_eq!(broker.url(), url);
+    assert_eq!(Channel::open(&url).await.declare("durable").await, 1);
+    drop(broker);
+    assert!(is_down(&url).await);
+}
+
+#[tokio::test]
+async fn it_dies_with_its_holder() {
+    dies_with_its_holder().await;
+}
+
+#[tokio::test]
+#[ignore = "run by another test, which kills it"]
+async fn a_holder_of_a_broker() {
+    hold::<postrider_servers::RabbitMq>().await;
+}
