@@ -2,11 +2,10 @@
 //! step: the table is tiny, and it is in this process's memory.
 
 use super::{
-    drivers::{Cells, Driver},
+    drivers::{Cells, Driver, Failed},
     moment::{Micros, micros},
     names::Names,
-    row::{json, limit},
-    statement::Statement,
+    row::json,
 };
 use postrider_core::{Error, OnFailure, Ordering, QueueName, QueuePolicy};
 use std::{collections::HashMap, time::Duration};
@@ -83,27 +82,18 @@ pub(super) async fn signal(
 
 /// Draws places: `count` of them, beginning with the one in the answer. Also tells the time, and takes the write lock if the
 /// transaction does not have it yet.
-pub(super) async fn draw(
-    driver: &mut impl Driver,
+pub(super) async fn draw<D: Driver>(
+    driver: &mut D,
     names: &Names,
     count: usize,
-) -> Result<(i64, Micros), Error> {
-    drawn(&driver.rows(drawing(names, count)).await?, count)
-}
-
-/// The statement that draws.
-pub(super) fn drawing(names: &Names, count: usize) -> Statement<'static> {
-    names.statement("update {line} set last = last + ?1 returning last, {now}").bind(limit(count))
-}
-
-/// What it answered.
-pub(super) fn drawn(rows: &[impl Cells], count: usize) -> Result<(i64, Micros), Error> {
-    let row = rows.first().ok_or_else(no_places)?;
-    Ok((row.get::<i64>(0)? - limit(count) + 1, row.get(1)?))
-}
-
-pub(super) fn no_places() -> Error {
-    Error::SchemaMismatch("the table of places is empty".to_owned())
+) -> Result<(i64, Micros), Failed> {
+    let count = super::row::limit(count);
+    let draw = names.statement("update {line} set last = last + ?1 returning last, {now}").bind(count);
+    let rows = driver.rows(draw).await?;
+    let read = |row: &D::Row| Ok((row.get::<i64>(0)? - count + 1, row.get(1)?));
+    let missing = || Error::SchemaMismatch("the table of places is empty".to_owned());
+    let drawn = rows.first().map_or_else(|| Err(missing()), read);
+    drawn.map_err(|error| Failed { error, is_busy: false })
 }
 
 /// A policy as the table keeps it.

@@ -69,12 +69,18 @@ impl SqliteOutbox {
         let Some(first) = messages.first().filter(|first| is_plain(first, messages)) else { return Ok(None) };
         self.limits.check(messages)?;
         let ids: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
-        let statement = || {
+        let mut pauses = Pauses::lasting(PATIENCE);
+        let changed = loop {
             let (insert, params) = at_once(first.queue().as_str(), &ids, messages);
-            Statement { params, ..self.names.statement(&format!("{DRAW}; {SIGNAL}; {insert}")) }
+            let text = format!("{DRAW}; {SIGNAL}; {insert}");
+            match driver.execute(Statement { params, ..self.names.statement(&text) }).await {
+                Ok(changed) => break changed,
+                // What found the lock taken is the first statement, and it has stopped the others.
+                Err(failed) => pauses.after(failed).await?,
+            }
         };
-        let rows = patiently(driver, statement).await?;
-        let is_staged = rows.first().ok_or_else(queues::no_places)?.get::<bool>(0)?;
+        // Where nothing is staged nobody is woken, and nothing but the line has changed.
+        let is_staged = changed > 1;
         let fates = ids.into_iter().map(|id| (MessageId::from_uuid(id), Fate::New));
         Ok(is_staged.then(|| Staged::new(fates.collect())))
     }
@@ -154,24 +160,14 @@ impl SqliteOutbox {
     }
 }
 
-/// Draws places, and waits for other writers to do so.
+/// Draws places, and waits for other writers to do so. A statement that found the lock taken has changed nothing, so it may
+/// try again.
 async fn draw(driver: &mut impl Driver, names: &Names, count: usize) -> Result<(i64, Micros), Error> {
-    let rows = patiently(driver, || queues::drawing(names, count)).await?;
-    queues::drawn(&rows, count)
-}
-
-/// Runs a text whose first statement writes, and waits for other writers to do so. A statement that found the lock taken has
-/// changed nothing and has stopped everything after it, so all of them may try again.
-async fn patiently<'p, D: Driver>(
-    driver: &mut D,
-    statement: impl Fn() -> Statement<'p> + Send,
-) -> Result<Vec<D::Row>, Error> {
     let mut pauses = Pauses::lasting(PATIENCE);
     loop {
-        match driver.rows(statement()).await {
-            Ok(rows) => return Ok(rows),
-            Err(failed) if failed.is_busy && pauses.pause().await => {}
-            Err(failed) => return Err(failed.error),
+        match queues::draw(driver, names, count).await {
+            Ok(drawn) => return Ok(drawn),
+            Err(failed) => pauses.after(failed).await?,
         }
     }
 }
@@ -185,9 +181,8 @@ fn is_plain(first: &Message, messages: &[Message]) -> bool {
         && messages.iter().map(|message| message.payload().len()).sum::<usize>() <= MOST_BYTES
 }
 
-/// Draws the places of all messages, and tells whether they are staged.
-const DRAW: &str = "update {line} set last = last + ?1 \
-    returning exists (select 1 from {queue} q where q.name = ?2 and q.ordered = 0)";
+/// Draws the places of all messages.
+const DRAW: &str = "update {line} set last = last + ?1";
 
 /// Wakes those who sleep for the queue, once the transaction commits.
 pub(super) const SIGNAL: &str = "update {queue} set signals = signals + 1 where name = ?2 and ordered = 0 \
@@ -197,11 +192,15 @@ pub(super) const SIGNAL: &str = "update {queue} set signals = signals + 1 where 
 pub(super) fn at_once<'p>(queue: &'p str, ids: &[Uuid], messages: &'p [Message]) -> (String, Vec<Param<'p>>) {
     let params = vec![limit(messages.len()).into(), queue.into()];
     Rows::new(params, ids.iter().copied().zip(messages))
-        .computed("id", "(select l.last from {line} l where l.id = 1) - ?1 + 1 + j.key")
+        .computed("id", "places.last - ?1 + 1 + j.key")
         .computed("queue", "q.id")
         .computed("staged_at", "{now}")
         .computed("due_at", "{now}")
-        .insert("{ready}", "{queue} q cross join", "where q.name = ?2 and q.ordered = 0")
+        .insert(
+            "{ready}",
+            "{queue} q cross join {line} places cross join",
+            "where q.name = ?2 and q.ordered = 0 and places.id = 1",
+        )
 }
 
 pub(super) const KNOWN: &str = "select j.key from json_each(?1) j \
