@@ -1,8 +1,9 @@
 //! Staging through each driver, beside that driver's own way to insert many rows: the same rows into the same columns, a
-//! signal only for sleepers, and ids in the order of xids, which the table's default sees to.
+//! signal only for sleepers, and on PostgreSQL ids in the order of xids, which the table's default sees to.
 
 mod diesel_async;
 mod sea_orm;
+mod sea_orm_sqlite;
 mod tokio_postgres;
 
 use crate::{
@@ -22,7 +23,7 @@ pub(crate) struct Driver {
 }
 
 /// Every driver. The stores themselves use sqlx, so their sides serve for it.
-pub(crate) const DRIVERS: [Driver; 4] = [
+pub(crate) const DRIVERS: [Driver; 5] = [
     Driver { store: Store::Postgres, name: "sqlx", sides: || vec![Box::new(Ours), Box::new(Reference)] },
     Driver {
         store: Store::Postgres,
@@ -38,6 +39,11 @@ pub(crate) const DRIVERS: [Driver; 4] = [
         store: Store::Postgres,
         name: "sea-orm",
         sides: || vec![Box::new(Adapter(sea_orm::Ours)), Box::new(Adapter(sea_orm::Hand))],
+    },
+    Driver {
+        store: Store::Sqlite,
+        name: "sea-orm-sqlite",
+        sides: || vec![Box::new(Adapter(sea_orm_sqlite::Ours)), Box::new(Adapter(sea_orm_sqlite::Hand))],
     },
 ];
 

@@ -6,13 +6,13 @@ mod reference;
 
 pub(crate) use files::Files;
 pub(crate) use ours::Ours;
-pub(crate) use reference::Reference;
+pub(crate) use reference::{QUEUE, Reference, SIGNAL};
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use std::time::Duration;
 
 /// A connection that writes, with the durability that the store has by default.
-fn writing(path: &str) -> SqliteConnectOptions {
+pub(crate) fn writing(path: &str) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)

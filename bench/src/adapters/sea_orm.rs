@@ -1,4 +1,4 @@
-//! SeaORM: ours, and SeaORM's insert of many models.
+//! SeaORM on PostgreSQL: ours, and SeaORM's insert of many models.
 
 use super::Stages;
 use crate::{
@@ -7,12 +7,12 @@ use crate::{
 };
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
-use postrider_core::Outbox as _;
+use postrider_core::Outbox;
 use postrider_stores::postgres::PostgresOutbox;
 use sea_orm::{
     ActiveValue::{NotSet, Set},
-    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, EntityTrait, Statement,
-    TransactionTrait,
+    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DatabaseTransaction, DbBackend,
+    EntityTrait, Statement, TransactionOptions, TransactionTrait,
 };
 use uuid::Uuid;
 
@@ -51,7 +51,8 @@ impl Stages for Ours {
     }
 
     async fn producer(&self, url: &str) -> Result<Box<dyn Producer>> {
-        Ok(Box::new(OurProducer { database: connect(url).await?, outbox: PostgresOutbox::default() }))
+        let (database, outbox) = (connect(url).await?, PostgresOutbox::default());
+        Ok(Box::new(OurProducer { database, begin: TransactionOptions::default(), outbox }))
     }
 }
 
@@ -73,16 +74,17 @@ async fn connect(url: &str) -> Result<DatabaseConnection> {
     Ok(Database::connect(options).await?)
 }
 
-struct OurProducer {
-    database: DatabaseConnection,
-    outbox: PostgresOutbox,
+pub(super) struct OurProducer<O> {
+    pub(super) database: DatabaseConnection,
+    pub(super) begin: TransactionOptions,
+    pub(super) outbox: O,
 }
 
 #[async_trait]
-impl Producer for OurProducer {
+impl<O: Outbox<DatabaseTransaction> + Send + Sync> Producer for OurProducer<O> {
     async fn stage(&mut self, messages: usize) -> Result<()> {
         let batch = batch(messages)?;
-        let mut tx = self.database.begin().await?;
+        let mut tx = self.database.begin_with_options(self.begin).await?;
         let staged = self.outbox.stage_all(&mut tx, &batch).await?;
         tx.commit().await?;
         ensure!(staged.new_messages() == messages, "staged {} of {messages}", staged.new_messages());

@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row, SqliteConne
 use std::{collections::HashSet, hint::black_box};
 use uuid::Uuid;
 
-const QUEUE: i64 = 1;
+pub(crate) const QUEUE: i64 = 1;
 /// How many rows are one statement: a text that the driver keeps prepared, and few parameters.
 const ROWS: usize = 100;
 
@@ -51,7 +51,7 @@ const CREATE: &str = "create table hand_queue (id integer primary key, name text
       primary key (queue, worker)
     ) strict, without rowid";
 
-const SIGNAL: &str = "update hand_queue set signals = signals + 1 where id = ?1 and exists (select 1 from hand_sleeper s \
+pub(crate) const SIGNAL: &str = "update hand_queue set signals = signals + 1 where id = ?1 and exists (select 1 from hand_sleeper s \
     where s.queue = ?1 and s.until > cast(unixepoch('subsec') * 1000000 as integer))";
 
 /// What is free, and what has lapsed, each from its own index.

@@ -56,13 +56,48 @@ where
     )
     .await;
     let message = |payload: &'static str| Message::builder("orders").payload(payload);
-    let mut batch = vec![message("half").build().unwrap(); 100];
-    batch.push(message("bad").build().unwrap());
     fixture.outbox().stage(&mut tx, message("before")).await.unwrap();
-    assert!(fixture.outbox().stage_all(&mut tx, &batch).await.is_err());
+    // Those with a key are staged another way.
+    for make in [message, |payload| Message::builder("orders").key("k").payload(payload)] {
+        let mut batch = vec![make("half").build().unwrap(); 100];
+        batch.push(make("bad").build().unwrap());
+        assert!(fixture.outbox().stage_all(&mut tx, &batch).await.is_err());
+    }
     fixture.outbox().stage(&mut tx, message("after")).await.unwrap();
     fixture.commit(tx).await;
     assert_eq!(staged(&fixture).await, ["before", "after"]);
+}
+
+/// Rows of one insert share what they can. Whatever they do not arrives as it was given, also where it looks like something else.
+async fn what_differs_within_a_batch_arrives<D: Driver>()
+where
+    SqliteOutbox: Outbox<D::Tx>,
+{
+    let texts =
+        ["plain", "null", "12", "1.50", "[1]", "\"quoted\"", "back\\slash", "größer", "🚚", "{ready}?1';--"];
+    let make = |text: &'static str| {
+        let message = Message::builder("orders").payload(text).event_type(text).content_type(text);
+        message.tenant(text).subject(text).header("h", text)
+    };
+    let general: Vec<Message> = texts.map(|text| make(text).key(text).build().unwrap()).into();
+    let bare = [Message::builder("orders"), Message::builder("orders").payload(vec![0, 255])];
+    let plain: Vec<Message> =
+        texts.map(make).into_iter().chain(bare).map(|message| message.build().unwrap()).collect();
+
+    let fixture = adapted::<D>().await;
+    let mut tx = fixture.begin().await;
+    // The first call makes the queue.
+    for batch in [&general, &plain] {
+        let staged = fixture.outbox().stage_all(&mut tx, batch).await.unwrap();
+        assert_eq!(staged.new_messages(), batch.len());
+    }
+    fixture.commit(tx).await;
+    let claimed = fixture.store().claim(&ClaimRequest::new("orders".parse().unwrap(), 100)).await.unwrap();
+    let given: Vec<Message> = general.into_iter().chain(plain).collect();
+    assert_eq!(claimed.len(), given.len());
+    for (claimed, given) in claimed.iter().zip(given) {
+        assert_eq!(claimed.message.clone(), given.identified(claimed.id()));
+    }
 }
 
 /// Whoever read before others wrote is told how to begin.
@@ -119,6 +154,11 @@ mod with_sqlx {
     #[tokio::test]
     async fn a_call_that_fails_halfway_stages_nothing() {
         super::a_call_that_fails_halfway_stages_nothing::<Sqlx>().await;
+    }
+
+    #[tokio::test]
+    async fn what_differs_within_a_batch_arrives() {
+        super::what_differs_within_a_batch_arrives::<Sqlx>().await;
     }
 
     #[tokio::test]
@@ -180,6 +220,11 @@ mod with_sea_orm {
     #[tokio::test]
     async fn a_call_that_fails_halfway_stages_nothing() {
         super::a_call_that_fails_halfway_stages_nothing::<SeaOrm>().await;
+    }
+
+    #[tokio::test]
+    async fn what_differs_within_a_batch_arrives() {
+        super::what_differs_within_a_batch_arrives::<SeaOrm>().await;
     }
 
     #[tokio::test]

@@ -41,6 +41,7 @@ mod page;
 mod prune;
 mod queues;
 mod row;
+mod rows;
 mod schema;
 mod settle;
 mod stage;
@@ -175,6 +176,8 @@ impl SqliteStore {
             ("archive", endings::archive_template()),
             ("bury", endings::bury_template()),
             ("wait", endings::wait_template()),
+            ("stage at once", stage::at_once("orders", &[], &[]).0),
+            ("signal", stage::SIGNAL.to_owned()),
             ("known identities", stage::KNOWN.to_owned()),
             ("prune the archive", prune::ARCHIVED.to_owned()),
             ("prune dead letters", prune::DEAD.to_owned()),

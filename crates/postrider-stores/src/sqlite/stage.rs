@@ -1,7 +1,11 @@
 //! Staging: on the caller's own connection, in the caller's own transaction.
 //!
-//! A call is a handful of statements, not one: SQLite runs in this process, and there is no network to save. A savepoint makes
-//! them one: whatever fails, and wherever the future is dropped, either all messages of the call are staged or none.
+//! Whatever fails, and wherever the future is dropped, either all messages of the call are staged or none. There are two ways to
+//! see to that. Messages that ask for nothing special, in a queue that exists and is not ordered, are staged at once: by one
+//! statement, which SQLite itself makes all or nothing. What must go before it (drawing places, a signal for sleepers) goes in
+//! the same text, since each text that the driver runs goes to another thread and back, which costs more than most statements.
+//! Left alone it does no harm: a place that nobody has, a look for nothing. Everything else is a handful of statements, and a
+//! savepoint makes them one.
 //!
 //! The first statement writes. A transaction that begins with a read and writes later fails at once when somebody else has
 //! written in between, and no waiting helps; one whose first statement is a write just waits its turn. Where the caller has
@@ -10,18 +14,15 @@
 use super::{
     Names,
     drivers::{Cells, Driver},
-    each::SIZES,
     moment::{self, Micros},
     queues::{self, Queue},
-    row::{hex, json},
+    row::{hex, json, limit},
+    rows::{MOST_BYTES, Rows},
+    statement::{Param, Statement},
     timers,
     writer::Pauses,
 };
-use crate::envelope;
-use postrider_core::{
-    Due, Error, Fate, Limits, Message, MessageId, QueueName, Staged, TimerName,
-    message::DEFAULT_CONTENT_TYPE, trace,
-};
+use postrider_core::{Due, Error, Fate, Limits, Message, MessageId, QueueName, Staged, TimerName, trace};
 use serde_json::Value;
 use std::{
     borrow::Cow,
@@ -56,6 +57,33 @@ impl SqliteOutbox {
     /// Stages in the tables of `names`, within `limits`.
     pub fn with_limits(names: Names, limits: Limits) -> Self {
         Self { names, limits }
+    }
+
+    /// Stages messages that ask for nothing special, in whatever transaction is open. Answers `None`, and has staged nothing,
+    /// where they do, or where their queue is ordered or not there yet.
+    pub(super) async fn stage_at_once(
+        &self,
+        driver: &mut impl Driver,
+        messages: &[Message],
+    ) -> Result<Option<Staged>, Error> {
+        let Some(first) = messages.first().filter(|first| is_plain(first, messages)) else { return Ok(None) };
+        self.limits.check(messages)?;
+        let messages = &*trace::stamped(messages);
+        let ids: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
+        let mut pauses = Pauses::lasting(PATIENCE);
+        let changed = loop {
+            let (insert, params) = at_once(first.queue().as_str(), &ids, messages);
+            let text = format!("{DRAW}; {SIGNAL}; {insert}");
+            match driver.execute(Statement { params, ..self.names.statement(&text) }).await {
+                Ok(changed) => break changed,
+                // What found the lock taken is the first statement, and it has stopped the others.
+                Err(failed) => pauses.after(failed).await?,
+            }
+        };
+        // Where nothing is staged nobody is woken, and nothing but the line has changed.
+        let is_staged = changed > 1;
+        let fates = ids.into_iter().map(|id| (MessageId::from_uuid(id), Fate::New));
+        Ok(is_staged.then(|| Staged::new(fates.collect())))
     }
 
     /// Stages on a connection with an open transaction, in which it is one step of its own.
@@ -113,7 +141,7 @@ impl SqliteOutbox {
         insert(driver, names, "{ready}", &ready).await?;
         insert(driver, names, "{later}", &later).await?;
         if ready.iter().any(|fresh| fresh.ordered) {
-            let last_place = first_place + super::row::limit(messages.len());
+            let last_place = first_place + limit(messages.len());
             super::lanes::open(driver, names, first_place..last_place).await?;
         }
         if !signalled.is_empty() {
@@ -141,10 +169,41 @@ async fn draw(driver: &mut impl Driver, names: &Names, count: usize) -> Result<(
     loop {
         match queues::draw(driver, names, count).await {
             Ok(drawn) => return Ok(drawn),
-            Err(failed) if failed.is_busy && pauses.pause().await => {}
-            Err(failed) => return Err(failed.error),
+            Err(failed) => pauses.after(failed).await?,
         }
     }
+}
+
+/// Whether these messages can be staged by one statement: new, due now, in one queue and of a size that one insert takes. A
+/// key is most likely there for the order that its queue keeps.
+fn is_plain(first: &Message, messages: &[Message]) -> bool {
+    let is_new = |message: &Message| message.id().is_none() && message.timer().is_none();
+    let is_simple = |message: &Message| message.due() == Due::Now && message.key().is_none();
+    messages.iter().all(|message| is_new(message) && is_simple(message) && message.queue() == first.queue())
+        && messages.iter().map(|message| message.payload().len()).sum::<usize>() <= MOST_BYTES
+}
+
+/// Draws the places of all messages.
+const DRAW: &str = "update {line} set last = last + ?1";
+
+/// Wakes those who sleep for the queue, once the transaction commits.
+pub(super) const SIGNAL: &str = "update {queue} set signals = signals + 1 where name = ?2 and ordered = 0 \
+    and exists (select 1 from {sleeper} s where s.queue = ?2 and s.until > {now})";
+
+/// Stages plain messages. It is the last statement of its text, and the only one that stages.
+pub(super) fn at_once<'p>(queue: &'p str, ids: &[Uuid], messages: &'p [Message]) -> (String, Vec<Param<'p>>) {
+    let params = vec![limit(messages.len()).into(), queue.into()];
+    Rows::new(params, ids.iter().copied().zip(messages))
+        .computed("id", "places.last - ?1 + 1 + j.key")
+        .computed("queue", "q.id")
+        .computed("fair", "q.fair")
+        .computed("staged_at", "{now}")
+        .computed("due_at", "{now}")
+        .insert(
+            "{ready}",
+            "{queue} q cross join {line} places cross join",
+            "where q.name = ?2 and q.ordered = 0 and places.id = 1",
+        )
 }
 
 pub(super) const KNOWN: &str = "select j.key from json_each(?1) j \
@@ -210,14 +269,7 @@ impl<'m> Fresh<'m> {
     fn is_due_at_once(&self) -> bool {
         self.due_at <= self.staged_at
     }
-
-    pub(super) fn content_type(&self) -> Option<&'m str> {
-        Some(self.message.content_type()).filter(|content_type| *content_type != DEFAULT_CONTENT_TYPE)
-    }
 }
-
-const COLUMNS: &str = "id, queue, message_id, ordered, staged_at, due_at, key, timer, event_type, content_type, tenant, \
-    subject, headers, payload";
 
 /// Puts messages into a room.
 pub(super) async fn insert(
@@ -226,38 +278,28 @@ pub(super) async fn insert(
     room: &str,
     mut fresh: &[Fresh<'_>],
 ) -> Result<(), Error> {
-    // Only what stands in a line has a turn.
-    let stands = room == "{ready}";
-    let (columns, value) = match stands {
-        true => (format!("{COLUMNS}, fair"), "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
-        false => (COLUMNS.to_owned(), "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
-    };
-    while let Some(size) = SIZES.into_iter().find(|size| *size <= fresh.len()) {
-        let (chunk, rest) = fresh.split_at(size);
-        let values = vec![value; size].join(", ");
-        let mut insert = names.statement(&format!("insert into {room} ({columns}) values {values}"));
-        for row in chunk {
-            let message = row.message;
-            insert = insert
-                .bind(row.place)
-                .bind(row.queue)
-                .bind(row.id)
-                .bind(row.ordered)
-                .bind(row.staged_at)
-                .bind(row.due_at)
-                .bind(row.key.as_deref())
-                .bind(message.timer().map(|timer| timer.name.as_str()))
-                .bind(message.event_type().map(postrider_core::EventType::as_str))
-                .bind(row.content_type())
-                .bind(message.tenant().map(postrider_core::TenantId::as_str))
-                .bind(message.subject().map(postrider_core::SubjectId::as_str))
-                .bind(envelope::encode(message))
-                .bind(message.payload().as_ref());
-            if stands {
-                insert = insert.bind(row.fair);
-            }
-        }
-        driver.execute(insert).await?;
+    while !fresh.is_empty() {
+        let mut bytes = 0;
+        let mut fits = |row: &Fresh<'_>| {
+            bytes += row.message.payload().len();
+            bytes <= MOST_BYTES
+        };
+        let (chunk, rest) = fresh.split_at(fresh.iter().take_while(|row| fits(row)).count().max(1));
+        let rows = Rows::new(Vec::new(), chunk.iter().map(|row| (row.id, row.message)))
+            .column("id", chunk.iter().map(|row| row.place))
+            .column("queue", chunk.iter().map(|row| row.queue))
+            .column("ordered", chunk.iter().map(|row| row.ordered))
+            .column("staged_at", chunk.iter().map(|row| row.staged_at))
+            .column("due_at", chunk.iter().map(|row| row.due_at))
+            .column("key", chunk.iter().map(|row| row.key.as_deref()))
+            .column("timer", chunk.iter().map(|row| row.message.timer().map(|timer| timer.name.as_str())));
+        // Only what stands in a line has a turn.
+        let rows = match room {
+            "{ready}" => rows.column("fair", chunk.iter().map(|row| row.fair)),
+            _ => rows,
+        };
+        let (insert, params) = rows.insert(room, "", "");
+        driver.execute(Statement { params, ..names.statement(&insert) }).await?;
         fresh = rest;
     }
     Ok(())
@@ -265,11 +307,13 @@ pub(super) async fn insert(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{SqliteStore, drivers::Failed, statement::Statement};
+    use super::super::{SqliteStore, drivers::Failed};
     use super::*;
     use postrider_core::{MessageBuilder, schema::Schema};
     use sqlx::{Connection, SqliteConnection, sqlite::SqliteRow};
-    use std::time::SystemTime;
+    use std::{ops::Range, path::Path, time::SystemTime};
+
+    type Make = fn(usize) -> MessageBuilder;
 
     /// A connection whose statements are counted.
     struct Counted {
@@ -292,45 +336,69 @@ mod tests {
     }
 
     impl Counted {
-        async fn stage(
-            &mut self,
-            make: fn(usize) -> MessageBuilder,
-            numbers: std::ops::Range<usize>,
-        ) -> usize {
-            let messages: Vec<Message> = numbers.map(|number| make(number).build().unwrap()).collect();
+        async fn open(folder: &Path) -> Self {
+            let path = folder.join("shop.db");
+            SqliteStore::open(&path).await.unwrap().migrate().await.unwrap();
+            let url = format!("sqlite:{}", path.display());
+            Self { connection: SqliteConnection::connect(&url).await.unwrap(), statements: 0 }
+        }
+
+        /// Stages, and answers how often the driver was asked to run something.
+        async fn stage(&mut self, messages: &[Message]) -> usize {
             let before = self.statements;
-            let staged = SqliteOutbox::default().stage_on(self, &messages).await.unwrap();
+            let outbox = SqliteOutbox::default();
+            let staged = match outbox.stage_at_once(self, messages).await.unwrap() {
+                Some(staged) => staged,
+                None => outbox.stage_on(self, messages).await.unwrap(),
+            };
             assert_eq!(staged.new_messages(), messages.len());
             self.statements - before
         }
     }
 
-    /// There is no network to save, but each statement costs, too: a thousand messages take as many as one does, and the
-    /// inserts that hold them.
+    fn many(make: Make, numbers: Range<usize>) -> Vec<Message> {
+        numbers.map(|number| make(number).build().unwrap()).collect()
+    }
+
+    /// There is no network to save, but whatever the driver runs costs, too.
     #[tokio::test]
-    async fn a_thousand_messages_take_the_statements_of_one_and_their_inserts() {
+    async fn a_thousand_messages_take_the_statements_of_two() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("shop.db");
-        SqliteStore::open(&path).await.unwrap().migrate().await.unwrap();
-        let url = format!("sqlite:{}", path.display());
-        let mut driver =
-            Counted { connection: SqliteConnection::connect(&url).await.unwrap(), statements: 0 };
-        let kinds: [fn(usize) -> MessageBuilder; 4] = [
-            |number| Message::builder("orders").json(&number),
-            |number| Message::builder(format!("queue-{}", number % 3)).json(&number),
-            |number| Message::builder("orders").id(MessageId::at(SystemTime::now())).json(&number),
-            |number| Message::builder("orders").due_after(Duration::from_secs(60)).json(&number),
+        let mut driver = Counted::open(folder.path()).await;
+        let kinds: [(usize, Make); 5] = [
+            (1, |number| Message::builder("orders").json(&number)),
+            (3, |number| Message::builder(format!("queue-{}", number % 3)).json(&number)),
+            (3, |number| Message::builder("orders").key(format!("key-{}", number % 7)).json(&number)),
+            (4, |number| Message::builder("orders").id(MessageId::at(SystemTime::now())).json(&number)),
+            (3, |number| Message::builder("orders").due_after(Duration::from_secs(60)).json(&number)),
         ];
-        for make in kinds {
+        for (statements, make) in kinds {
             // The first call makes the queues.
-            driver.stage(make, 0..10).await;
-            let one = driver.stage(make, 10..11).await;
-            let thousand = driver.stage(make, 100..1_100).await;
-            assert!(one <= 4, "draw, queues, known identities, insert: {one}");
-            assert_eq!(thousand - one, 1_000 / 64 + 1_000 % 64 / 8 - 1);
+            driver.stage(&many(make, 0..10)).await;
+            assert_eq!(driver.stage(&many(make, 10..12)).await, statements);
+            assert_eq!(driver.stage(&many(make, 100..1_100)).await, statements);
         }
-        let timer: fn(usize) -> MessageBuilder =
-            |number| Message::builder("orders").timer(format!("{number}"));
-        assert_eq!(driver.stage(timer, 0..100).await, 2 + 2 * 100, "each timer is looked at for itself");
+        let timer: Make = |number| Message::builder("orders").timer(format!("{number}"));
+        assert_eq!(
+            driver.stage(&many(timer, 0..100)).await,
+            2 + 2 * 100,
+            "each timer is looked at for itself"
+        );
+    }
+
+    /// What is copied at once is bounded.
+    #[tokio::test]
+    async fn a_batch_of_many_bytes_takes_several_inserts() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut driver = Counted::open(folder.path()).await;
+        driver.stage(&many(|_| Message::builder("orders"), 0..1)).await;
+        let half: Make =
+            |number| Message::builder("orders").payload(vec![u8::try_from(number).unwrap(); MOST_BYTES / 2]);
+        assert_eq!(driver.stage(&many(half, 0..2)).await, 1);
+        assert_eq!(driver.stage(&many(half, 2..7)).await, 2 + 3, "draw, queues, and two messages each");
+        let sql = "select count(*), count(distinct substr(payload, -1)) from postrider_ready \
+            where length(payload) = 8388608";
+        let row = sqlx::query(sql).fetch_one(&mut driver.connection).await.unwrap();
+        assert_eq!((Cells::get::<i64>(&row, 0).unwrap(), Cells::get::<i64>(&row, 1).unwrap()), (7, 7));
     }
 }

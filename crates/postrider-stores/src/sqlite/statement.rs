@@ -1,6 +1,6 @@
 //! A statement and its parameters, for whichever driver runs it.
 //!
-//! Parameters borrow whatever can be borrowed: payloads are copied once, by the driver, into what SQLite is given.
+//! Parameters borrow whatever can be borrowed.
 
 use super::names::{Names, Sql};
 use std::borrow::Cow;
@@ -35,7 +35,7 @@ pub(super) enum Param<'p> {
     Null,
     Integer(i64),
     Text(Cow<'p, str>),
-    Blob(&'p [u8]),
+    Blob(Cow<'p, [u8]>),
     Id(Uuid),
 }
 
@@ -83,7 +83,13 @@ impl<'p> From<Cow<'p, str>> for Param<'p> {
 
 impl<'p> From<&'p [u8]> for Param<'p> {
     fn from(value: &'p [u8]) -> Self {
-        Self::Blob(value)
+        Self::Blob(value.into())
+    }
+}
+
+impl From<Vec<u8>> for Param<'_> {
+    fn from(value: Vec<u8>) -> Self {
+        Self::Blob(value.into())
     }
 }
 

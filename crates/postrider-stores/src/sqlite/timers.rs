@@ -9,6 +9,7 @@ use super::{
     moment::Micros,
     queues,
     row::BODY,
+    rows::content_type,
     stage::{Fresh, insert},
 };
 use crate::envelope;
@@ -107,7 +108,7 @@ async fn extend(
         .bind(with.due_at)
         .bind(key.or_else(|| with.ordered.then(|| living.to_string().into())))
         .bind(message.event_type().map(postrider_core::EventType::as_str))
-        .bind(with.content_type())
+        .bind(content_type(message))
         .bind(message.tenant().map(postrider_core::TenantId::as_str))
         .bind(message.subject().map(postrider_core::SubjectId::as_str))
         .bind(envelope::encode(message))

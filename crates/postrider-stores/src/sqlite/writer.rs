@@ -10,7 +10,7 @@
 //! get wrong.
 
 use super::{
-    drivers::Driver,
+    drivers::{Driver, Failed},
     error::{is_busy, open_error, store_error},
     moment::Micros,
     names::Names,
@@ -90,9 +90,8 @@ impl Writer {
                     let now = rows.remove(0).try_get(0).map_err(store_error)?;
                     return Ok((Write { connection, now, slot }, rows));
                 }
-                Err(failed) if failed.is_busy && pauses.pause().await => {}
                 Ok(_) => return Err(store_error(sqlx::Error::RowNotFound)),
-                Err(failed) => return Err(failed.into()),
+                Err(failed) => pauses.after(failed).await?,
             }
         }
     }
@@ -157,6 +156,14 @@ impl Pauses {
 
     pub(super) fn lasting(patience: Duration) -> Self {
         Self::until(Instant::now() + patience)
+    }
+
+    /// Pauses after what failed, so that it can be tried again.
+    ///
+    /// # Errors
+    /// With its error, when waiting does not help or there is no time left.
+    pub(super) async fn after(&mut self, failed: Failed) -> Result<(), Error> {
+        if failed.is_busy && self.pause().await { Ok(()) } else { Err(failed.error) }
     }
 
     /// Answers `false` when there is no time left.

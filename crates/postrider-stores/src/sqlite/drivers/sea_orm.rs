@@ -1,6 +1,6 @@
 //! Transactions of SeaORM on SQLite.
 //!
-//! SeaORM lends nobody the connection below, and its values are owned: payloads are copied once more on the way. What it
+//! SeaORM lends nobody the connection below, and its values are owned: what is borrowed is copied once more on the way. What it
 //! answers with are the rows of the sqlx below.
 
 use super::{Cells, Driver, Failed};
@@ -39,7 +39,11 @@ use sqlx::{Decode, Sqlite, Type};
 /// ```
 impl Outbox<DatabaseTransaction> for SqliteOutbox {
     async fn stage_all(&self, tx: &mut DatabaseTransaction, messages: &[Message]) -> Result<Staged, Error> {
-        let mut savepoint = savepoint(tx).await?;
+        check(tx)?;
+        if let Some(staged) = self.stage_at_once(tx, messages).await? {
+            return Ok(staged);
+        }
+        let mut savepoint = tx.begin().await.map_err(Failed::from)?;
         let staged = self.stage_on(&mut savepoint, messages).await?;
         savepoint.commit().await.map_err(Failed::from)?;
         Ok(staged)
@@ -51,19 +55,18 @@ impl Outbox<DatabaseTransaction> for SqliteOutbox {
         queue: &QueueName,
         timer: &TimerName,
     ) -> Result<bool, Error> {
-        let mut savepoint = savepoint(tx).await?;
+        check(tx)?;
+        let mut savepoint = tx.begin().await.map_err(Failed::from)?;
         let cancelled = self.cancel_on(&mut savepoint, queue, timer).await?;
         savepoint.commit().await.map_err(Failed::from)?;
         Ok(cancelled)
     }
 }
 
-async fn savepoint(tx: &DatabaseTransaction) -> Result<DatabaseTransaction, Error> {
+fn check(tx: &DatabaseTransaction) -> Result<(), Invalid> {
     match tx.get_database_backend() {
-        DbBackend::Sqlite => Ok(tx.begin().await.map_err(Failed::from)?),
-        other => {
-            Err(Invalid::rule("transaction", format!("is one of {other:?}; this outbox is in SQLite")).into())
-        }
+        DbBackend::Sqlite => Ok(()),
+        other => Err(Invalid::rule("transaction", format!("is one of {other:?}; this outbox is in SQLite"))),
     }
 }
 
@@ -108,7 +111,7 @@ fn owned(Statement { sql, params }: Statement<'_>) -> sea_orm::Statement {
         Param::Null => Value::BigInt(None),
         Param::Integer(value) => value.into(),
         Param::Text(value) => value.into_owned().into(),
-        Param::Blob(value) => value.to_vec().into(),
+        Param::Blob(value) => value.into_owned().into(),
         Param::Id(value) => value.as_bytes().to_vec().into(),
     });
     sea_orm::Statement::from_sql_and_values(DbBackend::Sqlite, sql.as_str(), values.collect::<Vec<_>>())

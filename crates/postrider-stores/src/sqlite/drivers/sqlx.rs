@@ -36,6 +36,9 @@ impl<'t> Outbox<Transaction<'t, Sqlite>> for SqliteOutbox {
         tx: &mut Transaction<'t, Sqlite>,
         messages: &[Message],
     ) -> Result<Staged, Error> {
+        if let Some(staged) = self.stage_at_once(&mut **tx, messages).await? {
+            return Ok(staged);
+        }
         let mut savepoint = tx.begin().await.map_err(store_error)?;
         let staged = self.stage_on(&mut *savepoint, messages).await?;
         savepoint.commit().await.map_err(store_error)?;
@@ -85,7 +88,8 @@ fn bound<'q>(Statement { sql, params }: Statement<'q>) -> Query<'q, Sqlite, Sqli
         Param::Integer(value) => query.bind(value),
         Param::Text(Cow::Borrowed(value)) => query.bind(value),
         Param::Text(Cow::Owned(value)) => query.bind(value),
-        Param::Blob(value) => query.bind(value),
+        Param::Blob(Cow::Borrowed(value)) => query.bind(value),
+        Param::Blob(Cow::Owned(value)) => query.bind(value),
         Param::Id(value) => query.bind(value),
     })
 }
