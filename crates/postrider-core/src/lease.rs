@@ -1,7 +1,11 @@
 //! A message in hand: what was claimed, and the lease that proves it.
 
 use crate::{LeaseToken, Message, MessageId, OrderingKey, QueueName, Reason, Settlement};
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 /// Proof that one message is in our hands. Every write that ends or extends the claim carries it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -78,6 +82,11 @@ impl Lease {
         self.settle(Settlement::Done)
     }
 
+    /// Delivered; these are staged in the same step.
+    pub fn forward(&self, messages: impl Into<Arc<[Message]>>) -> Settle {
+        self.settle(Settlement::Forward { messages: messages.into() })
+    }
+
     /// Failed; again after a while.
     pub fn retry(&self, after: Duration, error: impl Into<String>) -> Settle {
         self.settle(Settlement::Retry { after, error: Some(error.into()) })
@@ -111,6 +120,15 @@ pub struct Settle {
     pub lease: Lease,
     /// How it ends.
     pub settlement: Settlement,
+}
+
+impl Settle {
+    /// What a batch stages besides: the messages of those settlements whose claim was not lost.
+    pub fn staged_by(batch: &[Self], lost: &[Lease]) -> Vec<Message> {
+        let lost: HashSet<&Lease> = lost.iter().collect();
+        let kept = batch.iter().filter(|settle| !lost.contains(&settle.lease));
+        kept.flat_map(|settle| settle.settlement.messages()).cloned().collect()
+    }
 }
 
 /// A message that was claimed.

@@ -28,7 +28,7 @@ pub const DEFAULT_CONTENT_TYPE: &str = "application/json";
 /// assert_eq!(message.queue().as_str(), "orders");
 /// # Ok::<(), postrider_core::Invalid>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     pub(crate) id: Option<MessageId>,
     pub(crate) queue: QueueName,
@@ -161,6 +161,12 @@ impl Message {
     pub fn identified(mut self, id: MessageId) -> Self {
         self.id = Some(id);
         self
+    }
+
+    /// The same message, identity and all, for another queue. It is due at once, and no timer.
+    #[must_use]
+    pub fn redirected(&self, queue: QueueName) -> Self {
+        Self { queue, due: Due::Now, timer: None, ..self.clone() }
     }
 
     /// Begins another message like this one, without its identity and its time: to carry less of it, or something else in its

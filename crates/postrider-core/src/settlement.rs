@@ -1,13 +1,19 @@
 //! How a delivery ends.
 
+use crate::Message;
 use serde::{Deserialize, Serialize};
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 /// How a delivery ends. A worker, a relay and a saga differ in what leads here, and in nothing after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
     /// It was delivered.
     Done,
+    /// It was delivered, and these messages are staged in the same step: all of that happens, or nothing.
+    Forward {
+        /// What is staged. An identity that its queue knows already is not staged again.
+        messages: Arc<[Message]>,
+    },
     /// It failed, and is to be tried again after a while, by the store's clock.
     Retry {
         /// How long to wait.
@@ -30,6 +36,21 @@ pub enum Settlement {
         /// How long to wait.
         after: Duration,
     },
+}
+
+impl Settlement {
+    /// Whether the message was delivered.
+    pub fn is_success(&self) -> bool {
+        matches!(self, Self::Done | Self::Forward { .. })
+    }
+
+    /// What is to be staged in the same step.
+    pub fn messages(&self) -> &[Message] {
+        match self {
+            Self::Forward { messages } => messages,
+            _ => &[],
+        }
+    }
 }
 
 /// Why a message is not tried again.

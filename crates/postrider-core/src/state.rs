@@ -144,7 +144,7 @@ pub enum Ending {
 impl From<&Settlement> for Ending {
     fn from(settlement: &Settlement) -> Self {
         match settlement {
-            Settlement::Done => Self::Done,
+            Settlement::Done | Settlement::Forward { .. } => Self::Done,
             Settlement::Retry { .. } => Self::Retry,
             Settlement::Dead { .. } => Self::Dead,
             Settlement::Release => Self::Release,

@@ -67,7 +67,10 @@ impl Judge {
             Settlement::Dead { reason, .. } => {
                 tracing::warn!(name: "postrider.dead", error = failure.kind(), %reason, "failed for good");
             }
-            Settlement::Done | Settlement::Release | Settlement::Snooze { .. } => {}
+            Settlement::Done
+            | Settlement::Forward { .. }
+            | Settlement::Release
+            | Settlement::Snooze { .. } => {}
         }
         settlement
     }

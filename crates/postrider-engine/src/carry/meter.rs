@@ -18,6 +18,7 @@ pub(super) struct Meter {
     reclaimed: Counted,
     dispatched: Counted,
     delivered: Counted,
+    forwarded: Counter,
     retried: Counted,
     dead: [Counter; Reason::ALL.len()],
     dead_total: AtomicU64,
@@ -63,6 +64,7 @@ impl Meter {
             reclaimed: counted(counter!("postrider_reclaimed_total", &[queue()])),
             dispatched: counted(counter!("postrider_dispatched_total", &[queue()])),
             delivered: counted(counter!("postrider_delivered_total", &[queue()])),
+            forwarded: counter!("postrider_forwarded_total", &[queue()]),
             retried: counted(counter!("postrider_retried_total", &[queue()])),
             dead: Reason::ALL.map(|reason| {
                 counter!("postrider_dead_total", &[queue(), ("reason", reason.as_str().to_owned())])
@@ -101,8 +103,9 @@ impl Meter {
     /// A delivery that ran was settled.
     pub(super) fn settled(&self, settlement: &Settlement, ran_for: Duration, staged_at: SystemTime) {
         match settlement {
-            Settlement::Done => {
+            Settlement::Done | Settlement::Forward { .. } => {
                 self.delivered.add(1);
+                self.forwarded.increment(settlement.messages().len() as u64);
                 if let Ok(since) = SystemTime::now().duration_since(staged_at) {
                     self.end_to_end.record(since.as_secs_f64());
                 }

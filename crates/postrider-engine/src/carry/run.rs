@@ -55,7 +55,7 @@ impl Runner {
                 self.desk.ended(&turn[index - 1]).await;
             }
             match self.deliver(delivery).await {
-                Some(entry) if entry.settlement == Settlement::Done => self.put([entry]),
+                Some(entry) if entry.settlement.is_success() => self.put([entry]),
                 Some(entry) => return self.put(std::iter::once(entry).chain(rest())),
                 None if delivery.is_lost() => return self.put(rest()),
                 None => {}

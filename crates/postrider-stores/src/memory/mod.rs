@@ -161,8 +161,18 @@ impl Store for MemoryStore {
     }
 
     async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
-        let (mut rooms, now) = self.enter();
-        rooms.settle(settlements, now)
+        self.limits.check(&Settle::staged_by(settlements, &[]))?;
+        let lost = {
+            let (mut rooms, now) = self.enter();
+            rooms.settle(settlements, now)?
+        };
+        let messages = Settle::staged_by(settlements, &lost);
+        if !messages.is_empty() {
+            let mut tx = self.begin();
+            tx.stage_all(&messages);
+            tx.commit();
+        }
+        Ok(lost)
     }
 
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {

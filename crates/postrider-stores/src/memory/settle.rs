@@ -125,7 +125,7 @@ impl Queue {
         let Some(mut row) = self.take(lease.id()) else { return };
         row.held = None;
         match settlement {
-            Settlement::Done => self.finish(row, now),
+            Settlement::Done | Settlement::Forward { .. } => self.finish(row, now),
             Settlement::Retry { after: wait, error } => {
                 row.fail(error.as_deref());
                 row.due_at = after(now, *wait);
@@ -163,7 +163,7 @@ impl Queue {
                 let due_at = Some(after(now, *wait));
                 return Some(Run::Blocked(Block { due_at, reason: None, error: None }));
             }
-            (Settlement::Done, _) => {
+            (Settlement::Done | Settlement::Forward { .. }, _) => {
                 let row = self.take_delivered(id, turn)?;
                 self.finish(row, now);
             }

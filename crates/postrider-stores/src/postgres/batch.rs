@@ -133,7 +133,7 @@ fn ending<'s>(index: usize, settle: &'s Settle, queue: &Queue, in_place: bool) -
     let plain =
         |kind| Ending { index, lease, queue: queue.number, kind, seconds: 0.0, reason: None, error: None };
     match &settle.settlement {
-        Settlement::Done => match policy.keep_for {
+        Settlement::Done | Settlement::Forward { .. } => match policy.keep_for {
             Some(keep) => Ending { seconds: keep.as_secs_f64(), ..plain(KEEP) },
             None => plain(DONE),
         },

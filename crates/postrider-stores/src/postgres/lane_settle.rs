@@ -133,7 +133,7 @@ impl<'s> Entry<'s> {
                     (outcome.end, outcome.is_over) = (true, true);
                     outcome.wait = Some(seconds(*after));
                 }
-                Settlement::Done => {
+                Settlement::Done | Settlement::Forward { .. } => {
                     outcome.release = false;
                     outcome.done.push(*place);
                 }

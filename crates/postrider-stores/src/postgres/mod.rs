@@ -11,7 +11,7 @@
 //!
 //! A move between rooms is one statement, guarded by the message's id and the claim's token. Claims start above a mark and
 //! sweep below it (`horizon.rs`), so that their cost does not depend on how much has passed through. All statements run in
-//! autocommit mode: no transaction of ours outlives one round trip, but for the ticks of schedules (`timetable.rs`).
+//! autocommit mode: no transaction of ours outlives one round trip, but for those of `lent.rs`.
 //!
 //! The store opens its own connections, because bounded work depends on their settings: with generic plans and without
 //! sequential scans, bitmap scans and sorts, each of our statements has one plan, whatever the statistics say.
@@ -29,6 +29,7 @@ mod horizon;
 mod inspect;
 mod lane_settle;
 mod lanes;
+mod lent;
 mod names;
 mod pool;
 mod prune;
@@ -60,15 +61,16 @@ use ear::Hearing;
 use error::store_error;
 use fair::{FairClaimer, FairSql};
 use lanes::LaneClaimer;
+use lent::Lent;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Invalid, Lease, LeaseToken, Limits, Ordering, PruneRequest, Pruned,
+    ClaimRequest, Claimed, Error, Invalid, Lease, LeaseToken, Limits, Ordering, Outbox, PruneRequest, Pruned,
     QueueName, Settle, Store, store::check_lease,
 };
 use queues::{Queue, Queues};
 use returned::Returned;
 use settle::SettleSql;
 use sqlx::{
-    PgPool,
+    PgPool, Postgres,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use std::{
@@ -340,16 +342,32 @@ impl PostgresStore {
         remembered(&self.inner.fair_claimers, queue.clone(), make)
     }
 
+    /// Settles in an open transaction, and stages there what is to be staged with it.
     async fn settle_in_transaction(
         &self,
-        connection: &mut sqlx::PgConnection,
+        tx: &mut sqlx::Transaction<'_, Postgres>,
         settlements: &[Settle],
     ) -> Result<Vec<Lease>, Error> {
-        match self.inner.route {
-            // Nothing is asked for again that may be rolled back.
-            Route::Direct => self.settle_on(connection, None, settlements).await,
-            Route::Pooled => self.settle_on(Unprepared(connection), None, settlements).await,
+        // Nothing is asked for again that may be rolled back.
+        let lost = match self.inner.route {
+            Route::Direct => self.settle_on(&mut **tx, None, settlements).await?,
+            Route::Pooled => self.settle_on(Unprepared(tx), None, settlements).await?,
+        };
+        let messages = Settle::staged_by(settlements, &lost);
+        if !messages.is_empty() {
+            self.outbox().stage_all(tx, &messages).await?;
         }
+        Ok(lost)
+    }
+
+    /// Settles what stages something besides, which takes a transaction.
+    async fn settle_and_stage(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+        let mut lent = Lent::by(&self.inner.pool).await?;
+        let mut tx = lent.begin(self.inner.route).await?;
+        let lost = self.settle_in_transaction(&mut tx, settlements).await?;
+        tx.commit().await.map_err(store_error)?;
+        lent.give_back();
+        Ok(lost)
     }
 
     async fn settle_on(
@@ -430,6 +448,9 @@ impl Store for PostgresStore {
     }
 
     async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+        if settlements.iter().any(|settle| !settle.settlement.messages().is_empty()) {
+            return self.settle_and_stage(settlements).await;
+        }
         self.settle_on(&self.inner.connections, Some(&self.inner.returned), settlements).await
     }
 

@@ -1,16 +1,16 @@
 //! The ticks of schedules.
 //!
-//! A tick is a transaction of ours, the only one that is longer than a statement: the row of its schedule first, which lets
+//! A tick is a transaction of ours: the row of its schedule first, which lets
 //! one process through and the others wait, and then the messages, by the outbox. Whoever waited finds the tick recorded when
 //! the first has committed, and does it when the first has not.
 
-use super::{PostgresStore, connections::Route, error::store_error, pool, row::Moment};
+use super::{PostgresStore, connections::Route, error::store_error, lent::Lent, row::Moment};
 use async_trait::async_trait;
 use postrider_core::{
     Error, Invalid, Message, Outbox, ScheduleName,
     timetable::{Reading, Timetable},
 };
-use sqlx::{Connection, Postgres, Row, pool::PoolConnection, postgres::PgRow};
+use sqlx::{Row, postgres::PgRow};
 use std::time::SystemTime;
 use time::OffsetDateTime;
 
@@ -44,12 +44,8 @@ impl Timetable for PostgresStore {
         messages: &[Message],
     ) -> Result<bool, Error> {
         let inner = &self.inner;
-        let mut lent = Lent(Some(inner.pool.acquire().await.map_err(store_error)?));
-        let begin = match inner.route {
-            Route::Direct => "begin",
-            Route::Pooled => pool::BEGIN,
-        };
-        let mut tx = lent.connection()?.begin_with(begin).await.map_err(store_error)?;
+        let mut lent = Lent::by(&inner.pool).await?;
+        let mut tx = lent.begin(inner.route).await?;
         let record = match inner.route {
             Route::Direct => inner.names.sql(RECORD),
             Route::Pooled => inner.names.sql(RECORD).unprepared(),
@@ -74,26 +70,4 @@ fn moment(at: SystemTime) -> Result<OffsetDateTime, Invalid> {
 
 fn reading(row: &PgRow) -> Result<Reading, sqlx::Error> {
     Ok(Reading { now: row.try_get::<Moment, _>(0)?.0, last: row.try_get::<Moment, _>(1)?.0 })
-}
-
-/// A connection that is closed unless it is given back: after an error or a cancelled `begin` a transaction may be open in it,
-/// and the pool would hand it on as it is.
-struct Lent(Option<PoolConnection<Postgres>>);
-
-impl Lent {
-    fn connection(&mut self) -> Result<&mut PoolConnection<Postgres>, Error> {
-        self.0.as_mut().ok_or_else(|| Error::Other("the connection was given back".into()))
-    }
-
-    fn give_back(mut self) {
-        self.0.take();
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(connection) = &mut self.0 {
-            connection.close_on_drop();
-        }
-    }
 }

@@ -240,6 +240,10 @@ impl Store for SqliteStore {
         }
         let mut write = inner.writer.begin(&inner.names).await?;
         let lost = settle::settle(&mut write.connection, &inner.names, settlements, write.now).await?;
+        let messages = Settle::staged_by(settlements, &lost);
+        if !messages.is_empty() {
+            self.outbox().stage_on(&mut write.connection, &messages).await?;
+        }
         write.commit().await?;
         Ok(lost)
     }

@@ -96,7 +96,7 @@ fn decide(
 /// Ends the claim on a message of an unordered queue.
 fn alone(endings: &mut Endings, settle: &Settle, stand: &Stand, now: Micros) {
     match &settle.settlement {
-        Settlement::Done => endings.finish(stand, 0),
+        Settlement::Done | Settlement::Forward { .. } => endings.finish(stand, 0),
         Settlement::Retry { after: wait, error } => {
             endings.fail(stand.place, text(error), 0, Some(after(now, *wait)));
             endings.waits.push(stand.place);
@@ -136,7 +136,7 @@ fn in_turn(
             lane.run = Some(Run::blocked(Some(after(now, *wait)), None, None));
             return false;
         }
-        (Settlement::Done, _) => {
+        (Settlement::Done | Settlement::Forward { .. }, _) => {
             lane.leave(stand.place);
             if is_last {
                 lane.end(Run::Free);

@@ -42,7 +42,10 @@ impl Transact for SqliteTransactions {
         let names = &self.store.inner.names;
         let row = names.sql("select {now}").query().fetch_one(&mut **tx).await.map_err(store_error)?;
         let now = row.try_get(0).map_err(store_error)?;
-        let lost = settle::settle(tx, names, std::slice::from_ref(settle), now).await?;
+        let settles = std::slice::from_ref(settle);
+        let lost = settle::settle(tx, names, settles, now).await?;
+        let messages = Settle::staged_by(settles, &lost);
+        self.store.outbox().stage_on(&mut **tx, &messages).await?;
         Ok(lost.is_empty())
     }
 

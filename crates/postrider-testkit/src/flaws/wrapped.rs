@@ -44,7 +44,7 @@ impl FlawedStore {
 
     fn bend(&self, Settle { lease, settlement }: &Settle) -> Settle {
         let without_token = match settlement {
-            Settlement::Done => Flaw::SettleWithoutToken,
+            Settlement::Done | Settlement::Forward { .. } => Flaw::SettleWithoutToken,
             Settlement::Retry { .. } => Flaw::RetryWithoutToken,
             Settlement::Dead { .. } => Flaw::DeadWithoutToken,
             Settlement::Release | Settlement::Snooze { .. } => Flaw::ReleaseWithoutToken,

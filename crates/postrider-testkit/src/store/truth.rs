@@ -232,7 +232,7 @@ impl Truth {
     /// Whether a message that is settled so has left the queue, as far as its key is concerned.
     fn ends(&self, settlement: &Settlement) -> bool {
         match settlement {
-            Settlement::Done => true,
+            Settlement::Done | Settlement::Forward { .. } => true,
             Settlement::Dead { .. } => self.policy == OnFailure::Skip,
             Settlement::Retry { .. } | Settlement::Release | Settlement::Snooze { .. } => false,
         }
