@@ -13,8 +13,8 @@ create function {survey_tenants}(
   p_queue smallint, p_come integer,
   -- Discovery reads new rows above p_mark, and from lower down when one of the transactions in p_xids has ended.
   p_mark bigint, p_xids text[], p_lows bigint[], p_window integer,
-  -- Tenants that are known, sorted by their bytes, and from where each is looked at: in any case, or when there is more that is
-  -- new than discovery reads at once.
+  -- Tenants that are known, sorted by their bytes, and from where each is looked at, if it is: in any case, or when there is more
+  -- that is new than discovery reads at once.
   p_known text[], p_starts bigint[], p_probe boolean,
   -- Whether to look for tenants between those that are known, with a probe for each.
   p_gaps boolean)
@@ -87,18 +87,20 @@ begin
 
   if p_gaps then
     return query
-    select null::text, null::integer, null::bigint, null::bigint, null::boolean, f.tenant, f.id, f.id, false
-    from unnest(array[''] || p_known, p_known || repeat(chr(1114111), 64)) g(low, high), lateral (
-      with recursive w(tenant, id) as (
-        (select (coalesce(r.tenant, '') collate "C"), r.id from {ready} r
-         where r.queue = p_queue and r.fair and (coalesce(r.tenant, '') collate "C") > g.low and (coalesce(r.tenant, '') collate "C") < g.high
-         order by (coalesce(r.tenant, '') collate "C"), r.id limit 1)
-        union all
-        select n.tenant, n.id from w, lateral (
-          select (coalesce(r.tenant, '') collate "C") as tenant, r.id from {ready} r
-          where r.queue = p_queue and r.fair and (coalesce(r.tenant, '') collate "C") > w.tenant and (coalesce(r.tenant, '') collate "C") < g.high
-          order by (coalesce(r.tenant, '') collate "C"), r.id limit 1) n)
-      select w.tenant, w.id from w) f
+    with recursive w(tenant, id, high) as (
+      select f.tenant, f.id, g.high
+      from unnest(array[''] || p_known, p_known || repeat(chr(1114111), 64)) g(low, high), lateral (
+        select (coalesce(r.tenant, '') collate "C") as tenant, r.id from {ready} r
+        where r.queue = p_queue and r.fair and (coalesce(r.tenant, '') collate "C") > g.low
+          and (coalesce(r.tenant, '') collate "C") < g.high
+        order by (coalesce(r.tenant, '') collate "C"), r.id limit 1) f
+      union all
+      select f.tenant, f.id, w.high from w, lateral (
+        select (coalesce(r.tenant, '') collate "C") as tenant, r.id from {ready} r
+        where r.queue = p_queue and r.fair and (coalesce(r.tenant, '') collate "C") > w.tenant
+          and (coalesce(r.tenant, '') collate "C") < w.high
+        order by (coalesce(r.tenant, '') collate "C"), r.id limit 1) f)
+    select null::text, null::integer, null::bigint, null::bigint, null::boolean, w.tenant, w.id, w.id, false from w
     union all
     select null::text, null::integer, null::bigint, null::bigint, null::boolean, '', f.id, f.id, false
     from (select r.id from {ready} r
@@ -117,7 +119,7 @@ begin
        where r.queue = p_queue and r.fair and ((coalesce(r.tenant, '') collate "C"), r.id) > (k.tenant, k.start) and (coalesce(r.tenant, '') collate "C") <= k.tenant
          and r.lease_until <= (select clock_timestamp())
        order by (coalesce(r.tenant, '') collate "C"), r.id limit 1), true
-    from unnest(p_known, p_starts) k(tenant, start);
+    from unnest(p_known, p_starts) k(tenant, start) where k.start is not null;
   end if;
 end
 $$;
