@@ -2,9 +2,11 @@
 -- are in the line without a name; queues that do not ask have nothing in it. A claim changes no column of it, so claims
 -- stay HOT updates. `fair.rs` tells how lines are found and shared out.
 
-alter table {queue} add column fair boolean not null default false;
-alter table {queue} add constraint {#queue_fair} check (not (fair and ordered));
-alter table {ready} add column fair boolean not null default false;
+-- Either true or nothing: what is null takes no room in a row, and no time when a claim has to find out whether it has
+-- changed an indexed column.
+alter table {queue} add column fair boolean;
+alter table {queue} add constraint {#queue_fair} check (fair is null or (fair and not ordered));
+alter table {ready} add column fair boolean;
 create index {#ready_tenant} on {ready} (queue, (coalesce(tenant, '') collate "C"), id) where fair;
 
 -- Finds the tenants that have something waiting. Answers with a header; then one row for each tenant that it came upon: the
@@ -58,7 +60,7 @@ begin
     select s.tenant, min(s.id) as live, min(s.id) filter (where s.is_free) as free, max(s.id) as last, count(*) as n,
            bool_or(s.stray) as stray
     from (select r.id, (coalesce(r.tenant, '') collate "C") as tenant, r.lease_until <= (select clock_timestamp()) as is_free,
-                 not r.fair as stray
+                 r.fair is not true as stray
           from {ready} r where r.queue = p_queue and r.id > v_from order by r.queue, r.id limit p_window) s
     group by s.tenant) t;
   scanned_to := coalesce(v_seen, v_from);
@@ -67,7 +69,7 @@ begin
   -- Staged by somebody who did not know yet that tenants take turns. What somebody has locked is looked at again.
   if v_stray then
     v_strays := array(
-      select r.id from {ready} r where r.queue = p_queue and r.id > v_from and r.id <= scanned_to and not r.fair
+      select r.id from {ready} r where r.queue = p_queue and r.id > v_from and r.id <= scanned_to and r.fair is not true
       order by r.queue, r.id);
     with made as (
       update {ready} r set fair = true where r.ctid = any(array(
@@ -135,7 +137,7 @@ declare
 begin
   select max(s.id) into v_last from (
     select r.id from {ready} r where r.queue = v_queue and r.id > p_after order by r.queue, r.id limit p_limit) s;
-  update {ready} r set fair = true where not r.fair and r.ctid = any(array(
+  update {ready} r set fair = true where r.fair is not true and r.ctid = any(array(
     select w.ctid from {ready} w where w.queue = v_queue and w.id > p_after and w.id <= v_last
     order by w.queue, w.id for update skip locked));
   return v_last;
@@ -164,7 +166,7 @@ begin
     end if;
   end if;
   update {queue} q set ordered = p_ordered, on_failure = p_on_failure, keep_for = p_keep_for,
-                       dead_letters = p_dead_letters, fair = coalesce(p_fair, q.fair)
+                       dead_letters = p_dead_letters, fair = case when p_fair is null then q.fair when p_fair then true end
   where q.id = v_queue.id;
   perform {make_days}();
   return true;
