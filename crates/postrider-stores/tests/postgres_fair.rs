@@ -46,7 +46,7 @@ async fn done(fixture: &PostgresFixture, claimed: &[Claimed]) {
 
 /// How many rows stand in the lines of their tenants, and how many do not.
 async fn lined_up(fixture: &PostgresFixture) -> (i64, i64) {
-    let count = "select count(*) filter (where fair), count(*) filter (where not fair) from postrider.ready \
+    let count = "select count(*) filter (where fair), count(*) filter (where fair is null) from postrider.ready \
         where queue = (select id from postrider.queue where name = 'orders')";
     let row = sqlx::query(count).fetch_one(&fixture.app).await.unwrap();
     (row.get(0), row.get(1))
@@ -79,7 +79,7 @@ async fn every_way_of_staging_knows_that_tenants_take_turns() {
     assert_eq!(lined_up(&fixture).await, (7, 0));
 
     let plain = sqlx::query(
-        "select bool_or(fair) from postrider.ready where tenant is null and queue <> (select id \
+        "select coalesce(bool_or(fair), false) from postrider.ready where tenant is null and queue <> (select id \
         from postrider.queue where name = 'orders')",
     );
     assert!(!plain.fetch_one(&fixture.app).await.unwrap().get::<bool, _>(0), "other queues pay nothing");
@@ -106,7 +106,7 @@ async fn what_was_staged_by_somebody_who_did_not_know_is_found() {
     assert_eq!(lined_up(&fixture).await, (5_000, 3));
     let mut other = fixture.begin().await;
     other
-        .execute("select 1 from postrider.ready where id = (select id from postrider.ready where not fair order by id offset 1 limit 1) for update")
+        .execute("select 1 from postrider.ready where id = (select id from postrider.ready where fair is null order by id offset 1 limit 1) for update")
         .await
         .unwrap();
 

@@ -8,6 +8,7 @@ pub mod big_batches;
 pub mod claiming;
 pub mod concurrency;
 pub mod failing_keys;
+pub mod forwarding;
 pub(crate) mod helpers;
 pub mod identity;
 pub mod inspecting;
@@ -316,6 +317,14 @@ macro_rules! store_suite {
                 discard_frees_identities_and_timer_names
                 every_action_leaves_one_audit_row
                 an_action_needs_an_actor_and_a_reason
+            }
+            forwarding {
+                a_forwarded_message_is_done_here_and_waits_there
+                a_stale_forward_stages_nothing
+                what_was_forwarded_before_is_not_forwarded_again
+                a_mixed_batch_forwards_what_it_says
+                a_key_keeps_its_order_on_the_way
+                what_is_forwarded_wakes_its_queue
             }
             waking {
                 a_commit_wakes_a_sleeper

@@ -10,8 +10,9 @@
 //! - A line is read from a mark of its own, and tenants that have nothing waiting are not asked at all.
 //! - Who has something waiting is learnt from the new rows above the queue's mark, each of which is read once, late commits
 //!   included (`horizon.rs`). One claim reads a *window* of them. When there are more, the window says nothing about those
-//!   behind it: then the known tenants are asked by a probe each, and unknown ones are looked for in the *gaps* between
-//!   them, by one probe that finds nothing and one for each that is there. Known lines are stepped over, with their dead entries.
+//!   behind it: then the known tenants of which nothing waits are asked by a probe each, and unknown ones are looked for in
+//!   the *gaps* between the known, by one probe that finds nothing and one for each that is there. Known lines are stepped
+//!   over, with their dead entries.
 //! - Below the marks lie leases that lapsed or were released, and rows that somebody had locked. Sweeps look at each known
 //!   tenant from its oldest living row, as often as the horizon says. A full sweep looks at everything, when this memory is
 //!   new and once a minute.
@@ -135,15 +136,16 @@ impl Memory {
         let start = look.as_ref().map_or(self.horizon.marks()[0], |look| look.starts[0]);
         let behind = self.lags && now >= self.next_probe;
         let known = match sweep {
-            Sweep::Full => self.starts(|_| 0),
-            Sweep::Lapsed => self.starts(|line| line.floor),
-            Sweep::Late if behind => self.starts(|line| line.mark),
+            Sweep::Full => self.starts(|_| Some(0)),
+            Sweep::Lapsed => self.starts(|line| Some(line.floor)),
+            // Of the others it is known that they wait.
+            Sweep::Late if behind => self.starts(|line| (!line.waits).then_some(line.mark)),
             Sweep::Late => Vec::new(),
         };
         Plan { look, start, known, sweep, gaps: sweep == Sweep::Full || behind }
     }
 
-    fn starts(&self, start: impl Fn(&Line) -> i64) -> Vec<(String, i64)> {
+    fn starts(&self, start: impl Fn(&Line) -> Option<i64>) -> Vec<(String, Option<i64>)> {
         self.lines.iter().map(|(tenant, line)| (tenant.clone(), start(line))).collect()
     }
 
@@ -226,8 +228,8 @@ impl Memory {
 struct Plan {
     look: Option<Look>,
     start: i64,
-    /// Known tenants, and from where each is looked at.
-    known: Vec<(String, i64)>,
+    /// Known tenants, and from where each is looked at, if it is.
+    known: Vec<(String, Option<i64>)>,
     sweep: Sweep,
     gaps: bool,
 }
@@ -300,7 +302,7 @@ impl FairClaimer {
         let began = Instant::now();
         let (xids, lows) =
             plan.look.as_ref().map_or((&[][..], &[][..]), |look| (&look.xids[..], &look.lows[..]));
-        let (known, starts): (Vec<&str>, Vec<i64>) =
+        let (known, starts): (Vec<&str>, Vec<Option<i64>>) =
             plan.known.iter().map(|(tenant, start)| (tenant.as_str(), *start)).unzip();
         let query = self
             .sql

@@ -96,7 +96,7 @@ fn queue(row: &sqlx::postgres::PgRow) -> Result<Queue, sqlx::Error> {
             ordering: if ordered { Ordering::ByKey(on_failure) } else { Ordering::Unordered },
             keep_for: row.try_get::<Option<PgInterval>, _>(4)?.map(|interval| duration(&interval)),
             dead_letters: row.try_get(5)?,
-            fair_by_tenant: row.try_get(6)?,
+            fair_by_tenant: row.try_get::<Option<bool>, _>(6)?.unwrap_or(false),
         },
     })
 }

@@ -162,14 +162,14 @@ pub async fn a_rolled_back_savepoint_does_not_swallow_a_signal<F: Fixture>(fixtu
 const MARKER: &str = "zzz";
 
 /// A sleeper, and an ear that hears its queues and the marker.
-struct Bedroom {
+pub(super) struct Bedroom {
     sleeper: Sleeper,
     ear: Box<dyn Ear>,
 }
 
 impl Bedroom {
     /// Somebody sleeps for these queues, and an ear is open for them.
-    async fn of<F: Fixture>(fixture: &F, names: &[&str]) -> Self {
+    pub(super) async fn of<F: Fixture>(fixture: &F, names: &[&str]) -> Self {
         let marker = Sleeper { worker: Uuid::new_v4(), queues: queues(&[MARKER]) };
         fixture.wake().lie_down(&marker, minutes(600)).await.unwrap();
         let sleeper = Sleeper { worker: Uuid::new_v4(), queues: queues(names) };
@@ -191,7 +191,7 @@ impl Bedroom {
     }
 
     /// Everything heard up to now.
-    async fn heard<F: Fixture>(&mut self, fixture: &F) -> Vec<String> {
+    pub(super) async fn heard<F: Fixture>(&mut self, fixture: &F) -> Vec<String> {
         stage_one(fixture, message(MARKER)).await;
         let mut heard = Vec::new();
         loop {

@@ -7,13 +7,13 @@ create table {queue} (
   on_failure text not null default 'block',
   keep_for interval,
   dead_letters boolean not null default true,
-  fair boolean not null default false,
+  fair boolean,
   created_at timestamptz not null default clock_timestamp(),
   constraint {#queue_pkey} primary key (id),
   constraint {#queue_name} unique (name),
   constraint {#queue_on_failure} check (on_failure in ('block', 'park', 'skip')),
   constraint {#queue_keep_for} check (keep_for > interval '0'),
-  constraint {#queue_fair} check (not (fair and ordered))
+  constraint {#queue_fair} check (fair is null or (fair and not ordered))
 );
 
 -- CACHE 1 is a condition of correctness: a cached range would hand out places out of order, and a claimer that has
@@ -35,8 +35,9 @@ create table {ready} (
   deliveries integer not null default 0,
   queue smallint not null,
   ordered boolean not null default false,
-  -- Its tenant has a line of its own.
-  fair boolean not null default false,
+  -- Its tenant has a line of its own. True or nothing: what is null takes no room in a row, and no time when a claim has to find
+  -- out whether it has changed an indexed column.
+  fair boolean,
   payload bytea not null,
   event_type text,
   content_type text,

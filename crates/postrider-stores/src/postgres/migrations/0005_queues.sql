@@ -18,7 +18,7 @@ begin
     end if;
   end if;
   update {queue} q set ordered = p_ordered, on_failure = p_on_failure, keep_for = p_keep_for,
-                       dead_letters = p_dead_letters, fair = p_fair
+                       dead_letters = p_dead_letters, fair = case when p_fair then true end
   where q.id = v_queue.id;
   perform {make_days}();
   return true;

@@ -10,8 +10,8 @@ create function {survey_tenants}(
   p_queue smallint, p_come integer,
   -- Discovery reads new rows above p_mark, and from lower down when one of the transactions in p_xids has ended.
   p_mark bigint, p_xids text[], p_lows bigint[], p_window integer,
-  -- Tenants that are known, sorted by their bytes, and from where each is looked at: in any case, or when there is more that is
-  -- new than discovery reads at once.
+  -- Tenants that are known, sorted by their bytes, and from where each is looked at, if it is: in any case, or when there is more
+  -- that is new than discovery reads at once.
   p_known text[], p_starts bigint[], p_probe boolean,
   -- Whether to look for tenants between those that are known, with a probe for each.
   p_gaps boolean)
@@ -55,7 +55,7 @@ begin
     select s.tenant, min(s.id) as live, min(s.id) filter (where s.is_free) as free, max(s.id) as last, count(*) as n,
            bool_or(s.stray) as stray
     from (select r.id, (coalesce(r.tenant, '') collate "C") as tenant, r.lease_until <= (select clock_timestamp()) as is_free,
-                 not r.fair as stray
+                 r.fair is not true as stray
           from {ready} r where r.queue = p_queue and r.id > v_from order by r.queue, r.id limit p_window) s
     group by s.tenant) t;
   scanned_to := coalesce(v_seen, v_from);
@@ -64,7 +64,7 @@ begin
   -- Staged by somebody who did not know yet that tenants take turns. What somebody has locked is looked at again.
   if v_stray then
     v_strays := array(
-      select r.id from {ready} r where r.queue = p_queue and r.id > v_from and r.id <= scanned_to and not r.fair
+      select r.id from {ready} r where r.queue = p_queue and r.id > v_from and r.id <= scanned_to and r.fair is not true
       order by r.queue, r.id);
     with made as (
       update {ready} r set fair = true where r.ctid = any(array(
@@ -84,18 +84,20 @@ begin
 
   if p_gaps then
     return query
-    select null::text, null::integer, null::bigint, null::bigint, null::boolean, f.tenant, f.id, f.id, false
-    from unnest(array[''] || p_known, p_known || repeat(chr(1114111), 64)) g(low, high), lateral (
-      with recursive w(tenant, id) as (
-        (select (coalesce(r.tenant, '') collate "C"), r.id from {ready} r
-         where r.queue = p_queue and r.fair and (coalesce(r.tenant, '') collate "C") > g.low and (coalesce(r.tenant, '') collate "C") < g.high
-         order by (coalesce(r.tenant, '') collate "C"), r.id limit 1)
-        union all
-        select n.tenant, n.id from w, lateral (
-          select (coalesce(r.tenant, '') collate "C") as tenant, r.id from {ready} r
-          where r.queue = p_queue and r.fair and (coalesce(r.tenant, '') collate "C") > w.tenant and (coalesce(r.tenant, '') collate "C") < g.high
-          order by (coalesce(r.tenant, '') collate "C"), r.id limit 1) n)
-      select w.tenant, w.id from w) f
+    with recursive w(tenant, id, high) as (
+      select f.tenant, f.id, g.high
+      from unnest(array[''] || p_known, p_known || repeat(chr(1114111), 64)) g(low, high), lateral (
+        select (coalesce(r.tenant, '') collate "C") as tenant, r.id from {ready} r
+        where r.queue = p_queue and r.fair and (coalesce(r.tenant, '') collate "C") > g.low
+          and (coalesce(r.tenant, '') collate "C") < g.high
+        order by (coalesce(r.tenant, '') collate "C"), r.id limit 1) f
+      union all
+      select f.tenant, f.id, w.high from w, lateral (
+        select (coalesce(r.tenant, '') collate "C") as tenant, r.id from {ready} r
+        where r.queue = p_queue and r.fair and (coalesce(r.tenant, '') collate "C") > w.tenant
+          and (coalesce(r.tenant, '') collate "C") < w.high
+        order by (coalesce(r.tenant, '') collate "C"), r.id limit 1) f)
+    select null::text, null::integer, null::bigint, null::bigint, null::boolean, w.tenant, w.id, w.id, false from w
     union all
     select null::text, null::integer, null::bigint, null::bigint, null::boolean, '', f.id, f.id, false
     from (select r.id from {ready} r
@@ -114,7 +116,7 @@ begin
        where r.queue = p_queue and r.fair and ((coalesce(r.tenant, '') collate "C"), r.id) > (k.tenant, k.start) and (coalesce(r.tenant, '') collate "C") <= k.tenant
          and r.lease_until <= (select clock_timestamp())
        order by (coalesce(r.tenant, '') collate "C"), r.id limit 1), true
-    from unnest(p_known, p_starts) k(tenant, start);
+    from unnest(p_known, p_starts) k(tenant, start) where k.start is not null;
   end if;
 end
 $$;
@@ -130,7 +132,7 @@ declare
 begin
   select max(s.id) into v_last from (
     select r.id from {ready} r where r.queue = v_queue and r.id > p_after order by r.queue, r.id limit p_limit) s;
-  update {ready} r set fair = true where not r.fair and r.ctid = any(array(
+  update {ready} r set fair = true where r.fair is not true and r.ctid = any(array(
     select w.ctid from {ready} w where w.queue = v_queue and w.id > p_after and w.id <= v_last
     order by w.queue, w.id for update skip locked));
   return v_last;
