@@ -3,6 +3,7 @@
 //! The transport keeps what it accepts and fails on demand, so that every answer can be had when a case needs it. What real
 //! brokers do is the [transport suite's](crate::transport) affair.
 
+pub mod fanning_out;
 pub mod going_down;
 mod helpers;
 pub mod keeping_order;
@@ -56,6 +57,16 @@ macro_rules! relay_suite {
                     the_messages_of_a_key_are_sent_one_after_the_other
                     a_key_halts_at_its_first_failure_and_others_go_on
                     an_outage_keeps_the_order
+                }
+                fanning_out {
+                    every_destination_gets_each_message
+                    what_one_refuses_is_not_sent_to_the_other_again
+                    a_dead_letter_belongs_to_its_destination
+                    one_that_is_down_does_not_hold_up_the_other
+                    when_all_are_down_nothing_moves
+                    a_key_halts_for_one_destination_only
+                    an_order_that_the_route_does_not_know_sends_nothing
+                    each_destination_gets_what_is_meant_for_it
                 }
                 stopping {
                     a_stop_waits_for_answers

@@ -9,22 +9,26 @@ use crate::{
     failure::{Failure, Next},
     judge::Judge,
 };
-use futures_util::future::BoxFuture;
-use postrider_core::{Format, Outgoing, PublishError, Reason, Settlement, Template};
-use std::{borrow::Cow, fmt, panic::AssertUnwindSafe, sync::Arc};
+use futures_util::{FutureExt, future::BoxFuture};
+use postrider_core::{Format, Outgoing, PublishError, QueueName, Reason, Settlement, Template};
+use std::{borrow::Cow, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tracing::Instrument;
 
-/// Sends the messages of a queue.
+/// Sends the messages of a queue to one destination.
 pub(super) struct Relaying {
-    pub(super) leg: Leg,
+    pub(super) leg: Arc<Leg>,
     pub(super) source: Arc<str>,
     pub(super) judge: Judge,
     pub(super) max_deliveries: Option<u32>,
+    /// What its queue was declared to be: a queue of a route with several destinations must be as ordered as its source.
+    pub(super) is_ordered: Option<bool>,
 }
 
 /// One way that messages of a queue go.
 pub(super) struct Leg {
     pub(super) post: Arc<Post>,
+    /// Where messages wait that went to other destinations of their route, and not to this one.
+    pub(super) queue: QueueName,
     pub(super) address: Template,
     pub(super) format: Format,
     pub(super) only: Option<Only>,
@@ -33,21 +37,7 @@ pub(super) struct Leg {
 
 impl Deliver for Relaying {
     fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome> {
-        let claimed = &delivery.claimed;
-        let span = tracing::info_span!(
-            "postrider.relay",
-            queue = %claimed.lease.queue(),
-            message = %claimed.id(),
-            destination = self.leg.post.destination,
-            attempt = claimed.attempts.saturating_add(1),
-            deliveries = claimed.deliveries,
-            correlation = claimed.message.trail().correlation_id.as_deref(),
-            traceparent = claimed.message.trail().traceparent.as_deref(),
-        );
-        let relaying = async { Outcome::Settle(self.settle(delivery).await) };
-        #[cfg(feature = "opentelemetry")]
-        let relaying = crate::link::linked(relaying, &span, claimed.message.trail());
-        Box::pin(relaying.instrument(span))
+        relaying(self.settle(delivery), delivery, &self.leg.post.destination)
     }
 
     fn commits(&self, _: &Delivery) -> bool {
@@ -55,24 +45,66 @@ impl Deliver for Relaying {
     }
 }
 
+/// Runs a delivery in its span.
+pub(super) fn relaying<'d>(
+    settling: impl Future<Output = Settlement> + Send + 'd,
+    delivery: &Delivery,
+    destination: &str,
+) -> BoxFuture<'d, Outcome> {
+    let claimed = &delivery.claimed;
+    let span = tracing::info_span!(
+        "postrider.relay",
+        queue = %claimed.lease.queue(),
+        message = %claimed.id(),
+        destination,
+        attempt = claimed.attempts.saturating_add(1),
+        deliveries = claimed.deliveries,
+        correlation = claimed.message.trail().correlation_id.as_deref(),
+        traceparent = claimed.message.trail().traceparent.as_deref(),
+    );
+    let settling = settling.map(Outcome::Settle);
+    #[cfg(feature = "opentelemetry")]
+    let settling = crate::link::linked(settling, &span, claimed.message.trail());
+    Box::pin(settling.instrument(span))
+}
+
 impl Relaying {
     async fn settle(&self, delivery: &Arc<Delivery>) -> Settlement {
+        if let Some(wrong) = undeclared(self.is_ordered, delivery) {
+            return wrong;
+        }
         if self.max_deliveries.is_some_and(|max| delivery.claimed.deliveries > max) {
             let error = Some("MaxDeliveries".to_owned());
             return Settlement::Dead { reason: Reason::MaxDeliveries, error };
         }
-        let failure = match self.leg.written(delivery, &self.source) {
-            Ok(None) => return Settlement::Done,
-            Ok(Some(outgoing)) => match self.leg.post.send(outgoing).await {
-                Ok(_) => return Settlement::Done,
-                // No fault of the message: it waits uncounted until something gets through again.
-                Err(PublishError::Down { .. }) => return Settlement::Release,
-                Err(error) => failed(error),
-            },
-            Err(failure) => failure,
+        let failure = match self.leg.send(delivery, &self.source).await {
+            Ok(()) => return Settlement::Done,
+            Err(Unsent::Down) => return Settlement::Release,
+            Err(Unsent::Failed(failure)) => failure,
         };
         self.judge.settle(&failure, delivery)
     }
+}
+
+/// A queue that is not what its route says: nothing is sent until it is, since order would be lost.
+pub(super) fn undeclared(is_ordered: Option<bool>, delivery: &Delivery) -> Option<Settlement> {
+    let lease = &delivery.claimed.lease;
+    let expected = is_ordered.filter(|is_ordered| *is_ordered != lease.turn().is_some())?;
+    tracing::error!(
+        name: "postrider.undeclared", queue = %lease.queue(), is_ordered = expected,
+        "the queue is not declared as its route says: call `Relay::declare`, or give the route the queue's policy"
+    );
+    Some(Settlement::Snooze { after: UNDECLARED })
+}
+
+/// How long messages of such a queue wait.
+const UNDECLARED: Duration = Duration::from_secs(10);
+
+/// Why a message was not accepted.
+pub(super) enum Unsent {
+    /// Nothing gets through: no fault of the message, which waits uncounted.
+    Down,
+    Failed(Failure),
 }
 
 fn failed(error: PublishError) -> Failure {
@@ -86,6 +118,16 @@ fn failed(error: PublishError) -> Failure {
 }
 
 impl Leg {
+    /// Sends a message, unless it does not go there.
+    pub(super) async fn send(&self, delivery: &Delivery, source: &str) -> Result<(), Unsent> {
+        let Some(outgoing) = self.written(delivery, source).map_err(Unsent::Failed)? else { return Ok(()) };
+        match self.post.send(outgoing).await {
+            Ok(_) => Ok(()),
+            Err(PublishError::Down { .. }) => Err(Unsent::Down),
+            Err(error) => Err(Unsent::Failed(failed(error))),
+        }
+    }
+
     /// The message as it goes there; `None` when it does not. Written anew for each attempt: it costs little, and nothing is kept.
     fn written(&self, delivery: &Delivery, source: &str) -> Result<Option<Outgoing>, Failure> {
         let claimed = &delivery.claimed;

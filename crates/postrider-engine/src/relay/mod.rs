@@ -11,12 +11,15 @@
 //! | refused for good, too large, no address, unreadable | a dead letter at once |
 //! | nothing gets through | handed back uncounted; nothing is claimed for that destination until a single message got through |
 //!
+//! A route may go to several destinations: each of them accepts or fails on its own (`fan_out.rs`).
+//!
 //! On a queue ordered by key, the next message of a key is sent when the one before was accepted, and a key halts at its first
 //! message that was not.
 
 mod breaker;
 mod deliver;
 mod destination;
+mod fan_out;
 mod post;
 mod route;
 
@@ -225,10 +228,10 @@ impl RelayBuilder {
         let (mut policies, mut traps) = (Vec::new(), Vec::new());
         for route in self.routes {
             traps.extend(route.traps());
-            if let Some(policy) = &route.policy {
-                policies.push((QueueName::new(route.queue.as_str())?, policy.clone()));
+            policies.extend(route.declared()?);
+            for subscription in route.open(&source, &posts)? {
+                carrier = carrier.subscribe(subscription)?;
             }
-            carrier = carrier.subscribe(route.open(&source, &posts)?)?;
         }
         Ok(Relay { carrier, policies, traps })
     }

@@ -2,14 +2,16 @@
 
 use super::{
     deliver::{Leg, Relaying},
+    fan_out::{AnyOpen, FanOut},
     post::Post,
 };
 use crate::{
-    carry::Subscription,
+    carry::{Deliver, Gate, Subscription},
     judge::{ErrorText, Judge},
 };
 use postrider_core::{
-    Format, Invalid, Message, MessageBuilder, QueueName, QueuePolicy, RetryStrategy, Template, retry::Jitter,
+    Format, Invalid, Message, MessageBuilder, Ordering, QueueName, QueuePolicy, RetryStrategy, Template,
+    retry::Jitter,
 };
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -83,7 +85,7 @@ impl To {
         self
     }
 
-    fn open(self, queue: &QueueName, posts: &BTreeMap<String, Arc<Post>>) -> Result<Leg, Invalid> {
+    fn open(&self, queue: &QueueName, posts: &BTreeMap<String, Arc<Post>>) -> Result<Leg, Invalid> {
         let Some(post) = posts.get(&self.destination) else {
             let known: Vec<_> = posts.keys().map(String::as_str).collect();
             let rule = format!(
@@ -95,10 +97,11 @@ impl To {
         };
         Ok(Leg {
             post: Arc::clone(post),
-            address: Template::parse(self.address)?,
+            queue: queue_of(queue.as_str(), &self.destination)?,
+            address: Template::parse(self.address.as_str())?,
             format: self.format,
-            only: self.only,
-            change: self.change,
+            only: self.only.clone(),
+            change: self.change.clone(),
         })
     }
 }
@@ -127,7 +130,8 @@ impl Route {
         self.to_with(To::new(destination, address))
     }
 
-    /// Also goes there.
+    /// Also goes there. Each destination accepts or fails on its own: what one of them still owes waits in a queue of its own,
+    /// named `queue>destination`, and is not sent to the others again.
     pub fn to_with(mut self, to: To) -> Self {
         self.legs.push(to);
         self
@@ -188,8 +192,8 @@ impl Route {
         self
     }
 
-    /// Declares what holds for the queue in the store, when the relay is started with
-    /// [`declare`](super::Relay::declare).
+    /// What holds for the queue in the store, for [`declare`](super::Relay::declare). A route to several destinations has to
+    /// know when its queue is ordered by key.
     pub fn policy(mut self, policy: QueuePolicy) -> Self {
         self.policy = Some(policy);
         self
@@ -223,36 +227,77 @@ impl Route {
         traps
     }
 
+    /// Its queues and what is declared about them: its own and, where it goes to several destinations, one for each.
+    pub(super) fn declared(&self) -> Result<Vec<(QueueName, QueuePolicy)>, Invalid> {
+        let Some(policy) = &self.policy else { return Ok(Vec::new()) };
+        let mut declared = vec![(QueueName::new(self.queue.as_str())?, policy.clone())];
+        if self.legs.len() > 1 {
+            // What one destination has is not kept again for each.
+            let policy = QueuePolicy { keep_for: None, ..policy.clone() };
+            for to in &self.legs {
+                declared.push((queue_of(&self.queue, &to.destination)?, policy.clone()));
+            }
+        }
+        Ok(declared)
+    }
+
+    /// Makes of it what a carrier needs: a subscription for its queue and, where it goes to several destinations, one for each.
     pub(super) fn open(
         self,
         source: &Arc<str>,
         posts: &BTreeMap<String, Arc<Post>>,
-    ) -> Result<Subscription, Invalid> {
-        let queue = QueueName::new(self.queue)?;
+    ) -> Result<Vec<Subscription>, Invalid> {
+        let queue = QueueName::new(self.queue.as_str())?;
         let wrong = |field: &'static str, rule: String| Err(Invalid::rule(field, rule));
         if self.max_deliveries == Some(0) {
-            return wrong(
-                "max_deliveries",
-                format!("is 0 for queue {queue}; nothing would ever be sent: give at least 1"),
-            );
+            let rule = format!("is 0 for queue {queue}; nothing would ever be sent: give at least 1");
+            return wrong("max_deliveries", rule);
         }
         self.retry.check()?;
-        let legs = self.legs.into_iter().map(|to| to.open(&queue, posts)).collect::<Result<Vec<_>, _>>()?;
-        let [leg] = <[Leg; 1]>::try_from(legs).map_err(|legs| {
-            let rule = match legs.len() {
-                0 => format!("queue {queue} goes nowhere: give it a destination with `to`"),
-                count => format!("queue {queue} goes to {count} destinations"),
+        let is_ordered = self.policy.as_ref().is_some_and(|policy| policy.ordering != Ordering::Unordered);
+        let mut legs = Vec::with_capacity(self.legs.len());
+        for to in &self.legs {
+            let leg = Arc::new(to.open(&queue, posts)?);
+            if legs.iter().any(|other: &Arc<Leg>| other.queue == leg.queue) {
+                return wrong("route", format!("queue {queue} goes to {} twice", to.destination));
+            }
+            legs.push(leg);
+        }
+        let to_one = |leg: &Arc<Leg>, is_ordered: Option<bool>| {
+            let deliver = Relaying {
+                leg: Arc::clone(leg),
+                source: Arc::clone(source),
+                judge: Judge { retry: Arc::new(self.retry.clone()), error_text: self.error_text.clone() },
+                max_deliveries: self.max_deliveries,
+                is_ordered,
             };
-            Invalid::rule("route", rule)
-        })?;
-        let gate = Arc::clone(&leg.post.breaker);
-        let deliver = Relaying {
-            leg,
-            source: Arc::clone(source),
-            judge: Judge { retry: Arc::new(self.retry), error_text: self.error_text },
-            max_deliveries: self.max_deliveries,
+            (Arc::new(deliver) as Arc<dyn Deliver>, Arc::clone(&leg.post.breaker) as Arc<dyn Gate>)
         };
-        let mut subscription = Subscription::new(queue, Arc::new(deliver))
+        match &legs[..] {
+            [] => wrong("route", format!("queue {queue} goes nowhere: give it a destination with `to`")),
+            [leg] => Ok(vec![self.subscription(queue, to_one(leg, None))]),
+            legs => {
+                let deliver = FanOut {
+                    legs: legs.to_vec(),
+                    source: Arc::clone(source),
+                    max_deliveries: self.max_deliveries,
+                    is_ordered,
+                };
+                let gate = AnyOpen(legs.iter().map(|leg| Arc::clone(&leg.post.breaker)).collect());
+                let mut all = vec![self.subscription(queue, (Arc::new(deliver), Arc::new(gate)))];
+                let each = legs.iter().map(|leg| (leg.queue.clone(), to_one(leg, Some(is_ordered))));
+                all.extend(each.map(|(queue, delivering)| self.subscription(queue, delivering)));
+                Ok(all)
+            }
+        }
+    }
+
+    fn subscription(
+        &self,
+        queue: QueueName,
+        (deliver, gate): (Arc<dyn Deliver>, Arc<dyn Gate>),
+    ) -> Subscription {
+        let mut subscription = Subscription::new(queue, deliver)
             .with_concurrency(self.in_hand)
             .with_weight(self.weight)
             .with_lease_for(self.lease_for)
@@ -264,8 +309,13 @@ impl Route {
         if let Some((shortest, longest)) = self.waits {
             subscription = subscription.with_waits(shortest, longest);
         }
-        Ok(subscription)
+        subscription
     }
+}
+
+/// Where the messages of `queue` wait that one of its destinations has not accepted yet.
+fn queue_of(queue: &str, destination: &str) -> Result<QueueName, Invalid> {
+    QueueName::new(format!("{queue}>{destination}"))
 }
 
 impl fmt::Debug for Route {
