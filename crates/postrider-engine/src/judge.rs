@@ -37,6 +37,13 @@ impl fmt::Debug for ErrorText {
     }
 }
 
+/// Gives a message up that was claimed more often than allowed: it may be what kills its workers.
+pub(crate) fn claimed_too_often(max_deliveries: Option<u32>, delivery: &Delivery) -> Option<Settlement> {
+    let is_given_up = max_deliveries.is_some_and(|max| delivery.claimed.deliveries > max);
+    let error = Some("MaxDeliveries".to_owned());
+    is_given_up.then_some(Settlement::Dead { reason: Reason::MaxDeliveries, error })
+}
+
 /// Decides about failed deliveries of one queue.
 pub(crate) struct Judge {
     pub(crate) retry: Arc<dyn Retry>,

@@ -70,7 +70,7 @@ macro_rules! relay_suite {
                 }
                 stopping {
                     a_stop_waits_for_answers
-                    a_stop_at_its_deadline_hands_back
+                    a_stop_at_its_deadline_settles_nothing_unanswered
                     a_stopped_relay_can_be_started_again
                 }
             }

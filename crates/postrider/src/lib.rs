@@ -93,3 +93,11 @@ pub use postrider_stores::sqlite;
 pub use postrider_testing as testing;
 #[cfg(feature = "relay")]
 pub use postrider_transports as transports;
+
+/// The guides whose code is run.
+#[cfg(doctest)]
+mod guides {
+    #[cfg(feature = "relay")]
+    #[doc = include_str!("../../../docs/guides/own-transport.md")]
+    mod own_transport {}
+}

@@ -6,6 +6,8 @@
 mod cron;
 #[path = "../../../examples/outbox.rs"]
 mod outbox;
+#[path = "../../../examples/relay.rs"]
+mod relay;
 #[path = "../../../examples/testing.rs"]
 mod testing;
 #[path = "../../../examples/timers.rs"]
@@ -49,6 +51,17 @@ order 4, attempt 1 … stop!
 stopped cleanly: true
 5 delivered, 1 tried again, 1 dead
 dead letter {"order":3}: NoSuchCustomer
+"#
+    );
+}
+
+#[tokio::test]
+async fn the_relay_example_sends_to_each_destination_on_its_own() {
+    let mut out = Vec::new();
+    relay::run(&mut out).await.unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        r#"TODO
 "#
     );
 }

@@ -7,10 +7,10 @@ use super::{
 use crate::{
     carry::{Deliver, Delivery, Outcome},
     failure::{Failure, Next},
-    judge::Judge,
+    judge::{Judge, claimed_too_often},
 };
 use futures_util::{FutureExt, future::BoxFuture};
-use postrider_core::{Format, Outgoing, PublishError, QueueName, Reason, Settlement, Template};
+use postrider_core::{Format, Outgoing, PublishError, QueueName, Settlement, Template};
 use std::{borrow::Cow, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tracing::Instrument;
 
@@ -70,12 +70,9 @@ pub(super) fn relaying<'d>(
 
 impl Relaying {
     async fn settle(&self, delivery: &Arc<Delivery>) -> Settlement {
-        if let Some(wrong) = undeclared(self.is_ordered, delivery) {
-            return wrong;
-        }
-        if self.max_deliveries.is_some_and(|max| delivery.claimed.deliveries > max) {
-            let error = Some("MaxDeliveries".to_owned());
-            return Settlement::Dead { reason: Reason::MaxDeliveries, error };
+        let unsendable = undeclared(self.is_ordered, delivery);
+        if let Some(settlement) = unsendable.or_else(|| claimed_too_often(self.max_deliveries, delivery)) {
+            return settlement;
         }
         let failure = match self.leg.send(delivery, &self.source).await {
             Ok(()) => return Settlement::Done,

@@ -12,12 +12,15 @@ use super::{
     breaker::Breaker,
     deliver::{Leg, Unsent, relaying, undeclared},
 };
-use crate::carry::{Deliver, Delivery, Gate, Outcome, Passage};
+use crate::{
+    carry::{Deliver, Delivery, Gate, Outcome, Passage},
+    judge::claimed_too_often,
+};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all, select_all},
 };
-use postrider_core::{Message, Reason, Settlement};
+use postrider_core::{Message, Settlement};
 use std::{sync::Arc, time::Duration};
 
 /// Sends the messages of a queue to several destinations.
@@ -41,12 +44,9 @@ impl Deliver for FanOut {
 
 impl FanOut {
     async fn settle(&self, delivery: &Arc<Delivery>) -> Settlement {
-        if let Some(wrong) = undeclared(Some(self.is_ordered), delivery) {
-            return wrong;
-        }
-        if self.max_deliveries.is_some_and(|max| delivery.claimed.deliveries > max) {
-            let error = Some("MaxDeliveries".to_owned());
-            return Settlement::Dead { reason: Reason::MaxDeliveries, error };
+        let unsendable = undeclared(Some(self.is_ordered), delivery);
+        if let Some(settlement) = unsendable.or_else(|| claimed_too_often(self.max_deliveries, delivery)) {
+            return settlement;
         }
         if self.is_ordered {
             return self.forward(delivery, self.legs.iter());

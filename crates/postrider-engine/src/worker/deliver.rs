@@ -9,10 +9,10 @@ use super::{
 use crate::{
     carry::{Deliver, Delivery, Outcome},
     failure::Next,
-    judge::Judge,
+    judge::{Judge, claimed_too_often},
 };
 use futures_util::{FutureExt, future::BoxFuture};
-use postrider_core::{Message, Reason, Settlement};
+use postrider_core::{Message, Settlement};
 use std::{any::Any, collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
@@ -33,9 +33,8 @@ pub(super) struct Handlers {
 impl Deliver for Handlers {
     fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome> {
         let claimed = &delivery.claimed;
-        if self.max_deliveries.is_some_and(|max| claimed.deliveries > max) {
-            let error = Some("MaxDeliveries".to_owned());
-            return ready(Outcome::Settle(Settlement::Dead { reason: Reason::MaxDeliveries, error }));
+        if let Some(dead) = claimed_too_often(self.max_deliveries, delivery) {
+            return ready(Outcome::Settle(dead));
         }
         let Some(handler) = self.handler_of(&claimed.message) else {
             return ready(Outcome::Settle(self.settle_unknown(delivery)));

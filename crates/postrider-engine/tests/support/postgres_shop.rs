@@ -34,7 +34,9 @@ impl PostgresShop {
 
     /// How many messages are in the hands of somebody whose time is not over.
     pub(crate) async fn leased(&self) -> i64 {
-        self.count("select count(*) from postrider.ready where lease_until > clock_timestamp()").await
+        // What waits in its place for a retry has a time, and no owner.
+        let leased = "select count(*) from postrider.ready where lease_until > clock_timestamp() and token is not null";
+        self.count(leased).await
     }
 
     async fn ids(&self, sql: &'static str) -> Vec<Uuid> {
