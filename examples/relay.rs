@@ -22,14 +22,21 @@ pub async fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let store = MemoryStore::with_clock(clock.clone());
     for (order, total) in [(1, 20), (2, 5_000), (3, 70)] {
         let event = serde_json::json!({ "order": order, "total": total });
-        let event = Message::builder("orders").event_type("order.placed").key(format!("order-{order}")).json(&event);
+        let event =
+            Message::builder("orders").event_type("order.placed").key(format!("order-{order}")).json(&event);
         let mut tx = store.begin();
         store.stage(&mut tx, event).await?;
         tx.commit();
     }
 
     let (billing, audit) = (MemoryTransport::new(), MemoryTransport::new());
-    billing.fail_when(|message| message.key.as_ref().is_some_and(|key| key.as_str() == "order-1").then(|| PublishError::reject("unknown")));
+    billing.fail_when(|message| {
+        message
+            .key
+            .as_ref()
+            .is_some_and(|key| key.as_str() == "order-1")
+            .then(|| PublishError::reject("unknown"))
+    });
     audit.fail_when(|_| Some(PublishError::retry("busy")));
     let large = |message: &Message| message.payload().len() > 22;
     let relay = Relay::builder(store.clone(), "/shop")
@@ -44,7 +51,11 @@ pub async fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
         .build()?;
 
     let report = relay.run_once().await?; // a service calls `start` or `run_until_signal`
-    writeln!(out, "{} claimed: {} went on, {} to be sent again, {} dead", report.claimed, report.delivered, report.retried, report.dead)?;
+    writeln!(
+        out,
+        "{} claimed: {} went on, {} to be sent again, {} dead",
+        report.claimed, report.delivered, report.retried, report.dead
+    )?;
     audit.fail_when(|_| None);
     clock.advance(MINUTE);
     let report = relay.run_once().await?;

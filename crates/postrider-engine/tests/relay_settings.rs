@@ -62,7 +62,8 @@ fn what_makes_no_sense_is_refused_in_words() {
 
 #[test]
 fn what_is_seldom_meant_is_told() {
-    let traps = |route: Route| builder().destination(billing()).route(route).build().unwrap().traps().to_vec();
+    let traps =
+        |route: Route| builder().destination(billing()).route(route).build().unwrap().traps().to_vec();
     let to_billing = || Route::new("orders").to("billing", "orders");
     assert_eq!(traps(to_billing()), Vec::<String>::new());
     assert_eq!(traps(to_billing().classic()), Vec::<String>::new());
@@ -75,6 +76,7 @@ fn what_is_seldom_meant_is_told() {
 #[test]
 fn a_route_shows_where_it_goes() {
     let route = Route::new("orders").to_with(To::new("billing", "orders.{type}").only(|_| true));
-    let shown = r#"Route { queue: "orders", to: [To { destination: "billing", address: "orders.{type}", .. }], .. }"#;
+    let shown =
+        r#"Route { queue: "orders", to: [To { destination: "billing", address: "orders.{type}", .. }], .. }"#;
     assert_eq!(format!("{route:?}"), shown);
 }

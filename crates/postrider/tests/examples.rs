@@ -61,7 +61,12 @@ async fn the_relay_example_sends_to_each_destination_on_its_own() {
     relay::run(&mut out).await.unwrap();
     assert_eq!(
         String::from_utf8(out).unwrap(),
-        r#"TODO
+        r#"5 claimed: 3 went on, 1 to be sent again, 1 dead
+a minute later: 1 delivered
+billing has {"order":2,"total":5000} at orders.order.placed
+billing has {"order":3,"total":70} at orders.order.placed
+audit has {"order":2,"total":5000} at large-orders
+billing never gets {"order":1,"total":20}: PublishRejected
 "#
     );
 }

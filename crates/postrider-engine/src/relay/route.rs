@@ -253,6 +253,12 @@ impl Route {
             let rule = format!("is 0 for queue {queue}; nothing would ever be sent: give at least 1");
             return wrong("max_deliveries", rule);
         }
+        if self.in_hand == 0 {
+            return wrong(
+                "in_hand",
+                format!("is 0 for queue {queue}; nothing would ever be sent: give at least 1"),
+            );
+        }
         self.retry.check()?;
         let is_ordered = self.policy.as_ref().is_some_and(|policy| policy.ordering != Ordering::Unordered);
         let mut legs = Vec::with_capacity(self.legs.len());
