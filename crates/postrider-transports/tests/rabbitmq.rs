@@ -79,7 +79,12 @@ impl TransportFixture for RabbitFixture {
     }
 
     async fn destination(&self) -> String {
-        Rabbit::at(&self.url).await.queue().await
+        let queue = Rabbit::at(&self.url).await.queue().await;
+        if let Some(broker) = &self.own {
+            // A broker writes definitions to its disk a moment after it has said that they are there. One that is stopped has.
+            broker.lock().await.restart().await;
+        }
+        queue
     }
 
     fn missing_destination(&self) -> String {

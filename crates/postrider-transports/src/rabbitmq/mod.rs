@@ -21,7 +21,9 @@
 
 mod address;
 mod batch;
+mod check;
 mod line;
+mod probe;
 mod wire;
 
 use async_trait::async_trait;
@@ -131,7 +133,7 @@ impl RabbitMqOptions {
             lines: Lines::new(uri, self.connect_within),
             prefix: self.prefix,
             capacity: capacity.with_batch_bytes(self.message_bytes),
-            close_within: self.connect_within,
+            answer_within: self.connect_within,
             fragile: Mutex::default(),
             under_way: RwLock::default(),
             is_closed: AtomicBool::new(false),
@@ -168,7 +170,7 @@ pub struct RabbitMqTransport {
     lines: Lines,
     prefix: String,
     capacity: Capacity,
-    close_within: Duration,
+    answer_within: Duration,
     /// Exchanges to which messages go one by one for now.
     fragile: Mutex<BTreeSet<ShortString>>,
     /// Held by every call; closing waits for them.
@@ -320,8 +322,25 @@ impl Transport for RabbitMqTransport {
             .collect()
     }
 
-    async fn check(&self, _destinations: &[&str]) -> Result<Vec<Finding>, PublishError> {
-        Ok(Vec::new())
+    /// Sees what AMQP shows, by declarations that are refused and change nothing. For that it takes the right to configure; without it there
+    /// is a note. Exchange and, where messages go to a queue by the default exchange, the queue are looked at. It does not see: what is bound
+    /// to an exchange (only publishing shows that, and then a message that nobody gets is returned), what a policy sets, and the
+    /// queues behind an exchange.
+    async fn check(&self, destinations: &[&str]) -> Result<Vec<Finding>, PublishError> {
+        let mut findings: Vec<Finding> = Vec::new();
+        let line = self.lines.line().await?;
+        for destination in destinations {
+            let looking = timeout(self.answer_within, check::check(&line, destination)).await;
+            let looked =
+                looking.map_err(|_| PublishError::down(format!("no answer in {:?}", self.answer_within)))?;
+            // Destinations may share an exchange.
+            for finding in looked.map_err(PublishError::down)? {
+                if !findings.contains(&finding) {
+                    findings.push(finding);
+                }
+            }
+        }
+        Ok(findings)
     }
 
     async fn close(&self) {
@@ -329,7 +348,7 @@ impl Transport for RabbitMqTransport {
             return;
         }
         // Whoever is still under way then will never hear.
-        timeout(self.close_within, self.under_way.write()).await.ok();
+        timeout(self.answer_within, self.under_way.write()).await.ok();
         self.lines.close().await;
     }
 }

@@ -53,7 +53,7 @@ impl<'a> Parcel<'a> {
         let properties = &self.properties;
         let texts = [properties.content_type(), properties.correlation_id(), properties.message_id()];
         let texts: usize = texts.into_iter().chain([properties.kind()]).map(of).sum();
-        let headers = properties.headers().iter().flat_map(lapin::types::FieldTable::inner);
+        let headers = properties.headers().iter().flat_map(FieldTable::inner);
         let headers = headers.map(|(name, value)| {
             let value = if let AMQPValue::LongString(text) = value { text.as_bytes().len() } else { 0 };
             1 + name.as_str().len() + 1 + 4 + value

@@ -9,8 +9,8 @@ use lapin::{
     },
     types::{AMQPValue, FieldTable},
 };
-use postrider_testkit::transport::Received;
-use std::time::Duration;
+use postrider_testkit::{Kind, broker::RabbitMq, shared, transport::Received};
+use std::{process::Command, time::Duration};
 
 /// A connection with one channel on it.
 pub(crate) struct Rabbit {
@@ -36,6 +36,18 @@ pub(crate) fn table<const N: usize>(arguments: [(&str, AMQPValue); N]) -> FieldT
         table.insert(name.into(), value);
     }
     table
+}
+
+/// Runs `rabbitmqctl` on a broker of a test's own, in the environment of that broker: the node's name and cookie are there.
+pub(crate) fn control(broker: &RabbitMq, arguments: &[&str]) {
+    let id = broker.processes().pop().unwrap();
+    let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap();
+    let environment = String::from_utf8(environment).unwrap();
+    let variables = environment.split('\0').filter_map(|variable| variable.split_once('='));
+    let mut command = Command::new(shared::programs(Kind::RabbitMq).join("rabbitmqctl"));
+    command.env_clear().envs(variables).args(arguments);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "rabbitmqctl {arguments:?}: {output:?}");
 }
 
 impl Rabbit {
