@@ -7,7 +7,7 @@ mod rabbit;
 
 use lapin::{
     options::BasicGetOptions,
-    types::{AMQPValue, FieldTable},
+    types::{AMQPValue, ShortString},
 };
 use postrider_core::{
     Format, Message, MessageBuilder, MessageId, Outgoing, PublishError, Receipt, Transport,
@@ -82,7 +82,7 @@ async fn properties_and_prefix_are_as_told() {
     let got = rabbit.channel.basic_get(queue.as_str().into(), BasicGetOptions { no_ack: true }).await;
     let got = got.unwrap().unwrap();
     let properties = &got.delivery.properties;
-    let text = |text: &Option<lapin::types::ShortString>| text.as_ref().unwrap().to_string();
+    let text = |text: &Option<ShortString>| text.as_ref().unwrap().to_string();
     assert_eq!(text(properties.message_id()), sent.id.to_string());
     assert_eq!(text(properties.kind()), "order.placed");
     assert_eq!(text(properties.correlation_id()), "checkout-3");
@@ -171,17 +171,9 @@ async fn a_call_that_was_given_up_leaves_its_connection() {
     let (proxy, url) = FaultProxy::before_url(&shared::url(Kind::RabbitMq)).await;
     let rabbit = Rabbit::at(&shared::url(Kind::RabbitMq)).await;
     let queue = rabbit.queue().await;
-    let transport =
-        Arc::new(RabbitMqOptions::new(url).with_connect_timeout(Duration::from_secs(2)).build().unwrap());
+    let transport = RabbitMqOptions::new(url).with_connect_timeout(Duration::from_secs(2)).build().unwrap();
     assert!(all_ok(&patiently(transport.publish(&orders(1, &queue))).await));
     proxy.set(Fault::BlackHole);
-    let before = proxy.counts();
-    let call = {
-        let (transport, batch) = (Arc::clone(&transport), orders(1, &queue));
-        tokio::spawn(async move { transport.publish(&batch).await })
-    };
-    call.abort();
-    assert!(call.await.is_err() || proxy.counts().to_server == before.to_server);
     let given_up =
         tokio::time::timeout(Duration::from_millis(100), transport.publish(&orders(1, &queue))).await;
     assert!(given_up.is_err(), "nothing comes out of there");
@@ -310,11 +302,7 @@ async fn one_message_that_the_broker_refuses_harms_no_other() {
     assert_eq!(arrived, ids(&batch));
     let last = orders(50, &queue);
     assert!(all_ok(&patiently(transport.publish(&last)).await));
-    assert_eq!(arrived_count(&rabbit, &queue, 50).await, 50);
-}
-
-async fn arrived_count(rabbit: &Rabbit, queue: &str, count: usize) -> usize {
-    arrived(rabbit, queue, count).await.len()
+    assert_eq!(patiently(rabbit.take_all(&queue, 50)).await.len(), 50);
 }
 
 /// Who may not configure is told what could not be seen, and publishes all the same.
@@ -341,5 +329,4 @@ async fn a_user_that_may_only_write_publishes_and_is_told_what_is_hidden() {
     let answers = patiently(transport.publish(&batch)).await;
     assert!(all_ok(&answers[..2]), "{answers:?}");
     assert!(matches!(answers[2], Err(PublishError::Retry { .. })), "{answers:?}");
-    let _ = FieldTable::default();
 }
