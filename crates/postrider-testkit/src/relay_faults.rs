@@ -263,9 +263,10 @@ fn judge(produced: &Produced, seen: &Seen, arrived: &[Received], seed: u64) -> u
     let accepted_and_lost = seen.accepted.iter().filter(|number| !by_number.contains_key(number)).count();
     assert!(
         lost.is_empty(),
-        "{} of {} were committed and never arrived, {accepted_and_lost} of them though they were accepted (seed {seed}): {lost:?}",
+        "{} of {} were committed and never arrived, {accepted_and_lost} of them though they were accepted (seed {seed}): {:?} …",
         lost.len(),
         produced.committed.len(),
+        &lost[..lost.len().min(20)],
     );
     for (number, ids) in &by_number {
         let Some(id) = produced.committed.get(number) else {
