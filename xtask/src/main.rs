@@ -1,4 +1,4 @@
-//! Everything a contributor of Postrider runs: `cargo xtask test | services | ci | bench`.
+//! Everything a contributor of Postrider runs: `cargo xtask test | faults | services | ci | bench`.
 //!
 //! Each command starts the servers it needs, private to it, on free ports of the loopback
 //! interface, and stops them by process id before it ends. What the caller already runs is never
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, ci, services, test};
+use crate::commands::{bench, ci, faults, services, test};
 use crate::signals::{Interrupted, Signals};
 
 #[derive(Debug, Parser)]
@@ -40,6 +40,8 @@ enum Command {
     Test(test::Args),
     /// Start the test servers, print their addresses, wait for Ctrl-C
     Services(services::Args),
+    /// Run the fault matrix of the relay, for longer than the tests do
+    Faults(faults::Args),
     /// Formatting, lints, documentation, then the tests
     Ci(ci::Args),
     /// Start a durable PostgreSQL and run one benchmark against it
@@ -51,6 +53,7 @@ impl Command {
         let outcome = match self {
             Self::Test(args) => test::run(&args, signals),
             Self::Services(args) => services::run(&args, signals),
+            Self::Faults(args) => faults::run(&args, signals),
             Self::Ci(args) => ci::run(args, signals),
             Self::Bench(args) => bench::run(&args, signals),
         };

@@ -34,6 +34,14 @@ impl Runner {
         }
     }
 
+    /// What lets tests take their time, and show what they print.
+    pub(crate) fn patiently(self) -> Vec<String> {
+        match self {
+            Self::Nextest => words(&["--profile", "faults", "--no-capture"], &[]),
+            Self::Cargo => words(&["--", "--nocapture"], &[]),
+        }
+    }
+
     /// Runs the selected tests to their end, whatever fails, and returns the first failing exit
     /// code.
     pub(crate) fn run(

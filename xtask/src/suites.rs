@@ -43,6 +43,14 @@ const SUITES: &[Suite] = &[
     Suite { name: "sqs", servers: &[Kind::Sqs], tools: &[], tests: Tests::Binaries("sqs") },
 ];
 
+/// What `cargo xtask faults` can name: the relay's fault matrix, on each kind of broker.
+const FAULTS: &[Suite] = &[Suite {
+    name: "rabbitmq",
+    servers: &[Kind::RabbitMq],
+    tools: &[],
+    tests: Tests::Binaries("rabbitmq_faults"),
+}];
+
 impl Suite {
     /// The package whose documentation tests belong to this suite.
     pub(crate) fn documented(&self) -> Option<&'static str> {
@@ -78,10 +86,22 @@ pub(crate) struct Selection {
 impl Selection {
     /// Looks names up; none means everything.
     pub(crate) fn named(names: &[String]) -> Result<Self> {
+        Self::among(SUITES, names)
+    }
+
+    /// The fault matrix on these brokers; none means all that have one.
+    pub(crate) fn faults(names: &[String]) -> Result<Self> {
+        match names {
+            [] => Ok(Self { suites: FAULTS.iter().collect() }),
+            names => Self::among(FAULTS, names),
+        }
+    }
+
+    fn among(known: &'static [Suite], names: &[String]) -> Result<Self> {
         let mut suites: Vec<&'static Suite> = Vec::new();
         for name in names {
-            let Some(suite) = SUITES.iter().find(|suite| suite.name == name) else {
-                let known = SUITES.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ");
+            let Some(suite) = known.iter().find(|suite| suite.name == name) else {
+                let known = known.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ");
                 bail!("`--only` does not know `{name}`; it knows: {known}");
             };
             if !suites.iter().any(|chosen| chosen.name == suite.name) {
@@ -113,9 +133,8 @@ impl Selection {
     }
 
     fn meant(&self) -> impl Iterator<Item = &'static Suite> {
-        SUITES.iter().filter(|suite| {
-            self.suites.is_empty() || self.suites.iter().any(|chosen| chosen.name == suite.name)
-        })
+        let everything = if self.suites.is_empty() { SUITES } else { &[] };
+        self.suites.iter().copied().chain(everything)
     }
 }
 
@@ -153,6 +172,15 @@ mod tests {
             error,
             "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres, rabbitmq, nats, redis, sqs"
         );
+    }
+
+    #[test]
+    fn faults_are_binaries_of_their_own() {
+        let faults = Selection::faults(&["rabbitmq".into()]).unwrap();
+        assert_eq!(faults.servers(), [Kind::RabbitMq]);
+        assert_eq!(faults.suites()[0].targets(), ["--workspace", "--test", "rabbitmq_faults*"]);
+        assert_eq!(Selection::faults(&[]).unwrap().suites().len(), FAULTS.len());
+        assert!(Selection::faults(&["core".into()]).is_err());
     }
 
     #[test]

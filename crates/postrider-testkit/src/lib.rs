@@ -18,6 +18,7 @@ pub mod postgres;
 mod private;
 pub mod proxy;
 pub mod relay;
+pub mod relay_faults;
 pub mod round_trips;
 pub mod server;
 pub mod shared;

@@ -7,4 +7,6 @@
 //! Users add the crate `postrider`, which re-exports all of this.
 
 pub mod memory;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 pub mod stdout;

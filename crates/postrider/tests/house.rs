@@ -22,7 +22,7 @@ const ROOMS: [(&str, &[&str]); 11] = [
             "tracing",
         ],
     ),
-    ("postrider-transports", &["postrider-core", "tokio"]),
+    ("postrider-transports", &["postrider-core", "futures-util", "lapin", "tokio"]),
     (
         "postrider-engine",
         &[
@@ -231,6 +231,37 @@ fn every_driver_is_optional_and_alone() {
             let text = text.replace("use sqlx::{Decode, Sqlite, Type};", "");
             for other in modules.iter().filter(|other| *other != module) {
                 assert!(!text.contains(&format!("{other}::")), "{store}: {module} knows {other}");
+            }
+        }
+    }
+}
+
+/// Nobody gets a client that they did not ask for, and no transport knows another.
+#[test]
+fn every_client_is_optional_and_alone() {
+    let packages = workspace();
+    let transports = packages.iter().find(|package| package.name.as_str() == "postrider-transports").unwrap();
+    let always = ["postrider-core", "tokio"];
+    for dependency in transports.dependencies.iter().filter(|each| each.kind == DependencyKind::Normal) {
+        let name = dependency.name.as_str();
+        assert!(
+            dependency.optional || always.contains(&name) || ANYBODY.contains(&name),
+            "{name} is not optional"
+        );
+    }
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider-transports/src");
+    let clients = [("rabbitmq", "lapin")];
+    for module in std::fs::read_dir(sources).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = module.file_stem().unwrap().to_string_lossy().into_owned();
+        let files = if module.is_dir() {
+            std::fs::read_dir(&module).unwrap().map(|entry| entry.unwrap().path()).collect()
+        } else {
+            vec![module]
+        };
+        for file in files {
+            let text = std::fs::read_to_string(&file).unwrap();
+            for (_, client) in clients.iter().filter(|(own, _)| *own != name) {
+                assert!(!text.contains(&format!("{client}::")), "{} knows {client}", file.display());
             }
         }
     }

@@ -44,8 +44,28 @@ pub(crate) struct Servers {
 /// Runs the tests; the result is the runner's exit code.
 pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
     let selection = Selection::named(&args.only)?;
-    let runner = Runner::choose()?;
-    let Servers { postgres: versions, options } = &args.servers;
+    let how = How { runner: Runner::choose()?, extra: args.runner.clone(), variables: Vec::new() };
+    run_selected(&selection, &how, &args.servers, signals)
+}
+
+/// How tests are run.
+#[derive(Debug)]
+pub(crate) struct How {
+    pub(crate) runner: Runner,
+    /// Passed to the runner.
+    pub(crate) extra: Vec<String>,
+    /// What the tests find in their environment, besides the servers.
+    pub(crate) variables: Vec<(&'static str, String)>,
+}
+
+/// Runs these tests with the servers that they need.
+pub(crate) fn run_selected(
+    selection: &Selection,
+    how: &How,
+    servers: &Servers,
+    signals: &Signals,
+) -> Result<u8> {
+    let Servers { postgres: versions, options } = servers;
     let kinds = selection.servers();
     if !versions.is_empty() && !kinds.contains(&Kind::Postgres) {
         bail!("`--postgres` chooses a server that the tests of `--only` do not use");
@@ -66,8 +86,9 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
         if !versions.is_empty() {
             heading(&versions);
         }
-        let environment: Vec<_> = fleet.urls().chain(wanted.iter().map(programs)).collect();
-        let code = runner.run(&selection, &args.runner, &environment, signals)?;
+        let servers = fleet.urls().chain(wanted.iter().map(programs));
+        let environment: Vec<_> = servers.chain(how.variables.iter().cloned()).collect();
+        let code = how.runner.run(selection, &how.extra, &environment, signals)?;
         fleet.check()?;
         if first_failure == 0 {
             first_failure = code;

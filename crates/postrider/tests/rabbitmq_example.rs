@@ -1,0 +1,30 @@
+//! The example for RabbitMQ does what it says.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../../../examples/relay_rabbitmq.rs"]
+mod relay_rabbitmq;
+
+use lapin::{Connection, ConnectionProperties, options::QueueDeclareOptions, types::FieldTable};
+use postrider_testkit::{Kind, shared};
+
+async fn told(url: &str, queue: &str) -> String {
+    let mut out = Vec::new();
+    relay_rabbitmq::run(url, queue, &mut out).await.unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[tokio::test]
+async fn the_rabbitmq_example_delivers_where_there_is_a_queue() {
+    let url = shared::url(Kind::RabbitMq);
+    let queue = format!("example-{}", postrider::MessageId::at(std::time::SystemTime::now()));
+    assert_eq!(
+        told(&url, &queue).await,
+        "problem: missing_queue: declare it durable, best with x-queue-type = quorum\n0 delivered, 3 to be sent again\n"
+    );
+    let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare(queue.as_str().into(), durable, FieldTable::default()).await.unwrap();
+    assert_eq!(told(&url, &queue).await, "3 delivered, 0 to be sent again\n");
+}
