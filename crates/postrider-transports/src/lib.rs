@@ -7,4 +7,8 @@
 //! Users add the crate `postrider`, which re-exports all of this.
 
 pub mod memory;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod stdout;
+#[cfg(feature = "nats")]
+mod tls;

@@ -22,7 +22,7 @@ const ROOMS: [(&str, &[&str]); 11] = [
             "tracing",
         ],
     ),
-    ("postrider-transports", &["postrider-core", "tokio"]),
+    ("postrider-transports", &["postrider-core", "async-nats", "percent-encoding", "rustls", "tokio"]),
     (
         "postrider-engine",
         &[

@@ -1,0 +1,42 @@
+//! What the tests of several transports have in common.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Receipt, Transport};
+use std::{
+    future::Future,
+    net::TcpListener,
+    time::{Duration, SystemTime},
+};
+
+/// Longer than anything takes; a test that reaches it has hung.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it takes for ever")
+}
+
+pub(crate) fn order(number: usize, destination: &str) -> Outgoing {
+    let message = Message::builder("orders").event_type("order.placed").json(&number).build().unwrap();
+    let now = SystemTime::now();
+    Outgoing::write(&message, MessageId::at(now), now, "/shop", destination.to_owned(), Format::Binary)
+        .unwrap()
+}
+
+pub(crate) fn orders(count: usize, destination: &str) -> Vec<Outgoing> {
+    (0..count).map(|number| order(number, destination)).collect()
+}
+
+pub(crate) async fn publish(
+    transport: &dyn Transport,
+    batch: &[Outgoing],
+) -> Vec<Result<Receipt, PublishError>> {
+    let answers = soon(transport.publish(batch)).await;
+    assert_eq!(answers.len(), batch.len(), "one answer for each message");
+    answers
+}
+
+/// A port on which nobody listens.
+pub(crate) fn unused_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
