@@ -22,7 +22,10 @@ const ROOMS: [(&str, &[&str]); 11] = [
             "tracing",
         ],
     ),
-    ("postrider-transports", &["postrider-core", "async-nats", "percent-encoding", "rustls", "tokio"]),
+    (
+        "postrider-transports",
+        &["postrider-core", "async-nats", "percent-encoding", "redis", "rustls", "tokio"],
+    ),
     (
         "postrider-engine",
         &[

@@ -1,6 +1,6 @@
 //! What a stream would lose, and how to mend it.
 
-use super::{answer, link::Link, wire};
+use super::{answer, link::NatsLink, wire};
 use async_nats::jetstream::{
     context::GetStreamByNameErrorKind,
     stream::{Config, DiscardPolicy, Info, PersistenceMode, RetentionPolicy, StorageType},
@@ -13,7 +13,7 @@ const USEFUL_WINDOW: Duration = Duration::from_secs(120);
 
 /// Everything that concerns these subjects.
 pub(super) async fn findings(
-    link: &Link,
+    link: &NatsLink,
     subjects: &[&str],
     expected: Option<&str>,
 ) -> Result<Vec<Finding>, PublishError> {

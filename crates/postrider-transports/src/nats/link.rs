@@ -1,7 +1,7 @@
-//! One connection, from its making to its loss. There is no second life: whoever finds it lost makes another.
+//! A connection to NATS.
 
 use super::{answer, builder::NatsBuilder, wire};
-use crate::tls::choose_crypto;
+use crate::{line::Link, tls::choose_crypto};
 use async_nats::{
     Client, Event,
     connection::State,
@@ -23,17 +23,16 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-pub(super) struct Link {
+pub(super) struct NatsLink {
     pub(super) context: Context,
     client: Client,
     is_lost: watch::Receiver<bool>,
-    /// Nobody should begin anything more on it.
     is_doubtful: AtomicBool,
     /// What the server complained of last. It does not say of which message.
     complaint: Arc<Mutex<Option<String>>>,
 }
 
-impl Link {
+impl NatsLink {
     pub(super) async fn connect(options: &NatsBuilder) -> Result<Self, PublishError> {
         choose_crypto();
         let (lose, is_lost) = watch::channel(false);
@@ -63,11 +62,6 @@ impl Link {
             .backpressure_on_inflight(true)
             .build(client.clone());
         Ok(Self { context, client, is_lost, is_doubtful: AtomicBool::new(false), complaint })
-    }
-
-    /// Whether anything should be begun on it.
-    pub(super) fn is_good(&self) -> bool {
-        !self.is_lost() && !self.is_doubtful.load(Ordering::Relaxed)
     }
 
     fn is_lost(&self) -> bool {
@@ -121,13 +115,18 @@ impl Link {
         }
     }
 
-    /// Silence, or nobody who waits for an answer: the connection may be dead without having said so.
-    pub(super) fn doubt(&self) {
-        self.is_doubtful.store(true, Ordering::Relaxed);
-    }
-
     pub(super) async fn close(&self) {
         // Everything was acknowledged before; there is nothing to lose.
         self.client.drain().await.ok();
+    }
+}
+
+impl Link for NatsLink {
+    fn is_good(&self) -> bool {
+        !self.is_lost() && !self.is_doubtful.load(Ordering::Relaxed)
+    }
+
+    fn doubt(&self) {
+        self.is_doubtful.store(true, Ordering::Relaxed);
     }
 }

@@ -25,20 +25,12 @@ mod wire;
 
 pub use builder::NatsBuilder;
 
+use crate::line::{Doubt, Line, Link};
 use async_trait::async_trait;
-use link::Link;
+use link::NatsLink;
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
-use tokio::{
-    sync::{Mutex, Semaphore},
-    time::Instant,
-};
+use std::{fmt, sync::Arc};
+use tokio::time::Instant;
 
 /// At most so many go together: enough to fill the line, and little to send again when it breaks.
 const BATCH: usize = 500;
@@ -57,10 +49,7 @@ const BATCH: usize = 500;
 /// ```
 pub struct NatsTransport {
     options: NatsBuilder,
-    link: Mutex<Option<Arc<Link>>>,
-    /// A permit for each acknowledgement that is waited for.
-    acks: Semaphore,
-    is_closed: AtomicBool,
+    line: Line<NatsLink>,
 }
 
 impl NatsTransport {
@@ -79,35 +68,23 @@ impl NatsTransport {
     }
 
     fn with(options: NatsBuilder) -> Self {
-        let acks = Semaphore::new(options.acks_pending);
-        Self { options, link: Mutex::default(), acks, is_closed: AtomicBool::new(false) }
+        let line = Line::new(options.acks_pending);
+        Self { options, line }
     }
 
-    /// The connection, made anew where the last one is lost.
-    async fn link(&self) -> Result<Arc<Link>, PublishError> {
-        let mut current = self.link.lock().await;
-        if self.is_closed.load(Ordering::Relaxed) {
-            return Err(PublishError::down("it was closed"));
-        }
-        if let Some(link) = current.as_ref().filter(|link| link.is_good()) {
-            return Ok(Arc::clone(link));
-        }
-        *current = None;
-        let link = Arc::new(Link::connect(&self.options).await?);
-        *current = Some(Arc::clone(&link));
-        Ok(link)
+    async fn link(&self) -> Result<Arc<NatsLink>, PublishError> {
+        self.line.link(NatsLink::connect(&self.options)).await
     }
 
     /// Sends all, then waits for what is said of each.
     async fn publish_part(&self, part: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
-        let count = u32::try_from(part.len()).unwrap_or(u32::MAX);
-        let _permits = self.acks.acquire_many(count).await;
+        let _room = self.line.room(part.len()).await;
         let link = match self.link().await {
             Ok(link) => link,
             Err(error) => return part.iter().map(|_| Err(PublishError::down(error.to_string()))).collect(),
         };
         let stream = self.options.stream.as_deref();
-        let mut doubt = Doubt { link: &link, is_cleared: false };
+        let mut doubt = Doubt::about(&*link);
         let mut sent = Vec::with_capacity(part.len());
         for outgoing in part {
             sent.push(link.send(outgoing, stream).await);
@@ -122,20 +99,6 @@ impl NatsTransport {
         }
         doubt.is_cleared = !answers.iter().any(|answer| matches!(answer, Err(PublishError::Unknown { .. })));
         answers
-    }
-}
-
-/// Lets nobody begin anything more on a connection when a call was given up, or something stayed unanswered.
-struct Doubt<'a> {
-    link: &'a Link,
-    is_cleared: bool,
-}
-
-impl Drop for Doubt<'_> {
-    fn drop(&mut self) {
-        if !self.is_cleared {
-            self.link.doubt();
-        }
     }
 }
 
@@ -160,15 +123,15 @@ impl Transport for NatsTransport {
 
     async fn check(&self, destinations: &[&str]) -> Result<Vec<Finding>, PublishError> {
         let link = self.link().await?;
-        check::findings(&link, destinations, self.options.stream.as_deref()).await
+        let found = check::findings(&link, destinations, self.options.stream.as_deref()).await;
+        if found.is_err() {
+            link.doubt();
+        }
+        found
     }
 
     async fn close(&self) {
-        self.is_closed.store(true, Ordering::Relaxed);
-        // Those who wait for acknowledgements have their permits; whoever comes later is refused.
-        let all = u32::try_from(self.options.acks_pending).unwrap_or(u32::MAX);
-        let _permits = self.acks.acquire_many(all).await;
-        if let Some(link) = self.link.lock().await.take() {
+        if let Some(link) = self.line.close().await {
             link.close().await;
         }
     }
