@@ -21,7 +21,7 @@ use postrider_testkit::{
 use postrider_transports::nats::{NatsBuilder, NatsTransport};
 use server::{stored, stream};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use support::{PATIENCE, order, orders, publish, soon, unused_port};
+use support::{Certificate, PATIENCE, order, orders, publish, soon, unused_port};
 use tokio::sync::Mutex;
 
 /// More than a server takes unless told otherwise.
@@ -363,6 +363,38 @@ async fn the_server_says_how_large_a_message_may_be() {
         answers[1..].iter().all(|answer| matches!(answer, Err(PublishError::Reject { .. }))),
         "{answers:?}"
     );
+}
+
+#[tokio::test]
+async fn tls_is_spoken_with_those_who_are_trusted_only() {
+    let (ours, theirs) = (Certificate::new(), Certificate::new());
+    let (server, _folder) =
+        configured(&format!("tls {{ cert_file: {:?}, key_file: {:?} }}", ours.certificate(), ours.key()))
+            .await;
+    let url = format!("tls://localhost:{}", server.port());
+    let admin = async_nats::ConnectOptions::new().add_root_certificates(ours.certificate());
+    let admin = jetstream::new(admin.connect(&url).await.unwrap());
+    let config = Config { name: "ORDERS".into(), subjects: vec!["orders".into()], ..Config::default() };
+    admin.create_stream(config).await.unwrap();
+
+    let trusting = |url: &str, file| builder(url).with_root_certificates(file).build().unwrap();
+    publish(&trusting(&url, ours.certificate()), &orders(1, "orders")).await.remove(0).unwrap();
+    // The server asks for it, whatever the URL says.
+    let asked = format!("nats://localhost:{}", server.port());
+    publish(&trusting(&asked, ours.certificate()), &orders(1, "orders")).await.remove(0).unwrap();
+    // The certificate is for a name.
+    let elsewhere = format!("tls://127.0.0.1:{}", server.port());
+    let plain = shared::url(Kind::Nats).replace("nats://", "tls://");
+    for refused in [
+        trusting(&url, theirs.certificate()),
+        transport(&url),
+        transport(&asked),
+        trusting(&elsewhere, ours.certificate()),
+        trusting(&plain, ours.certificate()),
+    ] {
+        let answers = publish(&refused, &orders(1, "orders")).await;
+        assert!(matches!(answers[0], Err(PublishError::Down { .. })), "{refused:?}: {answers:?}");
+    }
 }
 
 /// It is not told of which message, so nobody can be sure.

@@ -20,7 +20,7 @@ use postrider_testkit::{
 use postrider_transports::redis::{RedisBuilder, RedisTransport};
 use server::{Fields, entries, new_stream, run};
 use std::{sync::Arc, time::Duration};
-use support::{PATIENCE, order, orders, publish, soon, unused_port};
+use support::{Certificate, PATIENCE, order, orders, publish, soon, unused_port};
 use tokio::sync::Mutex;
 
 /// The least that a server can be told to refuse.
@@ -355,6 +355,42 @@ async fn a_password_is_used_and_never_shown() {
     // Let it be stopped: the harness knows no password.
     let admin = format!("redis://ann:s3cret%2F@{at}");
     run::<()>(&admin, "ACL SETUSER default on nopass ~* +@all").await;
+}
+
+#[tokio::test]
+async fn tls_is_spoken_with_those_who_are_trusted_only() {
+    let (ours, theirs) = (Certificate::new(), Certificate::new());
+    let (certificate, key, port) = (ours.certificate(), ours.key(), unused_port());
+    let server = Redis::start_with(&[
+        "--tls-port",
+        &port.to_string(),
+        "--tls-cert-file",
+        certificate.to_str().unwrap(),
+        "--tls-key-file",
+        key.to_str().unwrap(),
+        "--tls-ca-cert-file",
+        certificate.to_str().unwrap(),
+        "--tls-auth-clients",
+        "no",
+    ])
+    .await;
+    let url = format!("rediss://localhost:{port}");
+    let trusting = |url: &str, file| builder(url).with_root_certificates(file);
+    let right = trusting(&url, ours.certificate()).build().unwrap();
+    publish(&right, &orders(1, "orders")).await.remove(0).unwrap();
+    let plain = format!("rediss://localhost:{}", server.port());
+    for refused in [
+        trusting(&url, theirs.certificate()),
+        builder(&url),
+        // The certificate is for a name.
+        trusting(&format!("rediss://127.0.0.1:{port}"), ours.certificate()),
+        // It waits for more of what it does not understand.
+        trusting(&plain, ours.certificate()).with_connect_timeout(Duration::from_secs(1)),
+    ] {
+        let refused = refused.build().unwrap();
+        let answers = publish(&refused, &orders(1, "orders")).await;
+        assert!(matches!(answers[0], Err(PublishError::Down { .. })), "{refused:?}: {answers:?}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Receipt
 use std::{
     future::Future,
     net::TcpListener,
+    path::PathBuf,
     time::{Duration, SystemTime},
 };
 
@@ -39,4 +40,26 @@ pub(crate) async fn publish(
 /// A port on which nobody listens.
 pub(crate) fn unused_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// A certificate for `localhost` that vouches for itself, in files.
+pub(crate) struct Certificate(tempfile::TempDir);
+
+impl Certificate {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let this = Self(folder);
+        std::fs::write(this.certificate(), made.cert.pem()).unwrap();
+        std::fs::write(this.key(), made.signing_key.serialize_pem()).unwrap();
+        this
+    }
+
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.0.path().join("certificate.pem")
+    }
+
+    pub(crate) fn key(&self) -> PathBuf {
+        self.0.path().join("key.pem")
+    }
 }
