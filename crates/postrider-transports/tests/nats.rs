@@ -425,6 +425,10 @@ fn settings_that_make_no_sense_are_refused_in_words() {
         "ack_timeout: is zero; nothing would ever be accepted"
     );
     assert_eq!(
+        refused(NatsTransport::builder(url).with_ack_timeout(Duration::MAX)),
+        "ack_timeout: is longer than a day; give less"
+    );
+    assert_eq!(
         refused(NatsTransport::builder(url).with_stream("a.b")),
         "stream: \"a.b\" is not the name of a stream: no blanks, '.', '*', '>' or slashes"
     );

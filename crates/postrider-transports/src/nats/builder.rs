@@ -1,6 +1,7 @@
 //! What a connection to NATS needs.
 
 use super::NatsTransport;
+use crate::line::check_timeout;
 use async_nats::{ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 use postrider_core::Invalid;
@@ -132,12 +133,8 @@ impl NatsBuilder {
             let rule = format!("{stream:?} is not the name of a stream: no blanks, '.', '*', '>' or slashes");
             return Err(Invalid::rule("stream", rule));
         }
-        for (name, duration) in [("ack_timeout", self.ack_timeout), ("connect_timeout", self.connect_timeout)]
-        {
-            if duration.is_zero() {
-                return Err(Invalid::rule(name, "is zero; nothing would ever be accepted"));
-            }
-        }
+        check_timeout("ack_timeout", self.ack_timeout)?;
+        check_timeout("connect_timeout", self.connect_timeout)?;
         if !(1..=1_000_000).contains(&self.acks_pending) {
             return Err(Invalid::rule("acks_pending", "give at least 1, and at most 1,000,000"));
         }

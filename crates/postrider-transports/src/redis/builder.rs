@@ -1,6 +1,7 @@
 //! What a connection to Redis needs.
 
 use super::RedisTransport;
+use crate::line::check_timeout;
 use postrider_core::Invalid;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, TlsCertificates};
 use std::{fmt, path::PathBuf, time::Duration};
@@ -79,18 +80,16 @@ impl RedisBuilder {
             }
             _ => "a socket of this machine".to_owned(),
         };
-        for (name, duration) in
-            [("answer_timeout", self.answer_timeout), ("connect_timeout", self.connect_timeout)]
-        {
-            if duration.is_zero() {
-                return Err(Invalid::rule(name, "is zero; nothing would ever be accepted"));
-            }
-        }
+        check_timeout("answer_timeout", self.answer_timeout)?;
+        check_timeout("connect_timeout", self.connect_timeout)?;
         if let Some((count, timeout)) = self.replicas
             && (count == 0 || timeout.as_millis() == 0)
         {
             let rule = "give at least one, and at least a millisecond: to Redis, none means for ever";
             return Err(Invalid::rule("replicas", rule));
+        }
+        if let Some((_, timeout)) = self.replicas {
+            check_timeout("replicas", timeout)?;
         }
         let root_cert = self.root_certificates.as_ref().map(std::fs::read).transpose();
         let root_cert = root_cert
