@@ -17,12 +17,20 @@ use crate::recipe::Recipe;
 #[derive(Debug, Clone)]
 pub struct Nats {
     program: PathBuf,
+    arguments: Vec<String>,
 }
 
 impl Nats {
     /// With `nats-server` in a folder.
     pub fn new(programs: &Path) -> Self {
-        Self { program: programs.join("nats-server") }
+        Self { program: programs.join("nats-server"), arguments: Vec::new() }
+    }
+
+    /// With more arguments on its command line.
+    #[must_use]
+    pub fn with_arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(ToString::to_string));
+        self
     }
 }
 
@@ -46,6 +54,7 @@ impl Recipe for Nats {
         nats.args(["--addr", "127.0.0.1", "--port", &ports[0].to_string()]);
         nats.args(["--http_port", &ports[1].to_string(), "--name", home.tag()]);
         nats.arg("--jetstream").arg("--store_dir").arg(home.path().join("data"));
+        nats.args(&self.arguments);
         vec![nats]
     }
 

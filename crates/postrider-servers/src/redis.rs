@@ -17,12 +17,20 @@ use crate::recipe::Recipe;
 #[derive(Debug, Clone)]
 pub struct Redis {
     program: PathBuf,
+    arguments: Vec<String>,
 }
 
 impl Redis {
     /// With `redis-server` in a folder.
     pub fn new(programs: &Path) -> Self {
-        Self { program: programs.join("redis-server") }
+        Self { program: programs.join("redis-server"), arguments: Vec::new() }
+    }
+
+    /// With more arguments on its command line.
+    #[must_use]
+    pub fn with_arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(ToString::to_string));
+        self
     }
 }
 
@@ -46,6 +54,7 @@ impl Recipe for Redis {
         redis.arg("--dir").arg(home.path().join("data"));
         // Unlike `everysec`, `no` never puts off a write because the disk is busy with the one before.
         redis.args(["--appendonly", "yes", "--appendfsync", "no", "--save", ""]);
+        redis.args(&self.arguments);
         vec![redis]
     }
 

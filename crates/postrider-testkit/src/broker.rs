@@ -1,8 +1,8 @@
 //! Brokers of a test's own, to kill them and start them again.
 
-use crate::private::Private;
-use postrider_servers::Kind;
-use std::marker::PhantomData;
+use crate::{private::Private, shared};
+use postrider_servers::{Kind, Recipe};
+use std::{marker::PhantomData, path::Path};
 
 /// A RabbitMQ that nobody else uses.
 pub type RabbitMq = Broker<postrider_servers::RabbitMq>;
@@ -27,6 +27,24 @@ impl Durable for postrider_servers::Nats {
 
 impl Durable for postrider_servers::Redis {
     const KIND: Kind = Kind::Redis;
+}
+
+/// A broker that takes settings on its command line.
+pub trait Tunable: Durable {
+    /// How to run it with more arguments.
+    fn recipe(programs: &Path, arguments: &[&str]) -> Box<dyn Recipe>;
+}
+
+impl Tunable for postrider_servers::Nats {
+    fn recipe(programs: &Path, arguments: &[&str]) -> Box<dyn Recipe> {
+        Box::new(Self::new(programs).with_arguments(arguments))
+    }
+}
+
+impl Tunable for postrider_servers::Redis {
+    fn recipe(programs: &Path, arguments: &[&str]) -> Box<dyn Recipe> {
+        Box::new(Self::new(programs).with_arguments(arguments))
+    }
 }
 
 /// A broker that nobody else uses. Dropped, it is stopped, and its data is gone.
@@ -75,6 +93,17 @@ impl<K: Durable> Broker<K> {
     /// When it does not answer.
     pub async fn restart(&mut self) {
         self.server.resume().await;
+    }
+}
+
+impl<K: Tunable> Broker<K> {
+    /// Starts one with more arguments on its command line.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    pub async fn start_with(arguments: &[&str]) -> Self {
+        let recipe = K::recipe(&shared::programs(K::KIND), arguments);
+        Self { server: Private::start_by(recipe).await, kind: PhantomData }
     }
 }
 

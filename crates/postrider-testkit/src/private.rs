@@ -3,7 +3,7 @@
 //! Starting a server blocks, so it is done beside the runtime: whatever the test lets run goes on meanwhile.
 
 use crate::shared;
-use postrider_servers::{Afterwards, Folder, Kind, Server};
+use postrider_servers::{Afterwards, Folder, Kind, Recipe, Server};
 use tokio::task::spawn_blocking;
 
 #[derive(Debug)]
@@ -17,10 +17,13 @@ pub(crate) struct Private {
 
 impl Private {
     pub(crate) async fn start(kind: Kind) -> Self {
-        let programs = shared::programs(kind);
+        Self::start_by(kind.recipe(&shared::programs(kind))).await
+    }
+
+    pub(crate) async fn start_by(recipe: Box<dyn Recipe>) -> Self {
         let folder = Folder::create(Afterwards::Remove).unwrap();
         let starting = spawn_blocking(move || {
-            let server = Server::start(kind.recipe(&programs), &folder, &|| false);
+            let server = Server::start(recipe, &folder, &|| false);
             (server, folder)
         });
         let (server, folder) = starting.await.unwrap();

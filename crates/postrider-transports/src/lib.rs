@@ -6,7 +6,15 @@
 //!
 //! Users add the crate `postrider`, which re-exports all of this.
 
+#[cfg(any(feature = "nats", feature = "redis"))]
+mod line;
 pub mod memory;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod stdout;
+#[cfg(any(feature = "nats", feature = "redis"))]
+mod tls;

@@ -22,7 +22,19 @@ const ROOMS: [(&str, &[&str]); 11] = [
             "tracing",
         ],
     ),
-    ("postrider-transports", &["postrider-core", "futures-util", "lapin", "tokio"]),
+    (
+        "postrider-transports",
+        &[
+            "postrider-core",
+            "async-nats",
+            "futures-util",
+            "lapin",
+            "percent-encoding",
+            "redis",
+            "rustls",
+            "tokio",
+        ],
+    ),
     (
         "postrider-engine",
         &[

@@ -1,0 +1,140 @@
+//! A message as NATS carries it: subject and headers.
+
+use async_nats::{HeaderMap, HeaderName, HeaderValue, jetstream::message::PublishMessage};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use postrider_core::{Outgoing, PublishError};
+use std::str::FromStr;
+
+/// The line that announces a message holds its subject, and may have 4,096 bytes. The server ends a connection that sends a longer
+/// one, and with it everybody else's messages.
+const SUBJECT_BYTES: usize = 3_900;
+/// What CloudEvents has encoded in header values, besides all that is not ASCII.
+const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
+
+/// What is wrong with a subject to publish to.
+pub(super) fn check_subject(subject: &str) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("{subject:?} is not a subject to publish to: {what}"));
+    if subject.len() > SUBJECT_BYTES {
+        let length = subject.len();
+        return Err(format!("a subject of {length} bytes is too long; {SUBJECT_BYTES} are allowed"));
+    }
+    if subject.split('.').any(str::is_empty) {
+        return wrong("there is nothing before, after or between its dots");
+    }
+    if subject.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return wrong("it has a blank or a control character");
+    }
+    if subject.contains(['*', '>']) {
+        return wrong("'*' and '>' are for those who listen");
+    }
+    // Messages there are orders to the server: a name that somebody made up must not become one.
+    if subject.starts_with('$') || subject.starts_with("_INBOX.") {
+        return wrong("it belongs to the server");
+    }
+    Ok(())
+}
+
+/// Subject checked, attributes under their names in the binding, and the id where the server looks for duplicates.
+pub(super) fn written(outgoing: &Outgoing, stream: Option<&str>) -> Result<PublishMessage, PublishError> {
+    check_subject(&outgoing.destination).map_err(PublishError::reject)?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in &outgoing.headers {
+        let (name, value) = header(name, value).map_err(PublishError::reject)?;
+        headers.insert(name, value);
+    }
+    let encoded = |value: &str| utf8_percent_encode(value, ENCODED).to_string();
+    for (name, value) in &outgoing.attributes {
+        headers.insert(format!("ce-{name}"), encoded(value));
+    }
+    // A `Content-Type` tells readers that the whole event is in the body, where it is that of an event. In binary mode the body's
+    // type is an attribute like all others, so that nobody can mistake the one for the other.
+    match outgoing.attributes.is_empty() {
+        true => headers.insert("Content-Type", encoded_type(&outgoing.content_type)?),
+        false => headers.insert("ce-datacontenttype", encoded(&outgoing.content_type)),
+    }
+    let mut message = PublishMessage::build()
+        .payload(outgoing.body.clone())
+        .headers(headers)
+        .message_id(outgoing.id.to_string());
+    if let Some(stream) = stream {
+        message = message.expected_stream(stream);
+    }
+    Ok(message)
+}
+
+fn encoded_type(content_type: &str) -> Result<HeaderValue, PublishError> {
+    Ok(header("content-type", content_type).map_err(PublishError::reject)?.1)
+}
+
+/// A header under its own name, as it is. What readers would not see as it was is refused.
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+    // They are orders to the server: to replace all messages of a subject, for one.
+    if name.len() >= 5 && name.as_bytes()[..5].eq_ignore_ascii_case(b"nats-") {
+        return Err(format!("header {name:?} belongs to the server; choose another name"));
+    }
+    if value.contains(char::is_control) {
+        return Err(format!("header {name:?} has a control character, which NATS cannot carry"));
+    }
+    if value.trim() != value {
+        return Err(format!("header {name:?} begins or ends with a blank, which NATS takes away"));
+    }
+    let name = HeaderName::from_str(name).map_err(|error| format!("header {name:?}: {error}"))?;
+    let value = HeaderValue::from_str(value).map_err(|error| format!("header {name:?}: {error}"))?;
+    Ok((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider_core::{Format, Message, MessageId};
+    use std::time::SystemTime;
+
+    fn order(destination: &str, format: Format) -> Outgoing {
+        let message = Message::builder("orders").event_type("order.placed").key("ä 17").json(&17);
+        let now = SystemTime::now();
+        let message = message.build().unwrap();
+        Outgoing::write(&message, MessageId::at(now), now, "/shop", destination.to_owned(), format).unwrap()
+    }
+
+    #[test]
+    fn subjects_that_say_nothing_or_too_much_are_refused() {
+        for subject in
+            ["", ".", "a.", ".a", "a..b", "a b", "a\tb", "a\nb", "a.*", "a.>", ">", "a*b", "$JS.API.INFO"]
+        {
+            assert!(check_subject(subject).is_err(), "{subject:?}");
+        }
+        assert!(check_subject("_INBOX.a").is_err());
+        assert!(check_subject(&"s".repeat(SUBJECT_BYTES + 1)).is_err());
+        for subject in ["a", "orders.placed", "größe.€", "a-b_c.d/e", &"s".repeat(SUBJECT_BYTES)] {
+            check_subject(subject).unwrap();
+        }
+    }
+
+    #[test]
+    fn attributes_are_encoded_as_the_binding_says() {
+        let mut outgoing = order("orders", Format::Binary);
+        outgoing.attributes = vec![("subject", "Euro € 😀 \"%\"".to_owned())];
+        let headers = written(&outgoing, None).unwrap();
+        let headers = format!("{headers:?}");
+        assert!(headers.contains("Euro%20%E2%82%AC%20%F0%9F%98%80%20%22%25%22"), "{headers}");
+    }
+
+    #[test]
+    fn headers_that_would_not_arrive_as_they_were_are_refused() {
+        for (name, value) in [
+            ("nats-rollup", "all"),
+            ("Nats-Msg-Id", "1"),
+            ("a", " b"),
+            ("a", "b "),
+            ("a", "b\nc"),
+            ("a", "b\rc"),
+            ("a b", "c"),
+            ("a:b", "c"),
+        ] {
+            let mut outgoing = order("orders", Format::Plain);
+            outgoing.headers.push((name.to_owned(), value.to_owned()));
+            let error = written(&outgoing, None).unwrap_err();
+            assert!(matches!(error, PublishError::Reject { .. }), "{name}: {value}: {error}");
+        }
+    }
+}

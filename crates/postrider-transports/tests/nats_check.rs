@@ -1,0 +1,152 @@
+//! What a stream would lose is told before anything is sent there. One test for each finding.
+
+#![cfg(feature = "nats")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/nats.rs"]
+mod server;
+mod support;
+
+use async_nats::jetstream::{
+    consumer::pull,
+    stream::{Config, DiscardPolicy, RetentionPolicy, StorageType},
+};
+use postrider_core::{
+    Finding, PublishError,
+    Severity::{self, Note, Problem, Warning},
+    Transport,
+};
+use postrider_testkit::{Kind, shared};
+use postrider_transports::nats::NatsTransport;
+use server::{context, stream};
+use std::time::Duration;
+use support::{PATIENCE, soon, unused_port};
+
+fn transport() -> NatsTransport {
+    NatsTransport::builder(shared::url(Kind::Nats)).with_ack_timeout(PATIENCE).build().unwrap()
+}
+
+async fn check(subject: &str) -> Vec<Finding> {
+    soon(transport().check(&[subject])).await.unwrap()
+}
+
+fn codes(findings: &[Finding]) -> Vec<(Severity, &str)> {
+    findings.iter().map(|finding| (finding.severity, finding.code)).collect()
+}
+
+/// On a single server there is no second replica, and how it syncs cannot be seen.
+const ALWAYS: [(Severity, &str); 2] = [(Note, "single_replica"), (Note, "sync_interval")];
+
+/// A stream that is changed so has this finding, besides those that every stream on one server has.
+async fn finds(change: impl FnOnce(&mut Config), severity: Severity, code: &str) -> Finding {
+    let (_, subject) = stream(&shared::url(Kind::Nats), change).await;
+    let mut findings = check(&subject).await;
+    findings.retain(|finding| !ALWAYS.iter().any(|(_, always)| *always == finding.code));
+    assert_eq!(codes(&findings), [(severity, code)]);
+    let finding = findings.remove(0);
+    assert!(!finding.reason.is_empty() && !finding.fix.is_empty(), "{finding:?}");
+    finding
+}
+
+#[tokio::test]
+async fn a_good_stream_has_only_what_one_server_cannot_help() {
+    let (_, subject) = stream(&shared::url(Kind::Nats), |_| ()).await;
+    assert_eq!(codes(&check(&subject).await), ALWAYS);
+}
+
+#[tokio::test]
+async fn a_subject_without_a_stream_is_told() {
+    let findings = check("nobody.holds.this").await;
+    assert_eq!(codes(&findings), [(Problem, "no_stream")]);
+    assert!(findings[0].fix.starts_with("nats stream add NOBODY"), "{findings:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_subject_is_told() {
+    assert_eq!(codes(&check("orders.*").await), [(Problem, "bad_subject")]);
+}
+
+#[tokio::test]
+async fn another_stream_than_the_expected_one_is_told() {
+    let url = shared::url(Kind::Nats);
+    let (_, subject) = stream(&url, |_| ()).await;
+    let transport = NatsTransport::builder(url).with_stream("ELSEWHERE").build().unwrap();
+    let findings = soon(transport.check(&[&subject])).await.unwrap();
+    assert_eq!(codes(&findings)[0], (Problem, "other_stream"));
+}
+
+#[tokio::test]
+async fn a_stream_that_removes_the_oldest_is_told() {
+    let finding = finds(
+        |config| (config.discard, config.max_messages) = (DiscardPolicy::Old, 5),
+        Problem,
+        "discard_old",
+    );
+    assert!(finding.await.reason.contains("max_msgs = 5"));
+    let finding = finds(
+        |config| (config.discard, config.max_bytes) = (DiscardPolicy::Old, 10_000),
+        Problem,
+        "discard_old",
+    );
+    assert!(finding.await.reason.contains("max_bytes = 10000"));
+}
+
+#[tokio::test]
+async fn a_limit_for_each_subject_removes_the_oldest_in_spite_of_discard_new() {
+    finds(|config| config.max_messages_per_subject = 1, Problem, "discard_old").await;
+    let url = shared::url(Kind::Nats);
+    let refuses = |config: &mut Config| {
+        (config.max_messages_per_subject, config.discard_new_per_subject) = (1, true);
+        // The server demands it beside the other.
+        config.max_messages = 1_000;
+    };
+    let (_, subject) = stream(&url, refuses).await;
+    assert_eq!(codes(&check(&subject).await), ALWAYS);
+}
+
+#[tokio::test]
+async fn a_stream_that_removes_what_is_old_is_told() {
+    finds(|config| config.max_age = Duration::from_secs(3_600), Warning, "max_age").await;
+}
+
+#[tokio::test]
+async fn a_short_window_for_duplicates_is_told() {
+    finds(|config| config.duplicate_window = Duration::from_secs(10), Note, "duplicate_window").await;
+}
+
+#[tokio::test]
+async fn a_stream_in_memory_is_told() {
+    finds(|config| config.storage = StorageType::Memory, Warning, "memory_storage").await;
+}
+
+#[tokio::test]
+async fn a_stream_that_never_acknowledges_is_told() {
+    finds(|config| config.no_ack = true, Problem, "no_ack").await;
+}
+
+#[tokio::test]
+async fn a_sealed_stream_is_told() {
+    let url = shared::url(Kind::Nats);
+    let (stream, subject) = stream(&url, |_| ()).await;
+    let mut config = stream.cached_info().config.clone();
+    config.sealed = true;
+    context(&url).await.update_stream(config).await.unwrap();
+    assert!(codes(&check(&subject).await).contains(&(Problem, "sealed")));
+}
+
+#[tokio::test]
+async fn a_stream_that_keeps_only_what_is_waited_for_is_told_until_somebody_does() {
+    let url = shared::url(Kind::Nats);
+    let (stream, subject) = stream(&url, |config| config.retention = RetentionPolicy::Interest).await;
+    assert!(codes(&check(&subject).await).contains(&(Problem, "no_interest")));
+    let consumer = pull::Config { durable_name: Some("reader".into()), ..pull::Config::default() };
+    stream.create_consumer(consumer).await.unwrap();
+    assert_eq!(codes(&check(&subject).await), ALWAYS);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_cannot_be_asked() {
+    let nowhere = NatsTransport::connect(format!("nats://127.0.0.1:{}", unused_port())).unwrap();
+    let asked = soon(nowhere.check(&["orders"])).await;
+    assert!(matches!(asked, Err(PublishError::Down { .. })), "{asked:?}");
+}

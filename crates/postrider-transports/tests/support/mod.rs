@@ -1,0 +1,65 @@
+//! What the tests of several transports have in common.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Receipt, Transport};
+use std::{
+    future::Future,
+    net::TcpListener,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+/// Longer than anything takes; a test that reaches it has hung.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it takes for ever")
+}
+
+pub(crate) fn order(number: usize, destination: &str) -> Outgoing {
+    let message = Message::builder("orders").event_type("order.placed").json(&number).build().unwrap();
+    let now = SystemTime::now();
+    Outgoing::write(&message, MessageId::at(now), now, "/shop", destination.to_owned(), Format::Binary)
+        .unwrap()
+}
+
+pub(crate) fn orders(count: usize, destination: &str) -> Vec<Outgoing> {
+    (0..count).map(|number| order(number, destination)).collect()
+}
+
+pub(crate) async fn publish(
+    transport: &dyn Transport,
+    batch: &[Outgoing],
+) -> Vec<Result<Receipt, PublishError>> {
+    let answers = soon(transport.publish(batch)).await;
+    assert_eq!(answers.len(), batch.len(), "one answer for each message");
+    answers
+}
+
+/// A port on which nobody listens.
+pub(crate) fn unused_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// A certificate for `localhost` that vouches for itself, in files.
+pub(crate) struct Certificate(tempfile::TempDir);
+
+impl Certificate {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let this = Self(folder);
+        std::fs::write(this.certificate(), made.cert.pem()).unwrap();
+        std::fs::write(this.key(), made.signing_key.serialize_pem()).unwrap();
+        this
+    }
+
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.0.path().join("certificate.pem")
+    }
+
+    pub(crate) fn key(&self) -> PathBuf {
+        self.0.path().join("key.pem")
+    }
+}

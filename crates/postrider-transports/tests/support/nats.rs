@@ -1,0 +1,40 @@
+//! Streams for tests, made and read with the client alone.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use async_nats::jetstream::{self, stream::Config};
+use std::time::Duration;
+
+pub(crate) async fn context(url: &str) -> jetstream::Context {
+    jetstream::new(async_nats::connect(url).await.unwrap())
+}
+
+/// A stream that keeps everything, and the subject that it holds.
+pub(crate) async fn stream(
+    url: &str,
+    change: impl FnOnce(&mut Config),
+) -> (jetstream::stream::Stream, String) {
+    let name = format!("T{}", uuid::Uuid::now_v7().simple());
+    let subject = format!("{name}.placed");
+    let mut config = Config {
+        name,
+        subjects: vec![subject.clone()],
+        discard: jetstream::stream::DiscardPolicy::New,
+        duplicate_window: Duration::from_secs(120),
+        ..Config::default()
+    };
+    change(&mut config);
+    (context(url).await.create_stream(config).await.unwrap(), subject)
+}
+
+pub(crate) async fn stored(url: &str, subject: &str) -> Vec<jetstream::message::StreamMessage> {
+    let context = context(url).await;
+    let name = context.stream_by_subject(subject).await.unwrap();
+    let mut stream = context.get_stream(name).await.unwrap();
+    let state = stream.info().await.unwrap().state.clone();
+    let mut messages = Vec::new();
+    for sequence in state.first_sequence..=state.last_sequence {
+        messages.push(stream.get_raw_message(sequence).await.unwrap());
+    }
+    messages
+}

@@ -1,0 +1,38 @@
+//! Redis as tests see it, with commands alone.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use redis::{FromRedisValue, aio::MultiplexedConnection};
+use std::time::Duration;
+
+/// A connection that waits longer than half a second, which is what the client does by itself.
+pub(crate) async fn connection(url: &str) -> MultiplexedConnection {
+    let patience = Some(Duration::from_secs(60));
+    let config =
+        redis::AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
+    let client = redis::Client::open(url).unwrap();
+    client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
+}
+
+/// Runs a command, written as one types it.
+pub(crate) async fn run<T: FromRedisValue>(url: &str, command: &str) -> T {
+    let mut words = command.split(' ');
+    let mut typed = redis::cmd(words.next().unwrap());
+    for word in words {
+        typed.arg(if word == "''" { "" } else { word });
+    }
+    typed.query_async(&mut connection(url).await).await.unwrap_or_else(|error| panic!("{command}: {error}"))
+}
+
+pub(crate) fn new_stream() -> String {
+    format!("orders-{}", uuid::Uuid::now_v7())
+}
+
+/// An entry's fields and their values, in order.
+pub(crate) type Fields = Vec<(String, Vec<u8>)>;
+
+/// The entries of a stream.
+pub(crate) async fn entries(url: &str, stream: &str) -> Vec<Fields> {
+    let entries: Vec<(String, Fields)> = run(url, &format!("XRANGE {stream} - +")).await;
+    entries.into_iter().map(|(_, fields)| fields).collect()
+}
