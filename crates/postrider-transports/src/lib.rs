@@ -6,5 +6,7 @@
 //!
 //! Users add the crate `postrider`, which re-exports all of this.
 
+#[cfg(feature = "http")]
+pub mod http;
 pub mod memory;
 pub mod stdout;

@@ -22,7 +22,22 @@ const ROOMS: [(&str, &[&str]); 11] = [
             "tracing",
         ],
     ),
-    ("postrider-transports", &["postrider-core", "tokio"]),
+    (
+        "postrider-transports",
+        &[
+            "postrider-core",
+            "futures-util",
+            "hmac",
+            "httpdate",
+            "ipnet",
+            "percent-encoding",
+            "reqwest",
+            "rustls",
+            "rustls-platform-verifier",
+            "sha2",
+            "tokio",
+        ],
+    ),
     (
         "postrider-engine",
         &[
@@ -233,6 +248,19 @@ fn every_driver_is_optional_and_alone() {
                 assert!(!text.contains(&format!("{other}::")), "{store}: {module} knows {other}");
             }
         }
+    }
+}
+
+/// Nobody gets a client that they did not ask for.
+#[test]
+fn every_client_is_optional() {
+    let packages = workspace();
+    let transports = packages.iter().find(|package| package.name.as_str() == "postrider-transports").unwrap();
+    let always = ["postrider-core", "tokio"];
+    for dependency in transports.dependencies.iter().filter(|each| each.kind == DependencyKind::Normal) {
+        let name = dependency.name.as_str();
+        let is_plain = always.contains(&name) || ANYBODY.contains(&name);
+        assert!(is_plain || dependency.optional, "{name} is not optional");
     }
 }
 
