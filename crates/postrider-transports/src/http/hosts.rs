@@ -3,10 +3,7 @@
 use reqwest::Url;
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 use tokio::sync::Semaphore;
 
@@ -19,13 +16,12 @@ const GONE: usize = 10_000;
 pub(super) struct Hosts {
     at_once: usize,
     turns: Mutex<HashMap<String, Arc<Semaphore>>>,
-    are_many: AtomicBool,
     gone: Mutex<BTreeSet<String>>,
 }
 
 impl Hosts {
     pub(super) fn new(at_once: usize) -> Self {
-        Self { at_once, turns: Mutex::default(), are_many: AtomicBool::new(false), gone: Mutex::default() }
+        Self { at_once, turns: Mutex::default(), gone: Mutex::default() }
     }
 
     /// Where requests to `origin` wait for their turn.
@@ -39,15 +35,7 @@ impl Hosts {
         }
         let semaphore = Arc::new(Semaphore::new(self.at_once));
         turns.insert(origin.to_owned(), Arc::clone(&semaphore));
-        if turns.len() > 1 {
-            self.are_many.store(true, Ordering::Relaxed);
-        }
         semaphore
-    }
-
-    /// Whether there has ever been more than one.
-    pub(super) fn are_many(&self) -> bool {
-        self.are_many.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_gone(&self, url: &Url) -> bool {
@@ -74,12 +62,10 @@ mod tests {
     fn requests_to_one_host_share_their_turns_and_idle_hosts_are_forgotten() {
         let hosts = Hosts::new(2);
         let busy = hosts.turns("https://busy.example");
-        assert!(!hosts.are_many());
         for number in 0..REMEMBERED * 2 {
             hosts.turns(&format!("https://{number}.example"));
         }
         assert!(Arc::ptr_eq(&busy, &hosts.turns("https://busy.example")));
         assert!(hosts.turns.lock().unwrap().len() <= REMEMBERED);
-        assert!(hosts.are_many());
     }
 }

@@ -12,15 +12,14 @@
 //! | 413, 414, 415, 431, and what [`HttpOptions::with_rejected`] says | refused for good |
 //! | every other status, 3xx among them | refused for now; `Retry-After` is obeyed, up to a limit |
 //! | no URL, http or a private address in it, headers that HTTP cannot carry | refused for good |
-//! | a name that leads to a private address only | refused for now: names can be corrected |
-//! | no address, no connection, no TLS | see below |
+//! | no address or only a private one, no connection, no TLS | see below |
 //! | a timeout, a reset, an answer that was cut off | nobody knows |
 //! | no turn at its host in time | refused for now; nothing was sent |
 //!
-//! **Hosts that cannot be reached** did not get the message. While a transport has sent to one host only, that host is the
-//! destination, and the answer is that nothing gets through: the relay waits, and no attempts are used up. When there
-//! are several, one that is missing must not stop the others: its messages are refused for now, and only a batch in which
-//! several hosts were tried and none was reached says that nothing gets through.
+//! **A host that cannot be reached** did not get the message. Below a base URL that host is the destination, and the answer is
+//! that nothing gets through: the relay waits, and no attempts are used up. Where destinations are whole URLs, one host that is
+//! missing must not stop the others: its messages are refused for now. Only a batch in which several hosts were tried and none
+//! was reached says that nothing gets through.
 //!
 //! Redirects are never followed, proxies of the environment are not used, there are no cookies, and nothing is sent twice.
 //! Requests of one batch run side by side, so the order of a batch is not that of arrival. On a queue ordered by key the relay
@@ -94,9 +93,11 @@ struct Inner {
 
 /// What became of one message.
 enum Tried {
-    /// It has its answer; with its host, if that was reached.
-    Answered(Answer, Option<String>),
-    /// Its host was not reached.
+    /// It was not sent.
+    Refused(PublishError),
+    /// Its host was reached.
+    Reached(Answer),
+    /// Its host was not.
     Unreachable { origin: String, why: String },
 }
 
@@ -133,7 +134,7 @@ impl HttpTransport {
 
 impl Inner {
     async fn send(&self, client: &Client, outgoing: &Outgoing, deadline: Instant) -> Tried {
-        let refused = |why: String| Tried::Answered(Err(PublishError::reject(why)), None);
+        let refused = |why: String| Tried::Refused(PublishError::reject(why));
         let url = match self.options.targets.url(&outgoing.destination, &self.guard) {
             Ok(url) => url,
             Err(wrong) => return refused(wrong.to_string()),
@@ -148,7 +149,7 @@ impl Inner {
         let latest = deadline - self.options.timeout / 4;
         let Ok(Ok(_turn)) = timeout_at(latest, turns.acquire()).await else {
             let why = format!("not sent: other requests to {origin} took all the time");
-            return Tried::Answered(Err(PublishError::retry(why)), None);
+            return Tried::Refused(PublishError::retry(why));
         };
         // Asked now: it may have gone while this one waited.
         if self.hosts.is_gone(&url) {
@@ -169,15 +170,20 @@ impl Inner {
         let left = deadline.saturating_duration_since(Instant::now());
         let request = client.post(url.clone()).headers(headers).body(outgoing.body.clone()).timeout(left);
         match request.send().await.map_err(Trouble::from) {
-            Ok(response) => Tried::Answered(self.read(response, &url, &origin).await, Some(origin)),
-            Err(Trouble::Private(why)) => Tried::Answered(Err(PublishError::retry(why)), None),
+            Ok(response) => Tried::Reached(self.read(response, &url, &origin).await),
             Err(Trouble::Silence(why)) => {
-                let why = format!("{origin} did not answer: {why}");
-                Tried::Answered(Err(PublishError::unknown(why)), Some(origin))
+                Tried::Reached(Err(PublishError::unknown(format!("{origin} did not answer: {why}"))))
             }
-            Err(Trouble::Name(why) | Trouble::Certificate(why) | Trouble::Connection(why)) => {
-                Tried::Unreachable { why: format!("{origin} cannot be reached: {why}"), origin }
+            // Names that lead inside are no sign that others cannot be reached.
+            Err(Trouble::Private(why)) if !self.options.targets.are_below_one() => {
+                Tried::Refused(PublishError::retry(why))
             }
+            Err(
+                Trouble::Private(why)
+                | Trouble::Name(why)
+                | Trouble::Certificate(why)
+                | Trouble::Connection(why),
+            ) => Tried::Unreachable { why: format!("{origin} cannot be reached: {why}"), origin },
         }
     }
 
@@ -206,16 +212,16 @@ impl Inner {
 
     /// Whether hosts that were not reached are a matter of their messages, or of everything.
     fn judge(&self, tried: Vec<Tried>) -> Vec<Answer> {
-        let (mut missing, mut is_any_there) = (BTreeSet::new(), false);
-        for each in &tried {
-            match each {
-                Tried::Unreachable { origin, .. } => drop(missing.insert(origin.clone())),
-                Tried::Answered(_, origin) => is_any_there |= origin.is_some(),
-            }
-        }
-        let is_down = !is_any_there && (missing.len() > 1 || !self.hosts.are_many());
+        let is_any_there = tried.iter().any(|each| matches!(each, Tried::Reached(_)));
+        let missing = tried.iter().filter_map(|each| match each {
+            Tried::Unreachable { origin, .. } => Some(origin),
+            _ => None,
+        });
+        let are_several = missing.collect::<BTreeSet<_>>().len() > 1;
+        let is_down = !is_any_there && (are_several || self.options.targets.are_below_one());
         let answer = |each| match each {
-            Tried::Answered(answer, _) => answer,
+            Tried::Refused(error) => Err(error),
+            Tried::Reached(answer) => answer,
             Tried::Unreachable { why, .. } if is_down => Err(PublishError::down(why)),
             Tried::Unreachable { why, .. } => Err(PublishError::retry(why)),
         };

@@ -39,6 +39,11 @@ impl Targets {
         Ok(Self { base: Some(url), allows_http: false })
     }
 
+    /// Whether all of them are at one host.
+    pub(super) fn are_below_one(&self) -> bool {
+        self.base.is_some()
+    }
+
     /// Whether the settings fit each other.
     pub(super) fn check(&self, guard: &Guard) -> Result<(), Invalid> {
         let Some(base) = &self.base else { return Ok(()) };

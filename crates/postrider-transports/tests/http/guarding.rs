@@ -43,6 +43,9 @@ async fn a_name_with_a_private_address_is_never_dialled() {
     }
     let error = publish_one(&transport, &format!("http://rebound.example:{port}/")).await.unwrap_err();
     assert!(error.to_string().contains("rebound.example is at 127.0.0.1, which is not public"), "{error}");
+    let below = HttpOptions::below(&format!("http://localhost:{port}")).unwrap().allow_http();
+    let answer = publish_one(&crate::transport(below), "in").await;
+    assert!(is_down(&answer), "it is for whoever gave the base URL to open it; messages wait: {answer:?}");
     assert_eq!(receiver.seen().connections, 0);
 }
 

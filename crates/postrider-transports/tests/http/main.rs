@@ -8,6 +8,7 @@ mod guarding;
 mod hosts;
 mod naive;
 mod receiver;
+mod relaying;
 mod signing;
 mod statuses;
 mod suite;
