@@ -56,19 +56,18 @@ impl Guard {
 
     /// Refuses an address that stands in the URL itself, unless it may be dialled.
     pub(super) fn pass(&self, url: &Url) -> Result<(), Forbidden> {
-        let host = url.host_str().unwrap_or_default();
-        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        match literal {
+        let host = bare(url.host_str().unwrap_or_default());
+        match host.parse::<IpAddr>() {
             Ok(address) if !self.opens(host, address) => Err(Forbidden { host: host.to_owned(), address }),
             _ => Ok(()),
         }
     }
 
     fn opens(&self, host: &str, address: IpAddr) -> bool {
-        let bare = address.to_canonical();
+        let unmapped = address.to_canonical();
         is_public(address)
             || self.hosts.contains(host)
-            || self.networks.iter().any(|network| network.contains(&bare) || network.contains(&address))
+            || self.networks.iter().any(|network| network.contains(&unmapped) || network.contains(&address))
     }
 
     /// The addresses of `host` that may be dialled.
@@ -86,6 +85,11 @@ impl Guard {
             (false, _) => Ok(open),
         }
     }
+}
+
+/// A host without the brackets around IPv6.
+pub(super) fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// The guard as the resolver of a client.

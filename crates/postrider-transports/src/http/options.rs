@@ -1,6 +1,12 @@
 //! How messages are sent.
 
-use super::{answer::Reading, guard::Guard, signature::Secret, target::Targets, tls, wire};
+use super::{
+    answer::Reading,
+    guard::{self, Guard},
+    signature::Secret,
+    target::Targets,
+    tls, wire,
+};
 use postrider_core::Invalid;
 use reqwest::header::HeaderMap;
 use rustls::pki_types::CertificateDer;
@@ -152,7 +158,7 @@ impl HttpOptions {
 
     /// Also sends to `host`, name or address, when it is not public.
     pub fn allow_host(mut self, host: &str) -> Self {
-        self.guard.hosts.insert(host.to_ascii_lowercase());
+        self.guard.hosts.insert(guard::bare(host).to_ascii_lowercase());
         self
     }
 

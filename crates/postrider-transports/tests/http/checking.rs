@@ -42,6 +42,16 @@ async fn a_good_destination_has_no_findings() {
     );
 }
 
+/// Somebody is there. That they hang up on OPTIONS says nothing about a message.
+#[tokio::test]
+async fn a_receiver_that_does_not_answer_the_question_is_not_reported() {
+    let (receiver, certificate) = receiver("shop.example", false).await;
+    receiver.answers(|_| Reply::Cut);
+    let (options, url) = encrypted(&receiver, &certificate);
+    let found = check(options.with_secret(secret()), &url).await;
+    assert!(found.is_empty(), "{found:?}");
+}
+
 #[tokio::test]
 async fn http_is_found() {
     let receiver = Receiver::start().await;

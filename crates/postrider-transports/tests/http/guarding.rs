@@ -77,6 +77,15 @@ async fn an_open_host_is_open_by_its_name_only() {
 }
 
 #[tokio::test]
+async fn an_address_is_opened_with_and_without_brackets() {
+    for host in ["::1", "[::1]"] {
+        let transport = transport(shut().allow_host(host));
+        let answer = publish_one(&transport, &format!("http://[::1]:{}/", closed_port().await)).await;
+        assert!(is_retry(&answer), "it was dialled, and nobody is there: {answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_redirect_is_not_followed() {
     let (inside, outside) = (Receiver::start().await, Receiver::start().await);
     let metadata = inside.url("/latest/meta-data");

@@ -19,6 +19,16 @@ async fn a_host_that_is_missing_stops_nobody_else() {
 }
 
 #[tokio::test]
+async fn several_hosts_that_are_missing_stop_nobody_else_either() {
+    let receiver = Receiver::start().await;
+    let (one, other) = (closed_port().await, closed_port().await);
+    let missing = [one, other].map(|port| order(1, &format!("http://127.0.0.1:{port}/")));
+    let batch = [&missing[..], &[order(2, &receiver.url("/"))]].concat();
+    let answers = publish(&transport(open()), &batch).await;
+    assert!(is_retry(&answers[0]) && is_retry(&answers[1]) && answers[2].is_ok(), "{answers:?}");
+}
+
+#[tokio::test]
 async fn nothing_gets_through_when_no_host_of_several_is_reached() {
     let (one, other) = (closed_port().await, closed_port().await);
     let transport = transport(open());

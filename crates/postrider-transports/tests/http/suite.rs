@@ -6,10 +6,16 @@ use percent_encoding::percent_decode_str;
 use postrider_core::Transport;
 use postrider_testkit::transport::{Received, TransportFeatures, TransportFixture};
 use postrider_transports::http::{HttpOptions, HttpTransport};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Waker},
+    time::Duration,
 };
+use tokio::sync::Barrier;
 
 const TOO_LARGE: usize = 1_000_000;
 
@@ -102,6 +108,23 @@ fn undo(arrived: &Arrived) -> Received {
 }
 
 postrider_testkit::transport_suite!(fixture);
+
+#[tokio::test]
+async fn closing_waits_for_what_is_under_way() {
+    let receiver = Receiver::start().await;
+    let answered = Arc::new(Barrier::new(2));
+    let held = Arc::clone(&answered);
+    receiver.answers(move |_| Reply::Together(Arc::clone(&held)));
+    let transport = HttpTransport::new(open().with_timeout(Duration::from_secs(50))).unwrap();
+    let (url, sender) = (receiver.url("/"), transport.clone());
+    let sending = tokio::spawn(async move { crate::publish_one(&sender, &url).await });
+    crate::patiently(receiver.arrived("/", 1)).await;
+    let mut closing = transport.close();
+    assert!(closing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it waits");
+    crate::patiently(answered.wait()).await;
+    crate::patiently(closing).await;
+    sending.await.unwrap().unwrap();
+}
 
 /// What a message looks like on the wire, to the letter.
 #[tokio::test]
