@@ -7,7 +7,6 @@ use postrider_core::Transport;
 use postrider_testkit::transport::{Received, TransportFeatures, TransportFixture};
 use postrider_transports::http::{HttpOptions, HttpTransport};
 use std::{
-    future::Future,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
