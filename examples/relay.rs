@@ -17,7 +17,7 @@ use std::{
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Runs the example, and writes what happens to `out`.
-pub async fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+pub(crate) async fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000));
     let store = MemoryStore::with_clock(clock.clone());
     for (order, total) in [(1, 20), (2, 5_000), (3, 70)] {

@@ -37,6 +37,8 @@ const SUITES: &[Suite] = &[
         tools: tools::POSTGRES,
         tests: Tests::Binaries("postgres"),
     },
+    // The receivers of webhooks are servers that the tests start themselves.
+    Suite { name: "http", servers: &[], tools: &[], tests: Tests::Binaries("http") },
     Suite { name: "rabbitmq", servers: &[Kind::RabbitMq], tools: &[], tests: Tests::Binaries("rabbitmq") },
     Suite { name: "nats", servers: &[Kind::Nats], tools: &[], tests: Tests::Binaries("nats") },
     Suite { name: "redis", servers: &[Kind::Redis], tools: &[], tests: Tests::Binaries("redis") },
@@ -170,7 +172,7 @@ mod tests {
         let error = Selection::named(&["postgress".into()]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres, rabbitmq, nats, redis, sqs"
+            "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres, http, rabbitmq, nats, redis, sqs"
         );
     }
 

@@ -6,13 +6,15 @@
 //!
 //! Users add the crate `postrider`, which re-exports all of this.
 
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(any(feature = "nats", feature = "redis"))]
 mod line;
 pub mod memory;
-#[cfg(feature = "rabbitmq")]
-pub mod rabbitmq;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod stdout;

@@ -6,8 +6,13 @@
 mod cron;
 #[path = "../../../examples/outbox.rs"]
 mod outbox;
+#[allow(dead_code, reason = "the tests of the transport need more of it")]
+#[path = "../../postrider-transports/tests/http/receiver.rs"]
+mod receiver;
 #[path = "../../../examples/relay.rs"]
 mod relay;
+#[path = "../../../examples/relay_http.rs"]
+mod relay_http;
 #[path = "../../../examples/testing.rs"]
 mod testing;
 #[path = "../../../examples/timers.rs"]
@@ -128,6 +133,42 @@ async fn the_cron_example_stages_each_night_once() {
            sales, scheduled at 2026-04-05T01:00:00.000Z\n  \
            sales, scheduled at 2026-04-06T01:00:00.000Z\n"
     );
+}
+
+#[tokio::test]
+async fn the_relay_http_example_settles_by_what_the_receiver_answers() {
+    use postrider::transports::http::signature::{Secret, Signed};
+    use receiver::{Receiver, Reply};
+
+    let receiver = Receiver::start().await;
+    receiver.answers(|arrived| {
+        Reply::Status(match &arrived.body[..] {
+            b"1" => 204,
+            b"2" => 503,
+            _ => 413,
+        })
+    });
+    let mut out = Vec::new();
+    relay_http::run(&receiver.url("/hooks"), &mut out).await.unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "warning: plain_http, use https\n\
+         1 accepted, 1 to be sent again, 1 refused for good, 0 wait for the receiver\n"
+    );
+    let secret = Secret::parse(relay_http::SECRET).unwrap();
+    let orders: Vec<_> =
+        receiver.seen().arrived.into_iter().filter(|arrived| arrived.method == "POST").collect();
+    assert_eq!(orders.len(), 3);
+    for order in orders {
+        assert_eq!(order.path, "/hooks/acme/orders");
+        let signed = Signed {
+            id: order.header("webhook-id"),
+            timestamp: order.header("webhook-timestamp"),
+            signature: order.header("webhook-signature"),
+            body: &order.body,
+        };
+        assert_eq!(signed.verify(std::slice::from_ref(&secret), std::time::SystemTime::now()), Ok(()));
+    }
 }
 
 #[tokio::test]

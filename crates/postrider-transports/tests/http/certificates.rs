@@ -1,0 +1,69 @@
+//! TLS.
+
+use crate::{receiver::*, *};
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+};
+use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
+
+/// A receiver with a certificate for `name`, and the certificate.
+pub(crate) async fn receiver(name: &str, is_expired: bool) -> (Receiver, String) {
+    let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+    if is_expired {
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+    }
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private)
+        .unwrap();
+    let receiver = Receiver::with(Some(TlsAcceptor::from(Arc::new(config)))).await;
+    (receiver, certificate.pem())
+}
+
+/// Only https, to this machine, under the name `shop.example`.
+pub(crate) fn encrypted(receiver: &Receiver, trusted: &str) -> (HttpOptions, String) {
+    let options = HttpOptions::new().with_addresses("shop.example", [receiver.address.ip()]);
+    let options = options.allow_host("shop.example").trust(trusted).unwrap();
+    (options, format!("https://shop.example:{}/in", receiver.address.port()))
+}
+
+#[tokio::test]
+async fn messages_travel_over_tls() {
+    let (receiver, certificate) = receiver("shop.example", false).await;
+    let (options, url) = encrypted(&receiver, &certificate);
+    publish_one(&transport(options), &url).await.unwrap();
+    assert_eq!(receiver.arrived("/in", 1).await.len(), 1);
+}
+
+/// Whoever cannot prove who they are gets nothing: expired, of another name, of an unknown issuer.
+#[tokio::test]
+async fn a_receiver_that_does_not_prove_who_it_is_gets_nothing() {
+    let (_, unrelated) = receiver("shop.example", false).await;
+    for (name, is_expired, is_trusted) in
+        [("shop.example", true, true), ("other.example", false, true), ("shop.example", false, false)]
+    {
+        let (receiver, certificate) = receiver(name, is_expired).await;
+        let (options, url) = encrypted(&receiver, if is_trusted { &certificate } else { &unrelated });
+        let answer = publish_one(&transport(options), &url).await;
+        assert!(is_retry(&answer), "{name}: {answer:?}");
+        assert!(receiver.seen().arrived.is_empty());
+    }
+}
+
+#[test]
+fn what_is_no_certificate_is_not_trusted() {
+    for text in ["", "certificate", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
+        let error = HttpOptions::new().trust(text).unwrap_err().to_string();
+        assert!(error.contains("PEM"), "{error}");
+    }
+}
