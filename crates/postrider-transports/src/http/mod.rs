@@ -147,7 +147,8 @@ impl Inner {
         let turns = self.hosts.turns(&origin);
         // Whoever would be sent at the last moment would not be answered in time.
         let latest = deadline - self.options.timeout / 4;
-        let Ok(Ok(_turn)) = timeout_at(latest, turns.acquire()).await else {
+        let turn = timeout_at(latest, turns.acquire()).await;
+        let Some(_turn) = turn.ok().and_then(Result::ok).filter(|_| Instant::now() < latest) else {
             let why = format!("not sent: other requests to {origin} took all the time");
             return Tried::Refused(PublishError::retry(why));
         };
