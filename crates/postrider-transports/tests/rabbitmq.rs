@@ -40,7 +40,7 @@ struct RabbitFixture {
 }
 
 impl RabbitFixture {
-    async fn shared(missing: Missing) -> Self {
+    fn shared(missing: Missing) -> Self {
         let url = shared::url(Kind::RabbitMq);
         let missing = match missing {
             Missing::Queue => unique("nobody"),
@@ -110,7 +110,7 @@ impl TransportFixture for RabbitFixture {
 mod a_missing_queue {
     use super::*;
     async fn fixture() -> RabbitFixture {
-        RabbitFixture::shared(Missing::Queue).await
+        RabbitFixture::shared(Missing::Queue)
     }
     postrider_testkit::transport_suite!(fixture);
 }
@@ -118,7 +118,7 @@ mod a_missing_queue {
 mod a_missing_binding {
     use super::*;
     async fn fixture() -> RabbitFixture {
-        RabbitFixture::shared(Missing::Binding).await
+        RabbitFixture::shared(Missing::Binding)
     }
     postrider_testkit::transport_suite!(fixture);
 }
@@ -127,7 +127,7 @@ mod a_missing_binding {
 mod a_missing_exchange {
     use super::*;
     async fn fixture() -> RabbitFixture {
-        RabbitFixture::shared(Missing::Exchange).await
+        RabbitFixture::shared(Missing::Exchange)
     }
     postrider_testkit::transport_suite!(fixture);
 }

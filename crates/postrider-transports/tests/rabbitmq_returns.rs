@@ -23,7 +23,7 @@ fn written(destination: &str, number: usize) -> Outgoing {
 
 /// Whether a message of a mixed batch has nowhere to go. Runs of various lengths, as they come.
 fn is_unroutable(round: usize, number: usize) -> bool {
-    (number * 7 + round * 13) % (3 + round % 5) == 0
+    (number * 7 + round * 13).is_multiple_of(3 + round % 5)
 }
 
 /// Two hundred mixed batches, some at one moment: each message has its own answer.
