@@ -15,6 +15,7 @@ mod judge;
 #[cfg(feature = "opentelemetry")]
 mod link;
 pub mod relay;
+mod set_up;
 pub mod worker;
 
 pub use carry::{Stopped, Tally};

@@ -9,12 +9,12 @@ mod plan;
 #[path = "support/postgres.rs"]
 mod support;
 
-use plan::{Plan, connect, explain};
+use plan::{Plan, assert_hot, connect, explain};
 use postrider_core::{
     ClaimRequest, Claimed, LeaseToken, Message, Outbox, QueueName, QueuePolicy, Store, schema::Schema,
 };
 use postrider_testkit::Fixture;
-use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Executor, PgConnection};
 use support::PostgresFixture;
 
 const LIMIT: usize = 100;
@@ -198,17 +198,5 @@ async fn claims_are_hot_updates() {
         left -= claim_and_settle(&fixture, 1_000).await.len();
     }
     fixture.store.close().await;
-    // A backend reports what it did when it ends at the latest; ask until it has.
-    let (updates, hot) = loop {
-        let row = sqlx::query(
-            "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'ready' and schemaname = 'postrider'",
-        );
-        let row = row.fetch_one(&fixture.app).await.unwrap();
-        let (updates, hot): (i64, i64) = (row.get(0), row.get(1));
-        if updates >= 20_000 {
-            break (updates, hot);
-        }
-        tokio::task::yield_now().await;
-    };
-    assert!(hot * 100 >= updates * 95, "{hot} of {updates} updates were HOT");
+    assert_hot(&fixture.app, 20_000).await;
 }

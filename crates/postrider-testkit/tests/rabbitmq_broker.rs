@@ -41,7 +41,6 @@ async fn it_dies_with_its_holder() {
 }
 
 #[tokio::test]
-#[ignore = "run by another test, which kills it"]
 async fn a_holder_of_a_broker() {
     hold::<postrider_servers::RabbitMq>().await;
 }

@@ -28,11 +28,9 @@ pub use route::{Route, To};
 
 use crate::{
     carry::{Carrier, Running, Stopped, Tally},
-    worker::tell_traps,
+    set_up::SetUp,
 };
-use postrider_core::{
-    Error, Invalid, QueueName, QueuePolicy, Store, cloudevents::check_source, schema::Schema, wake::Wake,
-};
+use postrider_core::{Error, Invalid, Store, cloudevents::check_source, schema::Schema, wake::Wake};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Claims messages, publishes them and settles what was accepted.
@@ -63,8 +61,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 #[derive(Debug, Clone)]
 pub struct Relay {
     carrier: Carrier,
-    policies: Vec<(QueueName, QueuePolicy)>,
-    traps: Vec<String>,
+    set_up: SetUp,
 }
 
 /// Collects what a relay needs; [`build`](Self::build) checks it all.
@@ -124,7 +121,7 @@ impl Relay {
 
     /// Settings that work, but seldom as meant. They are also logged when the relay starts.
     pub fn traps(&self) -> &[String] {
-        &self.traps
+        &self.set_up.traps
     }
 
     /// Declares the policies of its queues in the store. Call it once after migrating.
@@ -132,15 +129,12 @@ impl Relay {
     /// # Errors
     /// When the store fails, or refuses a policy.
     pub async fn declare(&self, schema: &dyn Schema) -> Result<(), Error> {
-        for (queue, policy) in &self.policies {
-            schema.declare(queue, policy).await?;
-        }
-        Ok(())
+        self.set_up.declare(schema).await
     }
 
     /// Starts, and goes on until it is stopped. Call it within a runtime of tokio; a stopped relay can be started again.
     pub fn start(&self) -> Running {
-        tell_traps(&self.traps);
+        self.set_up.tell_traps();
         self.carrier.start()
     }
 
@@ -159,7 +153,7 @@ impl Relay {
     /// # Errors
     /// When signals cannot be listened for.
     pub async fn run_until_signal(&self, deadline: Duration) -> std::io::Result<Stopped> {
-        tell_traps(&self.traps);
+        self.set_up.tell_traps();
         self.carrier.run_until_signal(deadline).await
     }
 }
@@ -225,14 +219,14 @@ impl RelayBuilder {
             carrier = carrier.with_flushing(size, age);
         }
         let source: Arc<str> = self.source.into();
-        let (mut policies, mut traps) = (Vec::new(), Vec::new());
+        let mut set_up = SetUp::default();
         for route in self.routes {
-            traps.extend(route.traps());
-            policies.extend(route.declared()?);
+            set_up.traps.extend(route.traps());
+            set_up.policies.extend(route.declared()?);
             for subscription in route.open(&source, &posts)? {
                 carrier = carrier.subscribe(subscription)?;
             }
         }
-        Ok(Relay { carrier, policies, traps })
+        Ok(Relay { carrier, set_up })
     }
 }

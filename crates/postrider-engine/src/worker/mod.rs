@@ -21,9 +21,9 @@ pub use made_up::ContextBuilder;
 pub use queue::{Queue, Unknown};
 pub use transaction::Tx;
 
-use crate::carry::Carrier;
+use crate::{carry::Carrier, set_up::SetUp};
 use context::Shared;
-use postrider_core::{Error, Invalid, QueueName, QueuePolicy, Store, schema::Schema, wake::Wake};
+use postrider_core::{Error, Invalid, QueueName, Store, schema::Schema, wake::Wake};
 use std::{sync::Arc, time::Duration};
 
 /// Claims messages, runs their handlers and settles them.
@@ -53,8 +53,7 @@ use std::{sync::Arc, time::Duration};
 #[derive(Debug, Clone)]
 pub struct Worker {
     carrier: Carrier,
-    policies: Vec<(QueueName, QueuePolicy)>,
-    traps: Vec<String>,
+    set_up: SetUp,
     #[cfg(feature = "testing")]
     rehearsing: rehearsal::Rehearsing,
 }
@@ -93,7 +92,7 @@ impl Worker {
 
     /// Settings that work, but seldom as meant. They are also logged when the worker starts.
     pub fn traps(&self) -> &[String] {
-        &self.traps
+        &self.set_up.traps
     }
 
     /// Declares the policies of its queues in the store. Call it once after migrating.
@@ -101,15 +100,12 @@ impl Worker {
     /// # Errors
     /// When the store fails, or refuses a policy.
     pub async fn declare(&self, schema: &dyn Schema) -> Result<(), Error> {
-        for (queue, policy) in &self.policies {
-            schema.declare(queue, policy).await?;
-        }
-        Ok(())
+        self.set_up.declare(schema).await
     }
 
     /// Starts, and goes on until it is stopped. Call it within a runtime of tokio; a stopped worker can be started again.
     pub fn start(&self) -> Running {
-        tell_traps(&self.traps);
+        self.set_up.tell_traps();
         self.carrier.start()
     }
 
@@ -128,15 +124,8 @@ impl Worker {
     /// # Errors
     /// When signals cannot be listened for.
     pub async fn run_until_signal(&self, deadline: Duration) -> std::io::Result<Stopped> {
-        tell_traps(&self.traps);
+        self.set_up.tell_traps();
         self.carrier.run_until_signal(deadline).await
-    }
-}
-
-/// Logs settings that work, but seldom as meant.
-pub(crate) fn tell_traps(traps: &[String]) {
-    for trap in traps {
-        tracing::warn!(name: "postrider.trap", "{trap}");
     }
 }
 
@@ -194,12 +183,12 @@ impl WorkerBuilder {
         }
         #[cfg(feature = "testing")]
         let rehearsing = rehearsal::Rehearsing::default();
-        let (mut policies, mut traps) = (Vec::new(), Vec::new());
+        let mut set_up = SetUp::default();
         for queue in self.queues {
-            traps.extend(queue.traps());
+            set_up.traps.extend(queue.traps());
             if let Some(policy) = &queue.policy {
                 policy.check()?;
-                policies.push((QueueName::new(queue.name.as_str())?, policy.clone()));
+                set_up.policies.push((QueueName::new(queue.name.as_str())?, policy.clone()));
             }
             let subscription = queue.subscription(
                 Arc::clone(&shared),
@@ -210,8 +199,7 @@ impl WorkerBuilder {
         }
         Ok(Worker {
             carrier,
-            policies,
-            traps,
+            set_up,
             #[cfg(feature = "testing")]
             rehearsing,
         })

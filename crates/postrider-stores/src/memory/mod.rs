@@ -166,6 +166,7 @@ impl Store for MemoryStore {
             let (mut rooms, now) = self.enter();
             rooms.settle(settlements, now)?
         };
+        // Nothing can fail in between. For a moment somebody who looks sees neither, as with a commit that is under way.
         let messages = Settle::staged_by(settlements, &lost);
         if !messages.is_empty() {
             let mut tx = self.begin();

@@ -2,7 +2,7 @@
 
 use postrider_stores::postgres::SETTINGS;
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool, Row};
 
 /// A connection with the settings of the store's own.
 pub(crate) async fn connect(url: &str) -> PgConnection {
@@ -75,4 +75,21 @@ impl Plan {
             assert!(node.rows <= most, "{what}: {node:?} read more than {most} rows\n{:#?}", self.nodes);
         }
     }
+}
+
+/// Of the `least` updates of `ready` or more that there were, nearly all left its indexes alone.
+pub(crate) async fn assert_hot(app: &PgPool, least: i64) {
+    // A backend reports what it did when it ends at the latest; ask until it has.
+    let (updates, hot) = loop {
+        let row = sqlx::query(
+            "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'ready' and schemaname = 'postrider'",
+        );
+        let row = row.fetch_one(app).await.unwrap();
+        let (updates, hot): (i64, i64) = (row.get(0), row.get(1));
+        if updates >= least {
+            break (updates, hot);
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(hot * 100 >= updates * 95, "{hot} of {updates} updates were HOT");
 }
