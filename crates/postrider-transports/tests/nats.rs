@@ -9,7 +9,6 @@ mod support;
 
 use async_nats::jetstream::{self, stream::Config};
 use async_trait::async_trait;
-use percent_encoding::percent_decode_str;
 use postrider_core::{PublishError, Receipt, Transport};
 use postrider_testkit::{
     Kind,
@@ -19,8 +18,8 @@ use postrider_testkit::{
     transport::{Received, TransportFeatures, TransportFixture},
 };
 use postrider_transports::nats::{NatsBuilder, NatsTransport};
-use server::{stored, stream};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use server::{stored, stream, undo};
+use std::{sync::Arc, time::Duration};
 use support::{Certificate, PATIENCE, order, orders, publish, soon, unused_port};
 use tokio::sync::Mutex;
 
@@ -105,26 +104,6 @@ impl TransportFixture for NatsFixture {
         own.kill();
         own.restart().await;
     }
-}
-
-fn undo(message: jetstream::message::StreamMessage) -> Received {
-    let mut received = Received { body: message.payload, ..Received::default() };
-    let mut headers = BTreeMap::new();
-    for (name, values) in message.headers.iter() {
-        assert_eq!(values.len(), 1, "{name:?}");
-        headers.insert(name.to_string(), values[0].to_string());
-    }
-    received.id = headers.remove("Nats-Msg-Id");
-    for (name, value) in headers {
-        let decoded = || percent_decode_str(&value).decode_utf8().unwrap().into_owned();
-        match name.strip_prefix("ce-") {
-            Some("datacontenttype") => received.content_type = Some(decoded()),
-            Some(attribute) => drop(received.attributes.insert(attribute.to_owned(), decoded())),
-            None if name == "Content-Type" => received.content_type = Some(value),
-            None => drop(received.headers.insert(name, value)),
-        }
-    }
-    received
 }
 
 #[tokio::test]

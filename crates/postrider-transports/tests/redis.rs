@@ -18,7 +18,7 @@ use postrider_testkit::{
     transport::{Received, TransportFeatures, TransportFixture},
 };
 use postrider_transports::redis::{RedisBuilder, RedisTransport};
-use server::{Fields, entries, new_stream, run};
+use server::{entries, new_stream, run, undo};
 use std::{sync::Arc, time::Duration};
 use support::{Certificate, PATIENCE, order, orders, publish, soon, unused_port};
 use tokio::sync::Mutex;
@@ -117,34 +117,6 @@ impl TransportFixture for RedisFixture {
         own.kill();
         own.restart().await;
     }
-}
-
-fn undo(fields: Fields) -> Received {
-    let mut received = Received::default();
-    for (name, value) in fields {
-        if name == "body" {
-            received.body = value.into();
-            continue;
-        }
-        let value = String::from_utf8(value).unwrap();
-        match name.as_str() {
-            "id" => {
-                // For readers of Debezium's layout it is a header.
-                received.headers.insert(name, value.clone());
-                assert_eq!(received.id.replace(value), None, "there once");
-            }
-            "key" => received.key = Some(value),
-            "content_type" => received.content_type = Some(value),
-            _ => {
-                let (map, name) = match name.strip_prefix("ce_") {
-                    Some(attribute) => (&mut received.attributes, attribute.to_owned()),
-                    None => (&mut received.headers, name),
-                };
-                assert_eq!(map.insert(name, value), None, "there once");
-            }
-        }
-    }
-    received
 }
 
 #[tokio::test]
