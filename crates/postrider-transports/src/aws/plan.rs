@@ -55,7 +55,7 @@ mod tests {
             assert!(plan.len() <= 1);
             plan.into_iter().flatten().map(|request| request.len()).collect()
         };
-        assert_eq!(sizes(0), []);
+        assert!(sizes(0).is_empty());
         assert_eq!(sizes(1), [1]);
         assert_eq!(sizes(10), [10]);
         assert_eq!(sizes(25), [10, 10, 5]);
