@@ -111,7 +111,7 @@ fn is_endpoint(url: &str) -> bool {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     rest.is_some_and(|rest| {
         let is_clean = rest.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'@');
-        is_clean && !rest.starts_with(['/', ':', '?', '#'])
+        is_clean && !rest.is_empty() && !rest.starts_with(['/', ':', '?', '#'])
     })
 }
 

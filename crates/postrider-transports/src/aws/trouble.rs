@@ -87,7 +87,7 @@ impl From<Trouble> for PublishError {
     }
 }
 
-/// What a message's own code means. The service lists it as failed: it is not there.
+/// What a message's own code means. The service lists it as failed: it is not there. It has no status.
 pub(super) fn of_entry(code: &str, is_senders_fault: bool) -> Kind {
     match of_request(bare(code), 0) {
         Kind::Reject if !is_senders_fault => Kind::Retry(None),
@@ -134,9 +134,9 @@ fn of_request(code: &str, status: u16) -> Kind {
         _ if code.contains("Throttl") || code.starts_with("TooManyRequests") => Kind::Retry(Some(WAIT)),
         _ => match status {
             429 | 503 => Kind::Retry(Some(WAIT)),
-            // It broke down in the middle of something.
-            500.. => Kind::Unknown,
-            _ => Kind::Retry(None),
+            0 | 400..=499 => Kind::Retry(None),
+            // It broke down in the middle of something, or says something that cannot be read.
+            _ => Kind::Unknown,
         },
     }
 }
@@ -209,6 +209,8 @@ mod tests {
             ("InternalError", 500, Kind::Unknown),
             ("", 502, Kind::Unknown),
             ("", 504, Kind::Unknown),
+            ("", 200, Kind::Unknown),
+            ("", 302, Kind::Unknown),
             ("InvalidMessageContents", 400, Kind::Reject),
             ("AWS.SimpleQueueService.BatchRequestTooLong", 400, Kind::Reject),
             ("InvalidParameterValue", 400, Kind::Reject),

@@ -3,13 +3,20 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use aws_config::{BehaviorVersion, Region, SdkConfig, retry::RetryConfig};
-use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
+use aws_sdk_sqs::types::{
+    DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName, QueueAttributeName,
+};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode_str;
 use postrider_core::{Finding, Severity};
 use postrider_testkit::transport::Received;
 use postrider_transports::aws::AwsOptions;
+use serde_json::Value;
 use std::collections::BTreeMap;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 pub(crate) const REGION: &str = "eu-central-1";
 
@@ -76,23 +83,32 @@ impl Aws {
         request.send().await.unwrap().subscription_arn.unwrap()
     }
 
-    /// Takes what is in a queue out of it, in its order, until it is empty.
+    /// Takes what is in a queue out of it, in its order, until it is empty. moto loses what is sent to it meanwhile.
     pub(crate) async fn drain(&self, queue: &str) -> Vec<Received> {
         let mut drained = Vec::new();
         loop {
-            let request = self.sqs.receive_message().queue_url(queue).max_number_of_messages(10);
-            let request = request.message_attribute_names("All");
-            let request = request.message_system_attribute_names(MessageSystemAttributeName::All);
-            let received = request.send().await.unwrap().messages.unwrap_or_default();
+            let received = self.receive(queue).await;
             if received.is_empty() {
                 return drained;
             }
-            for message in received {
-                let handle = message.receipt_handle.clone().unwrap();
-                self.sqs.delete_message().queue_url(queue).receipt_handle(handle).send().await.unwrap();
-                drained.push(undo(message));
-            }
+            let handles = received.iter().map(|message| message.receipt_handle.clone().unwrap());
+            let handles = handles.enumerate().map(|(number, handle)| {
+                let entry = DeleteMessageBatchRequestEntry::builder().id(number.to_string());
+                entry.receipt_handle(handle).build().unwrap()
+            });
+            let deleting =
+                self.sqs.delete_message_batch().queue_url(queue).set_entries(Some(handles.collect()));
+            assert!(deleting.send().await.unwrap().failed.is_empty());
+            drained.extend(received.into_iter().map(undo));
         }
+    }
+
+    /// Up to ten messages.
+    async fn receive(&self, queue: &str) -> Vec<Message> {
+        let request = self.sqs.receive_message().queue_url(queue).max_number_of_messages(10);
+        let request = request.message_attribute_names("All");
+        let request = request.message_system_attribute_names(MessageSystemAttributeName::All);
+        request.send().await.unwrap().messages.unwrap_or_default()
     }
 }
 
@@ -108,36 +124,56 @@ pub(crate) async fn config(url: &str) -> SdkConfig {
         .await
 }
 
-/// The binding, backwards, as the guide says it.
+/// Every message that was ever sent to a server at this address, by moto's own list of what it holds. To receive ten thousand of them
+/// would take a quarter of an hour.
+pub(crate) async fn held(address: &str) -> Vec<Received> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let question =
+        format!("GET /moto-api/data.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(question.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let start = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+    let held: Value = serde_json::from_slice(&answer[start..]).unwrap();
+    let messages = held["sqs"]["Message"].as_array().cloned().unwrap_or_default();
+    let decode = |message: Value| {
+        let named = message["message_attributes"].as_object().unwrap().iter();
+        let named =
+            named.map(|(name, value)| (name.clone(), value["StringValue"].as_str().unwrap().to_owned()));
+        decode(message["body"].as_str().unwrap(), named.collect())
+    };
+    messages.into_iter().map(decode).collect()
+}
+
 fn undo(message: Message) -> Received {
-    let mut named = BTreeMap::new();
-    for (name, value) in message.message_attributes.unwrap_or_default() {
+    let named = message.message_attributes.unwrap_or_default().into_iter().map(|(name, value)| {
         assert_eq!(value.data_type, "String", "{name}");
-        named.insert(name, value.string_value.unwrap());
-    }
+        (name, value.string_value.unwrap())
+    });
+    let mut received = decode(&message.body.unwrap(), named.collect());
+    let mut system = message.attributes.unwrap_or_default();
+    received.id = system.remove(&MessageSystemAttributeName::MessageDeduplicationId);
+    let group = system.remove(&MessageSystemAttributeName::MessageGroupId);
+    received.key = group.map(|group| percent_decode_str(&group).decode_utf8().unwrap().into_owned());
+    received
+}
+
+/// The binding, backwards, as the guide says it.
+fn decode(body: &str, mut named: BTreeMap<String, String>) -> Received {
     assert!(named.len() <= 10, "{named:?}");
     if let Some(more) = named.remove("postrider-more") {
         for (name, value) in serde_json::from_str::<BTreeMap<String, String>>(&more).unwrap() {
             assert_eq!(named.insert(name, value), None, "there once");
         }
     }
-    let body = message.body.unwrap();
     let body = match named.remove("content-transfer-encoding").as_deref() {
-        None => body.into_bytes(),
+        None => body.as_bytes().to_vec(),
         Some("empty") => Vec::new(),
         Some("base64") => STANDARD.decode(body).unwrap(),
         Some(other) => panic!("{other}"),
     };
-    let mut system = message.attributes.unwrap_or_default();
-    let mut received = Received {
-        id: system.remove(&MessageSystemAttributeName::MessageDeduplicationId),
-        key: system
-            .remove(&MessageSystemAttributeName::MessageGroupId)
-            .map(|group| percent_decode_str(&group).decode_utf8().unwrap().into_owned()),
-        content_type: named.remove("content-type"),
-        body: body.into(),
-        ..Received::default()
-    };
+    let content_type = named.remove("content-type");
+    let mut received = Received { content_type, body: body.into(), ..Received::default() };
     for (name, value) in named {
         match name.strip_prefix("ce_") {
             Some(attribute) => received.attributes.insert(attribute.to_owned(), value),
