@@ -1,6 +1,6 @@
 //! SQS and SNS pass the suite: standard queues, FIFO queues, a topic with a queue behind it, and a FIFO topic with one.
 //!
-//! The server is moto, which holds everything in memory: nothing there survives a crash, so `sqs_faults` lets the service be away instead.
+//! The server is moto, which holds everything in memory: nothing there survives a crash, so `sqs_faults` has a server of its own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

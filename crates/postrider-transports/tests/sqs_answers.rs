@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/sqs_protocol.rs"]
+mod protocol;
 #[path = "http/receiver.rs"]
 #[allow(dead_code, reason = "the tests of webhooks need more of it")]
 mod receiver;
@@ -12,7 +14,8 @@ mod support;
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
 use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Transport};
 use postrider_transports::sqs::SqsTransport;
-use receiver::{Arrived, Receiver, Reply};
+use protocol::{Answer, entries, say};
+use receiver::{Receiver, Reply};
 use serde_json::{Value, json};
 use server::options;
 use std::{
@@ -24,24 +27,6 @@ use support::{orders, publish, soon};
 
 const QUEUE: &str = "http://sqs.example/1/orders";
 const FIFO: &str = "http://sqs.example/1/orders.fifo";
-
-/// What became of the entries of a request.
-#[derive(Default)]
-struct Answer {
-    successful: Vec<Value>,
-    failed: Vec<Value>,
-}
-
-impl Answer {
-    fn accept(&mut self, id: &str) {
-        self.successful.push(json!({"Id": id, "MessageId": "m", "MD5OfMessageBody": "d"}));
-    }
-
-    fn refuse(&mut self, id: &str, code: &str, is_senders_fault: bool) {
-        let refused = json!({"Id": id, "Code": code, "SenderFault": is_senders_fault, "Message": "said so"});
-        self.failed.push(refused);
-    }
-}
 
 /// The bodies that a server really kept: those that it said it had.
 type Kept = Arc<Mutex<Vec<String>>>;
@@ -61,19 +46,9 @@ async fn server(judge: impl Fn(&mut Answer, &str, &str) + Send + Sync + 'static)
                 keeping.lock().unwrap().push(body.to_owned());
             }
         }
-        say(200, &json!({"Successful": answer.successful, "Failed": answer.failed}))
+        answer.reply()
     });
     (receiver, kept)
-}
-
-fn entries(arrived: &Arrived) -> Vec<Value> {
-    assert_eq!(arrived.header("x-amz-target"), "AmazonSQS.SendMessageBatch");
-    let request: Value = serde_json::from_slice(&arrived.body).unwrap();
-    request["Entries"].as_array().unwrap().clone()
-}
-
-fn say(status: u16, answer: &Value) -> Reply {
-    Reply::Saying(status, answer.to_string().leak())
 }
 
 fn transport(receiver: &Receiver) -> SqsTransport {

@@ -1,12 +1,16 @@
-//! SQS under faults: away again and again, over connections that are cut.
+//! SQS under faults: stopped again and again, over connections that are cut, and with partial failures besides.
 //!
-//! SQS keeps what it has confirmed; it is the way to it that fails. moto, which plays it here, keeps everything in memory, so killing it would lose
-//! what was confirmed and show nothing about SQS or about us. Instead a proxy of its own stands before it: a kill ends every connection
-//! in the middle of whatever it carried, and until the restart every new one ends at once. Requests that had reached the server are carried
-//! out, and nobody hears of it.
+//! SQS keeps what it has confirmed; it is the way to it that fails. moto forgets everything when it is killed, and takes longer for a hundred messages
+//! than the matrix waits for them. So the other side is a server of the test's own: it speaks the protocol of SQS, keeps what it has accepted
+//! over stops, refuses every seventeenth entry, and leaves others out of its answer, whether it has kept them or not.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/sqs_protocol.rs"]
+mod protocol;
+#[path = "http/receiver.rs"]
+#[allow(dead_code, reason = "the tests of webhooks need more of it")]
+mod receiver;
 #[path = "support/sqs.rs"]
 mod server;
 #[path = "../../postrider-stores/tests/support/sqlite.rs"]
@@ -18,113 +22,115 @@ use async_trait::async_trait;
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
 use postrider_core::{Capacity, Finding, Outgoing, PublishError, Receipt, Transport};
 use postrider_testkit::{
-    broker::Sqs,
-    proxy::{Fault, FaultProxy},
     relay_faults::{FaultFixture, cycles, pass_over},
     transport::Received,
 };
 use postrider_transports::sqs::SqsTransport;
-use server::{Aws, held, options, unique};
+use protocol::{Answer, entries, say};
+use receiver::{Arrived, Receiver, Reply};
+use serde_json::{Value, json};
+use server::{decode, options};
 use sqlite::SqliteFixture;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-struct Away {
-    server: Sqs,
-    /// What is before the server, and makes it be away.
-    front: FaultProxy,
-    name: String,
-    queue: String,
-    is_hasty: bool,
+const QUEUE: &str = "http://sqs.example/1/orders";
+
+/// Everything that was kept, and how many entries came so far.
+type Kept = Arc<Mutex<(Vec<Received>, usize)>>;
+
+struct Stopped {
+    server: Receiver,
+    kept: Kept,
+    is_naive: bool,
 }
 
-impl Away {
-    async fn new(is_hasty: bool) -> Self {
-        let server = Sqs::start().await;
-        let (front, _) = FaultProxy::before_url(server.url()).await;
-        let name = unique("orders");
-        let queue = Aws::at(server.url()).await.queue(&name, &[]).await;
-        Self { server, front, name, queue, is_hasty }
+impl Stopped {
+    async fn new(is_naive: bool) -> Self {
+        let (server, kept) = (Receiver::start().await, Kept::default());
+        let keeping = Arc::clone(&kept);
+        server.answers(move |arrived| match arrived.header("x-amz-target") {
+            "AmazonSQS.GetQueueUrl" => say(200, &json!({"QueueUrl": QUEUE})),
+            _ => take(arrived, &keeping),
+        });
+        Self { server, kept, is_naive }
     }
+}
+
+fn take(arrived: &Arrived, kept: &Kept) -> Reply {
+    let mut kept = kept.lock().unwrap();
+    let mut answer = Answer::default();
+    for entry in entries(arrived) {
+        kept.1 += 1;
+        let (id, number) = (entry["Id"].as_str().unwrap(), kept.1);
+        if number % 17 == 0 {
+            answer.refuse(id, "InternalError", false);
+            continue;
+        }
+        if number % 19 == 0 {
+            continue;
+        }
+        kept.0.push(received(&entry));
+        if number % 23 != 0 {
+            answer.accept(id);
+        }
+    }
+    answer.reply()
+}
+
+fn received(entry: &Value) -> Received {
+    let attributes = entry["MessageAttributes"].as_object().cloned().unwrap_or_default().into_iter();
+    let named = attributes.map(|(name, value)| (name, value["StringValue"].as_str().unwrap().to_owned()));
+    decode(entry["MessageBody"].as_str().unwrap(), named.collect())
 }
 
 #[async_trait]
-impl FaultFixture for Away {
+impl FaultFixture for Stopped {
     fn server(&self) -> String {
-        self.front.address().to_string()
+        self.server.address.to_string()
     }
 
     fn destination(&self) -> String {
-        self.name.clone()
+        "orders".to_owned()
     }
 
     async fn transport(&self, proxy: &str) -> Arc<dyn Transport> {
         let url = format!("http://{proxy}");
-        if self.is_hasty {
-            let client = aws_sdk_sqs::Client::new(&server::config(&url).await);
-            return Arc::new(Hasty { client, queue: self.queue.clone() });
+        if self.is_naive {
+            return Arc::new(Naive(aws_sdk_sqs::Client::new(&server::config(&url).await)));
         }
-        let second = Duration::from_secs(1);
-        let options = options(&url).with_connect_timeout(second).with_answer_timeout(second);
-        Arc::new(Few(SqsTransport::new(options).unwrap()))
+        Arc::new(SqsTransport::new(options(&url).with_connect_timeout(Duration::from_secs(1))).unwrap())
     }
 
     async fn kill(&self) {
-        self.front.set(Fault::Refuse);
+        self.server.stop().await;
     }
 
     async fn restart(&self) {
-        self.front.set(Fault::None);
+        self.server.start_again().await;
     }
 
     async fn arrived(&self) -> Vec<Received> {
-        held(self.server.url().trim_start_matches("http://")).await
+        self.kept.lock().unwrap().0.clone()
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_and_cuts_lose_nothing() {
-    let outcome = pass_over(SqliteFixture::new().await, Away::new(false).await, cycles()).await;
+    let outcome = pass_over(SqliteFixture::new().await, Stopped::new(false).await, cycles()).await;
     assert!(outcome.failures > 0 && outcome.rolled_back > 0, "it was too quiet: {outcome:?}");
 }
 
-/// Takes few at once: moto is so slow that a hundred are seldom answered within the second that the matrix gives them.
+/// Takes a request that went well for messages that did. It is careful about everything else.
 #[derive(Debug)]
-struct Few(SqsTransport);
+struct Naive(aws_sdk_sqs::Client);
 
 #[async_trait]
-impl Transport for Few {
+impl Transport for Naive {
     fn kind(&self) -> &'static str {
-        self.0.kind()
-    }
-
-    fn capacity(&self) -> Capacity {
-        Capacity::of(20)
-    }
-
-    async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
-        self.0.publish(batch).await
-    }
-
-    async fn check(&self, destinations: &[&str]) -> Result<Vec<Finding>, PublishError> {
-        self.0.check(destinations).await
-    }
-
-    async fn close(&self) {
-        self.0.close().await;
-    }
-}
-
-/// Calls messages accepted as soon as they are on their way.
-#[derive(Debug)]
-struct Hasty {
-    client: aws_sdk_sqs::Client,
-    queue: String,
-}
-
-#[async_trait]
-impl Transport for Hasty {
-    fn kind(&self) -> &'static str {
-        "hasty"
+        "naive"
     }
 
     fn capacity(&self) -> Capacity {
@@ -137,10 +143,12 @@ impl Transport for Hasty {
             SendMessageBatchRequestEntry::builder().id(number.to_string()).message_body(body).build().unwrap()
         };
         let entries = batch.iter().enumerate().map(entry).collect();
-        let sending =
-            self.client.send_message_batch().queue_url(&self.queue).set_entries(Some(entries)).send();
-        tokio::time::timeout(Duration::from_millis(500), sending).await.ok();
-        batch.iter().map(|_| Ok(Receipt::new())).collect()
+        let sent = self.0.send_message_batch().queue_url(QUEUE).set_entries(Some(entries)).send().await;
+        let answer = |_| match &sent {
+            Ok(_) => Ok(Receipt::new()),
+            Err(error) => Err(PublishError::unknown(error.to_string())),
+        };
+        batch.iter().map(answer).collect()
     }
 
     async fn check(&self, _: &[&str]) -> Result<Vec<Finding>, PublishError> {
@@ -150,11 +158,11 @@ impl Transport for Hasty {
     async fn close(&self) {}
 }
 
-/// The control: the matrix catches a transport that takes what it has sent for what has arrived.
+/// The control: the matrix catches a transport that does not read the lists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hasty_transport_is_caught() {
-    let (outbox, away) = (SqliteFixture::new().await, Away::new(true).await);
-    let caught = tokio::spawn(pass_over(outbox, away, 1)).await.unwrap_err().into_panic();
+async fn a_naive_transport_is_caught() {
+    let (outbox, stopped) = (SqliteFixture::new().await, Stopped::new(true).await);
+    let caught = tokio::spawn(pass_over(outbox, stopped, 1)).await.unwrap_err().into_panic();
     let told = caught.downcast_ref::<String>().expect("it panics with words");
     assert!(told.contains("were committed and never arrived"), "{told}");
 }

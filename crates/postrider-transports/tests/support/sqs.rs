@@ -11,12 +11,7 @@ use percent_encoding::percent_decode_str;
 use postrider_core::{Finding, Severity};
 use postrider_testkit::transport::Received;
 use postrider_transports::aws::AwsOptions;
-use serde_json::Value;
 use std::collections::BTreeMap;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
 
 pub(crate) const REGION: &str = "eu-central-1";
 
@@ -124,27 +119,6 @@ pub(crate) async fn config(url: &str) -> SdkConfig {
         .await
 }
 
-/// Every message that was ever sent to a server at this address, by moto's own list of what it holds. To receive ten thousand of them
-/// would take a quarter of an hour.
-pub(crate) async fn held(address: &str) -> Vec<Received> {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let question =
-        format!("GET /moto-api/data.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(question.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
-    let start = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
-    let held: Value = serde_json::from_slice(&answer[start..]).unwrap();
-    let messages = held["sqs"]["Message"].as_array().cloned().unwrap_or_default();
-    let decode = |message: Value| {
-        let named = message["message_attributes"].as_object().unwrap().iter();
-        let named =
-            named.map(|(name, value)| (name.clone(), value["StringValue"].as_str().unwrap().to_owned()));
-        decode(message["body"].as_str().unwrap(), named.collect())
-    };
-    messages.into_iter().map(decode).collect()
-}
-
 fn undo(message: Message) -> Received {
     let named = message.message_attributes.unwrap_or_default().into_iter().map(|(name, value)| {
         assert_eq!(value.data_type, "String", "{name}");
@@ -159,7 +133,7 @@ fn undo(message: Message) -> Received {
 }
 
 /// The binding, backwards, as the guide says it.
-fn decode(body: &str, mut named: BTreeMap<String, String>) -> Received {
+pub(crate) fn decode(body: &str, mut named: BTreeMap<String, String>) -> Received {
     assert!(named.len() <= 10, "{named:?}");
     if let Some(more) = named.remove("postrider-more") {
         for (name, value) in serde_json::from_str::<BTreeMap<String, String>>(&more).unwrap() {
