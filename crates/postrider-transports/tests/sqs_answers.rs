@@ -105,7 +105,7 @@ async fn a_publisher_that_trusts_the_status_loses_messages_and_ours_does_not() {
 #[tokio::test]
 async fn whoever_is_in_neither_list_was_not_accepted() {
     let (receiver, kept) = server(|answer, id, body| {
-        if body.parse::<u32>().unwrap() % 2 == 0 {
+        if body.parse::<u32>().unwrap().is_multiple_of(2) {
             answer.accept(id);
         }
     })
@@ -163,7 +163,7 @@ async fn order_holds_through_partial_failure() {
     // Every message fails the first time, but for those of key a.
     let (receiver, kept) = server(move |answer, id, body| {
         let number: usize = body.parse().unwrap();
-        match number % 3 == 0 || !failing.lock().unwrap().insert(number) {
+        match number.is_multiple_of(3) || !failing.lock().unwrap().insert(number) {
             true => answer.accept(id),
             false => answer.refuse(id, "InternalError", false),
         }
@@ -190,6 +190,18 @@ async fn order_holds_through_partial_failure() {
         let in_order: Vec<_> = (0..30).filter(|number| number % 3 == group).collect();
         assert_eq!(of_group, in_order);
     }
+}
+
+/// An outage costs nobody an attempt, whatever its place in its group.
+#[tokio::test]
+async fn what_is_behind_one_that_found_nobody_is_down_as_well() {
+    let (receiver, _) = server(|answer, id, _| answer.accept(id)).await;
+    let sqs = transport(&receiver);
+    let batch: Vec<_> = (0..6).map(|number| keyed(number, ["a", "b"][number % 2])).collect();
+    receiver.stop().await;
+    assert_eq!(kinds(&publish(&sqs, &batch).await), ["DestinationDown"; 6]);
+    receiver.start_again().await;
+    assert_eq!(kinds(&publish(&sqs, &batch).await), ["accepted"; 6]);
 }
 
 fn refusal(code: &str) -> Value {

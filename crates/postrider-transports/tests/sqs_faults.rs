@@ -65,15 +65,15 @@ fn take(arrived: &Arrived, kept: &Kept) -> Reply {
     for entry in entries(arrived) {
         kept.1 += 1;
         let (id, number) = (entry["Id"].as_str().unwrap(), kept.1);
-        if number % 17 == 0 {
+        if number.is_multiple_of(17) {
             answer.refuse(id, "InternalError", false);
             continue;
         }
-        if number % 19 == 0 {
+        if number.is_multiple_of(19) {
             continue;
         }
         kept.0.push(received(&entry));
-        if number % 23 != 0 {
+        if !number.is_multiple_of(23) {
             answer.accept(id);
         }
     }

@@ -1,12 +1,12 @@
 //! Carries a batch to a service: looks up where it goes, cuts it into requests, and gives each message its own answer.
 
-use super::{AwsOptions, Entry, Kind, Listed, Trouble, client, plan, wire};
+use super::{AwsOptions, Entry, Kind, Listed, Trouble, client, halted::Halted, plan, wire};
 use async_trait::async_trait;
 use aws_config::SdkConfig;
 use futures_util::future::join_all;
 use postrider_core::{Invalid, Outgoing, PublishError, Receipt};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt,
     sync::{Mutex, PoisonError},
 };
@@ -101,46 +101,43 @@ impl<S: Service> Courier<S> {
             }
         };
         let mut answers = Vec::with_capacity(mail.len());
-        // The groups of FIFO in which something failed: what is behind it must not overtake it.
-        let mut halted: BTreeSet<String> = BTreeSet::new();
-        let mut entries = Vec::with_capacity(mail.len());
+        let (mut halted, mut entries) = (Halted::default(), Vec::with_capacity(mail.len()));
         for (place, outgoing) in mail {
-            if is_fifo && halted.contains(&wire::group(outgoing)) {
-                answers.push((place, Err(overtaking())));
+            let group = is_fifo.then(|| wire::group(outgoing));
+            if let Some(trouble) = halted.before(group.as_deref()) {
+                answers.push((place, Err(trouble)));
                 continue;
             }
-            match Entry::write(outgoing, is_fifo, S::BYTES) {
+            match Entry::write(outgoing, group.clone(), S::BYTES) {
                 Ok(entry) => entries.push((place, entry)),
                 Err(wrong) => {
-                    halted.insert(wire::group(outgoing));
-                    answers.push((place, Err(Trouble::new(Kind::Reject, wrong))));
+                    let trouble = Trouble::new(Kind::Reject, wrong);
+                    halted.at(group.as_deref(), &trouble);
+                    answers.push((place, Err(trouble)));
                 }
             }
         }
         // Those before a message that cannot be written are sent all the same.
-        halted.clear();
-        for round in plan::rounds(&entries, S::BYTES) {
-            let mut requests = Vec::with_capacity(round.len());
-            for mut request in round {
+        let mut halted = Halted::default();
+        for mut round in plan::rounds(&entries, S::BYTES) {
+            for request in &mut round {
                 request.retain(|at| {
                     let (place, entry) = &entries[*at];
-                    let is_halted = entry.group.as_ref().is_some_and(|group| halted.contains(group));
-                    if is_halted {
-                        answers.push((*place, Err(overtaking())));
-                    }
+                    let trouble = halted.before(entry.group.as_deref());
+                    let is_halted = trouble.is_some();
+                    answers.extend(trouble.map(|trouble| (*place, Err(trouble))));
                     !is_halted
                 });
-                requests.push(request);
             }
-            let sending = requests.into_iter().filter(|request| !request.is_empty()).map(async |request| {
+            let sending = round.into_iter().filter(|request| !request.is_empty()).map(async |request| {
                 let of_request: Vec<&Entry> = request.iter().map(|at| &entries[*at].1).collect();
                 let answers = self.send(service, destination, &address, &of_request).await;
                 request.into_iter().zip(answers).collect::<Vec<_>>()
             });
             for (at, answer) in join_all(sending).await.into_iter().flatten() {
                 let (place, entry) = &entries[at];
-                if answer.is_err() {
-                    halted.extend(entry.group.clone());
+                if let Err(trouble) = &answer {
+                    halted.at(entry.group.as_deref(), trouble);
                 }
                 answers.push((*place, answer));
             }
@@ -211,11 +208,6 @@ fn looked_up(trouble: Trouble) -> Trouble {
         Kind::Unknown => Trouble::new(Kind::Retry(None), trouble.said),
         _ => trouble,
     }
-}
-
-fn overtaking() -> Trouble {
-    let said = "not sent: an earlier message of its group was not accepted";
-    Trouble::new(Kind::Retry(None), said.to_owned())
 }
 
 fn unanswered() -> Trouble {

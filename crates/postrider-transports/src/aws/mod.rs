@@ -4,7 +4,7 @@
 //!
 //! - A message is written as a body and at most ten attributes (`wire.rs`).
 //! - A batch is cut into requests by count and by bytes, and for FIFO into rounds: a request has at most one message of each group,
-//!   and the next one of a group is sent when the one before was accepted (`plan.rs`).
+//!   and the next one of a group is sent when the one before was accepted (`plan.rs`, `halted.rs`).
 //! - An answer counts for the id that it names and for nothing else (`listed.rs`).
 //! - What is wrong decides what is to be done next (`trouble.rs`).
 //!
@@ -12,6 +12,7 @@
 
 mod client;
 mod courier;
+mod halted;
 mod listed;
 mod options;
 mod plan;

@@ -51,8 +51,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Writes a message, or says why it can never be sent.
-    pub(super) fn write(outgoing: &Outgoing, is_fifo: bool, most_bytes: usize) -> Result<Self, String> {
+    /// Writes a message, for FIFO with its group, or says why it can never be sent.
+    pub(super) fn write(
+        outgoing: &Outgoing,
+        group: Option<String>,
+        most_bytes: usize,
+    ) -> Result<Self, String> {
         let (body, encoding) = body(&outgoing.body);
         let attributes = attributes(outgoing, encoding)?;
         let beside = attributes.iter().map(|(name, value)| name.len() + STRING.len() + value.len());
@@ -60,13 +64,8 @@ impl Entry {
         if bytes > most_bytes {
             return Err(format!("it has {bytes} bytes with its attributes; {most_bytes} are taken at most"));
         }
-        Ok(Self {
-            body,
-            attributes,
-            group: is_fifo.then(|| group(outgoing)),
-            deduplication: is_fifo.then(|| outgoing.id.to_string()),
-            bytes,
-        })
+        let deduplication = group.is_some().then(|| outgoing.id.to_string());
+        Ok(Self { body, attributes, group, deduplication, bytes })
     }
 }
 
@@ -182,7 +181,7 @@ mod tests {
     }
 
     fn written(builder: MessageBuilder) -> Entry {
-        Entry::write(&outgoing(builder), false, LIMIT).unwrap()
+        Entry::write(&outgoing(builder), None, LIMIT).unwrap()
     }
 
     fn names(entry: &Entry) -> Vec<&str> {
@@ -259,7 +258,7 @@ mod tests {
         for (name, value) in odd.into_iter().chain(bent) {
             message.headers.push((name.to_owned(), value.to_owned()));
         }
-        let entry = Entry::write(&message, false, LIMIT).unwrap();
+        let entry = Entry::write(&message, None, LIMIT).unwrap();
         assert_eq!(names(&entry).last(), Some(&MORE));
         let more = more(&entry);
         for (name, value) in odd.into_iter().chain(bent) {
@@ -273,11 +272,11 @@ mod tests {
         for name in ["content-type", "content-transfer-encoding", "postrider-more", "ce_id", "ce_new"] {
             let mut message = outgoing(order());
             message.headers.push((name.to_owned(), "mine".to_owned()));
-            assert!(Entry::write(&message, false, LIMIT).is_err(), "{name}");
+            assert!(Entry::write(&message, None, LIMIT).is_err(), "{name}");
         }
         let mut message = outgoing(order().header("a", "1"));
         message.headers.push(("a".to_owned(), "2".to_owned()));
-        assert_eq!(Entry::write(&message, false, LIMIT).unwrap_err(), "\"a\" is there twice");
+        assert_eq!(Entry::write(&message, None, LIMIT).unwrap_err(), "\"a\" is there twice");
     }
 
     #[test]
@@ -287,8 +286,8 @@ mod tests {
             entry.attributes.iter().map(|(name, value)| name.len() + value.len() + 6).sum::<usize>() + 1;
         assert_eq!(entry.bytes, by_hand);
         let message = outgoing(order());
-        assert!(Entry::write(&message, false, by_hand).is_ok());
-        assert!(Entry::write(&message, false, by_hand - 1).unwrap_err().starts_with("it has "));
+        assert!(Entry::write(&message, None, by_hand).is_ok());
+        assert!(Entry::write(&message, None, by_hand - 1).unwrap_err().starts_with("it has "));
     }
 
     #[test]
@@ -300,7 +299,7 @@ mod tests {
         assert_eq!(long(&"k".repeat(128)).len(), 128);
         let (one, other) = (long(&"k".repeat(129)), long(&"k".repeat(130)));
         assert!(one.starts_with("sha256-") && one.len() == 71 && one != other, "{one}");
-        let entry = Entry::write(&without, true, LIMIT).unwrap();
+        let entry = Entry::write(&without, Some(group(&without)), LIMIT).unwrap();
         assert_eq!(entry.deduplication, Some(without.id.to_string()));
         assert_eq!(written(order()).group, None);
     }

@@ -107,7 +107,7 @@ fn denies_everybody(policy: &str) -> bool {
     one_or_many(&policy["Statement"]).iter().any(|statement| {
         let principal = &statement["Principal"];
         let is_everybody = *principal == "*" || one_or_many(&principal["AWS"]).iter().any(|one| *one == "*");
-        let has_no_condition = statement["Condition"].as_object().is_none_or(|each| each.is_empty());
+        let has_no_condition = statement["Condition"].as_object().is_none_or(serde_json::Map::is_empty);
         statement["Effect"] == "Deny"
             && is_everybody
             && has_no_condition
