@@ -12,8 +12,8 @@ mod server;
 mod support;
 
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
-use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Transport};
-use postrider_transports::sqs::SqsTransport;
+use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Severity, Transport};
+use postrider_transports::{sns::SnsTransport, sqs::SqsTransport};
 use protocol::{Answer, entries, say};
 use receiver::{Receiver, Reply};
 use serde_json::{Value, json};
@@ -160,10 +160,10 @@ async fn faults_of_the_sender_are_for_good_and_those_of_the_service_are_not() {
 async fn order_holds_through_partial_failure() {
     let failed = Arc::new(Mutex::new(BTreeSet::new()));
     let failing = Arc::clone(&failed);
-    // Every message fails the first time, but for those of key a.
+    // Every fourth message fails the first time.
     let (receiver, kept) = server(move |answer, id, body| {
         let number: usize = body.parse().unwrap();
-        match number.is_multiple_of(3) || !failing.lock().unwrap().insert(number) {
+        match number % 4 != 1 || !failing.lock().unwrap().insert(number) {
             true => answer.accept(id),
             false => answer.refuse(id, "InternalError", false),
         }
@@ -286,5 +286,35 @@ async fn what_may_not_be_seen_is_told_by_the_check() {
     let receiver = Receiver::start().await;
     receiver.answers(|_| say(403, &refusal("AccessDenied")));
     let findings = soon(transport(&receiver).check(&[QUEUE])).await.unwrap();
-    assert_eq!(server::codes(&findings), [(postrider_core::Severity::Note, "not_visible")]);
+    assert_eq!(server::codes(&findings), [(Severity::Note, "not_visible")]);
+
+    let refused =
+        "<ErrorResponse><Error><Type>Sender</Type><Code>AuthorizationError</Code></Error></ErrorResponse>";
+    receiver.answers(|_| Reply::Saying(403, refused));
+    let sns = SnsTransport::new(options(&receiver.url(""))).unwrap();
+    let findings = soon(sns.check(&["orders"])).await.unwrap();
+    assert_eq!(server::codes(&findings), [(Severity::Note, "not_visible")]);
 }
+
+/// moto confirms everybody at once.
+#[tokio::test]
+async fn a_subscription_that_waits_to_be_confirmed_is_told() {
+    let receiver = Receiver::start().await;
+    receiver.answers(|arrived| {
+        let asked = String::from_utf8_lossy(&arrived.body);
+        match asked.contains("Action=ListSubscriptionsByTopic") {
+            true => Reply::Saying(200, WAITING),
+            false => Reply::Saying(200, ATTRIBUTES),
+        }
+    });
+    let sns = SnsTransport::new(options(&receiver.url(""))).unwrap();
+    let findings = soon(sns.check(&["arn:aws:sns:eu-central-1:1:orders"])).await.unwrap();
+    assert_eq!(server::codes(&findings), [(Severity::Warning, "not_confirmed")]);
+}
+
+const ATTRIBUTES: &str = "<GetTopicAttributesResponse><GetTopicAttributesResult><Attributes/>\
+    </GetTopicAttributesResult></GetTopicAttributesResponse>";
+const WAITING: &str = "<ListSubscriptionsByTopicResponse><ListSubscriptionsByTopicResult><Subscriptions><member>\
+    <SubscriptionArn>PendingConfirmation</SubscriptionArn><Protocol>https</Protocol>\
+    <Endpoint>https://shop.example</Endpoint></member></Subscriptions></ListSubscriptionsByTopicResult>\
+    </ListSubscriptionsByTopicResponse>";
