@@ -34,10 +34,11 @@ const SOURCE: &str = "/shop";
 /// What a relay has under way unless told otherwise.
 const AT_ONCE: usize = 2;
 /// The brokers that can be measured, and what names them.
-const KNOWN: [(&str, &str); 3] = [
+const KNOWN: [(&str, &str); 4] = [
     ("rabbitmq", "POSTRIDER_TEST_RABBITMQ_URL"),
     ("nats", "POSTRIDER_TEST_NATS_URL"),
     ("redis", "POSTRIDER_TEST_REDIS_URL"),
+    (redis::UNSYNCED, "POSTRIDER_TEST_REDIS_URL"),
 ];
 
 #[derive(Debug, clap::Args)]
@@ -110,11 +111,11 @@ async fn measure(args: &Args, place: &Place) -> Result<()> {
     Ok(())
 }
 
-async fn open(name: &str, url: &str) -> Result<Box<dyn Broker>> {
+async fn open(name: &'static str, url: &str) -> Result<Box<dyn Broker>> {
     Ok(match name {
         "rabbitmq" => Box::new(rabbitmq::RabbitMq::connect(url).await?),
         "nats" => Box::new(nats::Nats::connect(url).await?),
-        _ => Box::new(redis::Redis::connect(url).await?),
+        _ => Box::new(redis::Redis::connect(name, url).await?),
     })
 }
 
