@@ -42,16 +42,20 @@ const SUITES: &[Suite] = &[
     Suite { name: "rabbitmq", servers: &[Kind::RabbitMq], tools: &[], tests: Tests::Binaries("rabbitmq") },
     Suite { name: "nats", servers: &[Kind::Nats], tools: &[], tests: Tests::Binaries("nats") },
     Suite { name: "redis", servers: &[Kind::Redis], tools: &[], tests: Tests::Binaries("redis") },
+    Suite { name: "kafka", servers: &[Kind::Kafka], tools: &[], tests: Tests::Binaries("kafka") },
     Suite { name: "sqs", servers: &[Kind::Sqs], tools: &[], tests: Tests::Binaries("sqs") },
 ];
 
 /// What `cargo xtask faults` can name: the relay's fault matrix, on each kind of broker.
-const FAULTS: &[Suite] = &[Suite {
-    name: "rabbitmq",
-    servers: &[Kind::RabbitMq],
-    tools: &[],
-    tests: Tests::Binaries("rabbitmq_faults"),
-}];
+const FAULTS: &[Suite] = &[
+    Suite {
+        name: "rabbitmq",
+        servers: &[Kind::RabbitMq],
+        tools: &[],
+        tests: Tests::Binaries("rabbitmq_faults"),
+    },
+    Suite { name: "kafka", servers: &[Kind::Kafka], tools: &[], tests: Tests::Binaries("kafka_faults") },
+];
 
 impl Suite {
     /// The package whose documentation tests belong to this suite.
@@ -172,7 +176,7 @@ mod tests {
         let error = Selection::named(&["postgress".into()]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres, http, rabbitmq, nats, redis, sqs"
+            "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres, http, rabbitmq, nats, redis, kafka, sqs"
         );
     }
 

@@ -54,6 +54,14 @@ impl FaultProxy {
         Self::tapped(server, || Box::new(|_| ())).await
     }
 
+    /// Stands before the server at `host:port`, on a port that was chosen before: for servers that tell their clients where to come.
+    ///
+    /// # Panics
+    /// When the port is taken.
+    pub async fn on(port: u16, server: &str) -> Self {
+        Self::listening(port, server, || Box::new(|_| ())).await
+    }
+
     /// Stands before the server of a URL, which must name a port, and answers with the URL through it.
     ///
     /// # Panics
@@ -66,7 +74,11 @@ impl FaultProxy {
     }
 
     pub(crate) async fn tapped(server: &str, tap: impl Fn() -> Tap + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        Self::listening(0, server, tap).await
+    }
+
+    async fn listening(port: u16, server: &str, tap: impl Fn() -> Tap + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let orders = Arc::new(watch::Sender::new(Orders::default()));
         let counts = Arc::new(watch::Sender::new(Counts::default()));

@@ -8,7 +8,9 @@
 
 #[cfg(feature = "http")]
 pub mod http;
-#[cfg(any(feature = "nats", feature = "redis"))]
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "redis"))]
 mod line;
 pub mod memory;
 #[cfg(feature = "nats")]
