@@ -48,12 +48,15 @@ const SUITES: &[Suite] = &[
 
 /// What `cargo xtask faults` can name: the relay's fault matrix, on each kind of broker.
 const FAULTS: &[Suite] = &[
+    Suite { name: "http", servers: &[], tools: &[], tests: Tests::Binaries("http_faults") },
     Suite {
         name: "rabbitmq",
         servers: &[Kind::RabbitMq],
         tools: &[],
         tests: Tests::Binaries("rabbitmq_faults"),
     },
+    Suite { name: "nats", servers: &[Kind::Nats], tools: &[], tests: Tests::Binaries("nats_faults") },
+    Suite { name: "redis", servers: &[Kind::Redis], tools: &[], tests: Tests::Binaries("redis_faults") },
     Suite { name: "kafka", servers: &[Kind::Kafka], tools: &[], tests: Tests::Binaries("kafka_faults") },
 ];
 

@@ -2,10 +2,12 @@
 
 pub mod answers;
 pub mod closing;
+pub mod connections;
 mod helpers;
 pub mod travelling;
 pub mod trouble;
 
+use crate::proxy::FaultProxy;
 use async_trait::async_trait;
 use bytes::Bytes;
 use postrider_core::Transport;
@@ -22,6 +24,9 @@ pub trait TransportFixture: Send + Sync + 'static {
 
     /// A transport to a port on which nobody listens.
     async fn nobody_there(&self) -> Arc<dyn Transport>;
+
+    /// A transport to the same server through a proxy of its own; none where there is no connection that could break.
+    async fn through_proxy(&self) -> Option<(FaultProxy, Arc<dyn Transport>)>;
 
     /// A new destination that keeps what it gets.
     async fn destination(&self) -> String;
@@ -115,6 +120,12 @@ macro_rules! transport_suite {
                 calls_at_one_moment_have_their_own_answers
                 what_was_accepted_survives_a_crash
                 a_crash_in_the_middle_loses_nothing_that_was_accepted
+            }
+            connections {
+                a_lost_answer_is_unknown_and_the_next_call_works
+                what_was_cut_off_is_never_a_success
+                silence_is_no_success_and_does_not_last
+                late_answers_confuse_nobody
             }
             closing {
                 closing_lets_what_was_accepted_arrive

@@ -12,6 +12,7 @@ use postrider_core::{PublishError, Transport};
 use postrider_testkit::{
     Kind,
     broker::Kafka,
+    proxy::FaultProxy,
     shared,
     transport::{Received, TransportFeatures, TransportFixture},
 };
@@ -19,7 +20,7 @@ use postrider_transports::kafka::{Compression, KafkaOptions, KafkaTransport, Sas
 use server::Cluster;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use support::{PATIENCE, order, orders, publish, unused_port};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 /// More than the client takes unless told otherwise.
 const TOO_LARGE: usize = 1_000_001;
@@ -27,15 +28,23 @@ const TOO_LARGE: usize = 1_000_001;
 struct KafkaFixture {
     url: String,
     own: Option<Mutex<Kafka>>,
+    /// A server that tells its clients to come to a proxy, and that proxy's port. Whoever wants one has it instead of the other.
+    behind: OnceCell<(Kafka, u16)>,
+}
+
+impl KafkaFixture {
+    fn url(&self) -> &str {
+        self.behind.get().map_or(&self.url, |(behind, _)| behind.url())
+    }
 }
 
 async fn shared_server() -> KafkaFixture {
-    KafkaFixture { url: shared::url(Kind::Kafka), own: None }
+    KafkaFixture { url: shared::url(Kind::Kafka), own: None, behind: OnceCell::new() }
 }
 
 async fn own_server() -> KafkaFixture {
     let own = Kafka::start().await;
-    KafkaFixture { url: own.url().to_owned(), own: Some(Mutex::new(own)) }
+    KafkaFixture { url: own.url().to_owned(), own: Some(Mutex::new(own)), behind: OnceCell::new() }
 }
 
 mod on_a_shared_server {
@@ -67,15 +76,22 @@ impl TransportFixture for KafkaFixture {
     }
 
     async fn transport(&self) -> Arc<dyn Transport> {
-        Arc::new(transport(&self.url))
+        Arc::new(transport(self.url()))
     }
 
     async fn nobody_there(&self) -> Arc<dyn Transport> {
         Arc::new(transport(&format!("kafka://127.0.0.1:{}", unused_port())))
     }
 
+    async fn through_proxy(&self) -> Option<(FaultProxy, Arc<dyn Transport>)> {
+        let (behind, port) = self.behind.get_or_init(server::behind_a_proxy).await;
+        let proxy = FaultProxy::on(*port, &format!("127.0.0.1:{}", behind.port())).await;
+        let transport = transport(&format!("kafka://{}", proxy.address()));
+        Some((proxy, Arc::new(transport)))
+    }
+
     async fn destination(&self) -> String {
-        Cluster::at(&self.url).topic().await
+        Cluster::at(self.url()).topic().await
     }
 
     fn missing_destination(&self) -> String {
@@ -83,7 +99,7 @@ impl TransportFixture for KafkaFixture {
     }
 
     async fn received(&self, destination: &str, count: usize) -> Vec<Received> {
-        Cluster::at(&self.url).received(destination, count).await
+        Cluster::at(self.url()).received(destination, count).await
     }
 
     async fn kill_and_restart(&self) {

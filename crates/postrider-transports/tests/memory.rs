@@ -4,7 +4,10 @@
 
 use async_trait::async_trait;
 use postrider_core::{Capacity, PublishError, Transport};
-use postrider_testkit::transport::{Received, TransportFeatures, TransportFixture};
+use postrider_testkit::{
+    proxy::FaultProxy,
+    transport::{Received, TransportFeatures, TransportFixture},
+};
 use postrider_transports::memory::MemoryTransport;
 use std::sync::Arc;
 
@@ -39,6 +42,10 @@ impl TransportFixture for MemoryFixture {
         let nowhere = MemoryTransport::new();
         nowhere.fail_when(|_| Some(PublishError::down("nobody is there")));
         Arc::new(nowhere)
+    }
+
+    async fn through_proxy(&self) -> Option<(FaultProxy, Arc<dyn Transport>)> {
+        None
     }
 
     async fn destination(&self) -> String {

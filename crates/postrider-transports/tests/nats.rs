@@ -9,18 +9,17 @@ mod support;
 
 use async_nats::jetstream::{self, stream::Config};
 use async_trait::async_trait;
-use percent_encoding::percent_decode_str;
 use postrider_core::{PublishError, Receipt, Transport};
 use postrider_testkit::{
     Kind,
     broker::Nats,
-    proxy::{Direction, Fault, FaultProxy},
+    proxy::FaultProxy,
     shared,
     transport::{Received, TransportFeatures, TransportFixture},
 };
 use postrider_transports::nats::{NatsBuilder, NatsTransport};
-use server::{stored, stream};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use server::{stored, stream, undo};
+use std::{sync::Arc, time::Duration};
 use support::{Certificate, PATIENCE, order, orders, publish, soon, unused_port};
 use tokio::sync::Mutex;
 
@@ -77,6 +76,11 @@ impl TransportFixture for NatsFixture {
         Arc::new(transport(&format!("nats://127.0.0.1:{}", unused_port())))
     }
 
+    async fn through_proxy(&self) -> Option<(FaultProxy, Arc<dyn Transport>)> {
+        let (proxy, url) = FaultProxy::before_url(&self.url).await;
+        Some((proxy, Arc::new(transport(&url))))
+    }
+
     async fn destination(&self) -> String {
         stream(&self.url, |_| ()).await.1
     }
@@ -100,26 +104,6 @@ impl TransportFixture for NatsFixture {
         own.kill();
         own.restart().await;
     }
-}
-
-fn undo(message: jetstream::message::StreamMessage) -> Received {
-    let mut received = Received { body: message.payload, ..Received::default() };
-    let mut headers = BTreeMap::new();
-    for (name, values) in message.headers.iter() {
-        assert_eq!(values.len(), 1, "{name:?}");
-        headers.insert(name.to_string(), values[0].to_string());
-    }
-    received.id = headers.remove("Nats-Msg-Id");
-    for (name, value) in headers {
-        let decoded = || percent_decode_str(&value).decode_utf8().unwrap().into_owned();
-        match name.strip_prefix("ce-") {
-            Some("datacontenttype") => received.content_type = Some(decoded()),
-            Some(attribute) => drop(received.attributes.insert(attribute.to_owned(), decoded())),
-            None if name == "Content-Type" => received.content_type = Some(value),
-            None => drop(received.headers.insert(name, value)),
-        }
-    }
-    received
 }
 
 #[tokio::test]
@@ -227,78 +211,6 @@ async fn few_acknowledgements_at_a_time_are_enough_for_many_calls() {
         assert!(soon(call).await.unwrap().iter().all(Result::is_ok));
     }
     assert_eq!(stored(&url, &subject).await.len(), 80);
-}
-
-/// The server has them, and nobody heard of it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_lost_with_messages_under_way_is_unknown_and_comes_back() {
-    let url = shared::url(Kind::Nats);
-    let (_, subject) = stream(&url, |_| ()).await;
-    let (proxy, through) = FaultProxy::before_url(&url).await;
-    let (transport, batch) = (transport(&through), orders(20, &subject));
-    publish(&transport, &orders(1, &subject)).await.remove(0).unwrap();
-    proxy.set_once(Fault::DropReply);
-    let answers = publish(&transport, &batch).await;
-    assert!(matches!(answers[0], Err(PublishError::Unknown { .. })), "{answers:?}");
-    // Those that had not been handed to the connection when it was lost did not arrive.
-    let failed = |answer: &_| matches!(answer, Err(PublishError::Unknown { .. } | PublishError::Down { .. }));
-    assert!(answers.iter().all(failed), "{answers:?}");
-    // The same ones again: whatever arrived is told apart.
-    for answer in publish(&transport, &batch).await {
-        answer.unwrap();
-    }
-    assert_eq!(stored(&url, &subject).await.len(), 21);
-}
-
-/// A connection that is cut in the middle of what is sent.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_cut_off_is_never_a_success() {
-    let url = shared::url(Kind::Nats);
-    let (_, subject) = stream(&url, |_| ()).await;
-    let (proxy, through) = FaultProxy::before_url(&url).await;
-    let (transport, batch) = (transport(&through), orders(20, &subject));
-    publish(&transport, &orders(1, &subject)).await.remove(0).unwrap();
-    proxy.set_once(Fault::CutAfter { direction: Direction::ToServer, bytes: 3_000 });
-    let answers = publish(&transport, &batch).await;
-    assert!(answers.iter().any(Result::is_err), "{answers:?}");
-    let there: Vec<_> =
-        stored(&url, &subject).await.into_iter().filter_map(|message| undo(message).id).collect();
-    for (answer, outgoing) in answers.iter().zip(&batch) {
-        let is_known =
-            matches!(answer, Ok(_) | Err(PublishError::Unknown { .. } | PublishError::Down { .. }));
-        assert!(is_known, "{answer:?}");
-        let is_there = there.contains(&outgoing.id.to_string());
-        assert!(is_there || answer.is_err(), "{} was accepted and is not there", outgoing.id);
-        let is_down = matches!(answer, Err(PublishError::Down { .. }));
-        assert!(!is_there || !is_down, "{} is there, and was said not to be", outgoing.id);
-    }
-}
-
-/// No connection ends, and no answer comes.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn silence_is_unknown_and_the_next_call_does_not_wait_for_it() {
-    let url = shared::url(Kind::Nats);
-    let (_, subject) = stream(&url, |_| ()).await;
-    let (proxy, through) = FaultProxy::before_url(&url).await;
-    let impatient = NatsTransport::builder(&through)
-        .with_connect_timeout(PATIENCE)
-        .with_ack_timeout(Duration::from_secs(1))
-        .build()
-        .unwrap();
-    publish(&impatient, &orders(1, &subject)).await;
-    proxy.set(Fault::BlackHole);
-    for answer in publish(&impatient, &orders(3, &subject)).await {
-        assert!(matches!(answer, Err(PublishError::Unknown { .. })), "{answer:?}");
-    }
-    proxy.set(Fault::None);
-    let last = orders(1, &subject);
-    soon(async {
-        while impatient.publish(&last).await.remove(0).is_err() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    assert!(proxy.counts().connections >= 2, "{:?}", proxy.counts());
 }
 
 /// Whoever listens on a subject may answer in the place of a stream.

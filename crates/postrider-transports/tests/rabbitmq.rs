@@ -10,6 +10,7 @@ use postrider_core::Transport;
 use postrider_testkit::{
     Kind,
     broker::RabbitMq,
+    proxy::FaultProxy,
     shared,
     transport::{self, Received, TransportFeatures, TransportFixture, trouble},
 };
@@ -58,6 +59,10 @@ impl RabbitFixture {
     }
 }
 
+fn transport_to(url: &str) -> Arc<dyn Transport> {
+    Arc::new(RabbitMqOptions::new(url).with_message_bytes(MOST_BYTES).build().unwrap())
+}
+
 #[async_trait]
 impl TransportFixture for RabbitFixture {
     fn features(&self) -> TransportFeatures {
@@ -71,11 +76,16 @@ impl TransportFixture for RabbitFixture {
     }
 
     async fn transport(&self) -> Arc<dyn Transport> {
-        Arc::new(RabbitMqOptions::new(self.url.as_str()).with_message_bytes(MOST_BYTES).build().unwrap())
+        transport_to(&self.url)
     }
 
     async fn nobody_there(&self) -> Arc<dyn Transport> {
         Arc::new(RabbitMqTransport::new("amqp://guest:guest@127.0.0.1:1/%2f").unwrap())
+    }
+
+    async fn through_proxy(&self) -> Option<(FaultProxy, Arc<dyn Transport>)> {
+        let (proxy, url) = FaultProxy::before_url(&self.url).await;
+        Some((proxy, transport_to(&url)))
     }
 
     async fn destination(&self) -> String {

@@ -145,26 +145,6 @@ async fn a_full_queue_is_refused_for_now() {
     assert_eq!(arrived(&rabbit, &queue, accepted.len()).await, ids(&accepted));
 }
 
-/// The answer is lost with the connection: nobody knows. The next call connects anew.
-#[tokio::test]
-async fn a_lost_answer_is_unknown_and_the_next_call_works() {
-    let (proxy, url) = FaultProxy::before_url(&shared::url(Kind::RabbitMq)).await;
-    let rabbit = Rabbit::at(&shared::url(Kind::RabbitMq)).await;
-    let queue = rabbit.queue().await;
-    let transport = RabbitMqTransport::new(url).unwrap();
-    let first = orders(1, &queue);
-    assert!(all_ok(&patiently(transport.publish(&first)).await));
-    proxy.set_once(Fault::DropReply);
-    let lost = orders(20, &queue);
-    for answer in patiently(transport.publish(&lost)).await {
-        assert!(matches!(answer, Err(PublishError::Unknown { .. })), "{answer:?}");
-    }
-    let last = orders(1, &queue);
-    assert!(all_ok(&patiently(transport.publish(&last)).await));
-    let sent: Vec<_> = first.into_iter().chain(lost).chain(last).collect();
-    assert_eq!(arrived(&rabbit, &queue, 22).await, ids(&sent), "the broker had them");
-}
-
 /// A connection on which a call was given up is not used again: it may be dead and not know it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_was_given_up_leaves_its_connection() {

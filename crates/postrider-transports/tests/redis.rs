@@ -13,12 +13,12 @@ use postrider_core::{PublishError, Transport};
 use postrider_testkit::{
     Kind,
     broker::Redis,
-    proxy::{Direction, Fault, FaultProxy},
+    proxy::FaultProxy,
     shared,
     transport::{Received, TransportFeatures, TransportFixture},
 };
 use postrider_transports::redis::{RedisBuilder, RedisTransport};
-use server::{Fields, entries, new_stream, run};
+use server::{entries, new_stream, run, undo};
 use std::{sync::Arc, time::Duration};
 use support::{Certificate, PATIENCE, order, orders, publish, soon, unused_port};
 use tokio::sync::Mutex;
@@ -57,6 +57,14 @@ fn transport(url: &str) -> RedisTransport {
     builder(url).build().unwrap()
 }
 
+impl RedisFixture {
+    fn transport_to(&self, url: &str) -> Arc<dyn Transport> {
+        let builder = builder(url);
+        let builder = if self.own.is_some() { builder.must_exist() } else { builder };
+        Arc::new(builder.build().unwrap())
+    }
+}
+
 #[async_trait]
 impl TransportFixture for RedisFixture {
     fn features(&self) -> TransportFeatures {
@@ -70,13 +78,16 @@ impl TransportFixture for RedisFixture {
     }
 
     async fn transport(&self) -> Arc<dyn Transport> {
-        let builder = builder(&self.url);
-        let builder = if self.own.is_some() { builder.must_exist() } else { builder };
-        Arc::new(builder.build().unwrap())
+        self.transport_to(&self.url)
     }
 
     async fn nobody_there(&self) -> Arc<dyn Transport> {
         Arc::new(transport(&format!("redis://127.0.0.1:{}", unused_port())))
+    }
+
+    async fn through_proxy(&self) -> Option<(FaultProxy, Arc<dyn Transport>)> {
+        let (proxy, url) = FaultProxy::before_url(&self.url).await;
+        Some((proxy, self.transport_to(&url)))
     }
 
     async fn destination(&self) -> String {
@@ -106,34 +117,6 @@ impl TransportFixture for RedisFixture {
         own.kill();
         own.restart().await;
     }
-}
-
-fn undo(fields: Fields) -> Received {
-    let mut received = Received::default();
-    for (name, value) in fields {
-        if name == "body" {
-            received.body = value.into();
-            continue;
-        }
-        let value = String::from_utf8(value).unwrap();
-        match name.as_str() {
-            "id" => {
-                // For readers of Debezium's layout it is a header.
-                received.headers.insert(name, value.clone());
-                assert_eq!(received.id.replace(value), None, "there once");
-            }
-            "key" => received.key = Some(value),
-            "content_type" => received.content_type = Some(value),
-            _ => {
-                let (map, name) = match name.strip_prefix("ce_") {
-                    Some(attribute) => (&mut received.attributes, attribute.to_owned()),
-                    None => (&mut received.headers, name),
-                };
-                assert_eq!(map.insert(name, value), None, "there once");
-            }
-        }
-    }
-    received
 }
 
 #[tokio::test]
@@ -274,68 +257,6 @@ async fn replicas_are_counted_where_that_is_asked_for() {
     let answers = publish(&one, &[order(1, "orders"), order(2, "list")]).await;
     assert!(matches!(answers[0], Err(PublishError::Unknown { .. })), "{answers:?}");
     assert!(matches!(answers[1], Err(PublishError::Reject { .. })), "{answers:?}");
-}
-
-/// The server has them, and nobody heard of it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_lost_with_messages_under_way_is_unknown_and_comes_back() {
-    let url = shared::url(Kind::Redis);
-    let stream = new_stream();
-    let (proxy, through) = FaultProxy::before_url(&url).await;
-    let transport = transport(&through);
-    publish(&transport, &orders(1, &stream)).await.remove(0).unwrap();
-    proxy.set_once(Fault::DropReply);
-    for answer in publish(&transport, &orders(20, &stream)).await {
-        assert!(matches!(answer, Err(PublishError::Unknown { .. })), "{answer:?}");
-    }
-    for answer in publish(&transport, &orders(20, &stream)).await {
-        answer.unwrap();
-    }
-    assert_eq!(entries(&url, &stream).await.len(), 41);
-}
-
-/// Some answers came, and then no more.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_cut_off_is_never_a_success() {
-    let url = shared::url(Kind::Redis);
-    for direction in [Direction::ToServer, Direction::ToClient] {
-        let stream = new_stream();
-        let (proxy, through) = FaultProxy::before_url(&url).await;
-        let transport = transport(&through);
-        publish(&transport, &orders(1, &stream)).await.remove(0).unwrap();
-        proxy.set_once(Fault::CutAfter { direction, bytes: 100 });
-        for answer in publish(&transport, &orders(20, &stream)).await {
-            assert!(matches!(answer, Err(PublishError::Unknown { .. })), "{answer:?}");
-        }
-        publish(&transport, &orders(1, &stream)).await.remove(0).unwrap();
-    }
-}
-
-/// No connection ends, and no answer comes.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn silence_is_unknown_and_the_next_call_does_not_wait_for_it() {
-    let url = shared::url(Kind::Redis);
-    let stream = new_stream();
-    let (proxy, through) = FaultProxy::before_url(&url).await;
-    let impatient = RedisTransport::builder(&through)
-        .with_connect_timeout(PATIENCE)
-        .with_answer_timeout(Duration::from_secs(1))
-        .build()
-        .unwrap();
-    publish(&impatient, &orders(1, &stream)).await;
-    proxy.set(Fault::BlackHole);
-    for answer in publish(&impatient, &orders(3, &stream)).await {
-        assert!(matches!(answer, Err(PublishError::Unknown { .. })), "{answer:?}");
-    }
-    proxy.set(Fault::None);
-    let last = orders(1, &stream);
-    soon(async {
-        while impatient.publish(&last).await.remove(0).is_err() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    assert!(proxy.counts().connections >= 2, "{:?}", proxy.counts());
 }
 
 #[tokio::test]

@@ -5,7 +5,10 @@
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Transport};
-use postrider_testkit::transport::{Received, TransportFeatures, TransportFixture};
+use postrider_testkit::{
+    proxy::FaultProxy,
+    transport::{Received, TransportFeatures, TransportFixture},
+};
 use postrider_transports::stdout::LineTransport;
 use serde_json::Value;
 use std::{
@@ -64,6 +67,10 @@ impl TransportFixture for LineFixture {
 
     async fn nobody_there(&self) -> Arc<dyn Transport> {
         Arc::new(LineTransport::new(Pipe { breaks_after: Some(0), ..Pipe::default() }))
+    }
+
+    async fn through_proxy(&self) -> Option<(FaultProxy, Arc<dyn Transport>)> {
+        None
     }
 
     async fn destination(&self) -> String {

@@ -4,7 +4,10 @@ use crate::{closed_port, open, receiver::*, secret};
 use async_trait::async_trait;
 use percent_encoding::percent_decode_str;
 use postrider_core::Transport;
-use postrider_testkit::transport::{Received, TransportFeatures, TransportFixture};
+use postrider_testkit::{
+    proxy::FaultProxy,
+    transport::{Received, TransportFeatures, TransportFixture},
+};
 use postrider_transports::http::{HttpOptions, HttpTransport};
 use std::{
     sync::{
@@ -61,6 +64,12 @@ impl TransportFixture for HttpFixture {
 
     async fn nobody_there(&self) -> Arc<dyn Transport> {
         below(closed_port().await)
+    }
+
+    async fn through_proxy(&self) -> Option<(FaultProxy, Arc<dyn Transport>)> {
+        let proxy = FaultProxy::before(&self.receiver.address.to_string()).await;
+        let transport = below(proxy.address().port());
+        Some((proxy, transport))
     }
 
     async fn destination(&self) -> String {

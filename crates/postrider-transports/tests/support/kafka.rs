@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use postrider_testkit::transport::Received;
+use postrider_testkit::{broker::Kafka, free_ports, transport::Received};
 use rdkafka::{
     ClientConfig, Message, Offset, TopicPartitionList,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
@@ -13,6 +13,12 @@ use rdkafka::{
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that tells its clients to come to a proxy, and the port of that proxy, which is not there yet.
+pub(crate) async fn behind_a_proxy() -> (Kafka, u16) {
+    let port = free_ports(1).unwrap()[0];
+    (Kafka::start_behind(port).await, port)
+}
 
 /// A cluster, by its URL.
 #[derive(Debug, Clone)]

@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use async_nats::jetstream::{self, stream::Config};
-use std::time::Duration;
+use percent_encoding::percent_decode_str;
+use postrider_testkit::transport::Received;
+use std::{collections::BTreeMap, time::Duration};
 
 pub(crate) async fn context(url: &str) -> jetstream::Context {
     jetstream::new(async_nats::connect(url).await.unwrap())
@@ -37,4 +39,25 @@ pub(crate) async fn stored(url: &str, subject: &str) -> Vec<jetstream::message::
         messages.push(stream.get_raw_message(sequence).await.unwrap());
     }
     messages
+}
+
+/// The binding, backwards.
+pub(crate) fn undo(message: jetstream::message::StreamMessage) -> Received {
+    let mut received = Received { body: message.payload, ..Received::default() };
+    let mut headers = BTreeMap::new();
+    for (name, values) in message.headers.iter() {
+        assert_eq!(values.len(), 1, "{name:?}");
+        headers.insert(name.to_string(), values[0].to_string());
+    }
+    received.id = headers.remove("Nats-Msg-Id");
+    for (name, value) in headers {
+        let decoded = || percent_decode_str(&value).decode_utf8().unwrap().into_owned();
+        match name.strip_prefix("ce-") {
+            Some("datacontenttype") => received.content_type = Some(decoded()),
+            Some(attribute) => drop(received.attributes.insert(attribute.to_owned(), decoded())),
+            None if name == "Content-Type" => received.content_type = Some(value),
+            None => drop(received.headers.insert(name, value)),
+        }
+    }
+    received
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use postrider_testkit::transport::Received;
 use redis::{FromRedisValue, aio::MultiplexedConnection};
 use std::time::Duration;
 
@@ -35,4 +36,33 @@ pub(crate) type Fields = Vec<(String, Vec<u8>)>;
 pub(crate) async fn entries(url: &str, stream: &str) -> Vec<Fields> {
     let entries: Vec<(String, Fields)> = run(url, &format!("XRANGE {stream} - +")).await;
     entries.into_iter().map(|(_, fields)| fields).collect()
+}
+
+/// The binding, backwards.
+pub(crate) fn undo(fields: Fields) -> Received {
+    let mut received = Received::default();
+    for (name, value) in fields {
+        if name == "body" {
+            received.body = value.into();
+            continue;
+        }
+        let value = String::from_utf8(value).unwrap();
+        match name.as_str() {
+            "id" => {
+                // For readers of Debezium's layout it is a header.
+                received.headers.insert(name, value.clone());
+                assert_eq!(received.id.replace(value), None, "there once");
+            }
+            "key" => received.key = Some(value),
+            "content_type" => received.content_type = Some(value),
+            _ => {
+                let (map, name) = match name.strip_prefix("ce_") {
+                    Some(attribute) => (&mut received.attributes, attribute.to_owned()),
+                    None => (&mut received.headers, name),
+                };
+                assert_eq!(map.insert(name, value), None, "there once");
+            }
+        }
+    }
+    received
 }

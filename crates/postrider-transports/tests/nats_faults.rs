@@ -1,0 +1,73 @@
+//! NATS JetStream under faults: killed again and again, over connections that are cut.
+
+#![cfg(feature = "nats")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/nats.rs"]
+mod server;
+#[path = "../../postrider-stores/tests/support/sqlite.rs"]
+#[allow(dead_code, reason = "the suite of stores needs more of it")]
+mod sqlite;
+
+use async_trait::async_trait;
+use postrider_core::Transport;
+use postrider_testkit::{
+    broker::Nats,
+    relay_faults::{FaultFixture, cycles, pass_over},
+    transport::Received,
+};
+use postrider_transports::nats::NatsTransport;
+use server::{stored, stream, undo};
+use sqlite::SqliteFixture;
+use std::{sync::Arc, time::Duration};
+use tokio::sync::Mutex;
+
+struct Killed {
+    broker: Mutex<Nats>,
+    url: String,
+    subject: String,
+}
+
+impl Killed {
+    async fn new() -> Self {
+        let broker = Nats::start().await;
+        let url = broker.url().to_owned();
+        let (_, subject) = stream(&url, |_| ()).await;
+        Self { broker: Mutex::new(broker), url, subject }
+    }
+}
+
+#[async_trait]
+impl FaultFixture for Killed {
+    fn server(&self) -> String {
+        self.url.replace("nats://", "")
+    }
+
+    fn destination(&self) -> String {
+        self.subject.clone()
+    }
+
+    async fn transport(&self, proxy: &str) -> Arc<dyn Transport> {
+        let builder = NatsTransport::builder(format!("nats://{proxy}"));
+        Arc::new(builder.with_connect_timeout(Duration::from_secs(1)).build().unwrap())
+    }
+
+    async fn kill(&self) {
+        self.broker.lock().await.kill();
+    }
+
+    async fn restart(&self) {
+        self.broker.lock().await.restart().await;
+    }
+
+    async fn arrived(&self) -> Vec<Received> {
+        stored(&self.url, &self.subject).await.into_iter().map(undo).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kills_and_cuts_lose_nothing() {
+    let outcome = pass_over(SqliteFixture::new().await, Killed::new().await, cycles()).await;
+    assert!(outcome.failures > 0 && outcome.rolled_back > 0, "it was too quiet: {outcome:?}");
+    assert_eq!(outcome.duplicates, 0, "the stream tells ids apart");
+}
