@@ -29,10 +29,14 @@ use std::{
     thread,
     time::Duration,
 };
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
 
 /// How long a message waits before it asks again whether there is room in the client's queue.
 const FULL: Duration = Duration::from_millis(5);
+const THREAD: &str = "postrider-kafka";
 
 pub(super) struct KafkaLink {
     /// Gone only while it is dropped.
@@ -106,6 +110,11 @@ impl KafkaLink {
         Ok(unusable)
     }
 
+    /// What was refused is asked for again: it may be gone, or forbidden, and the client remembers only that it was not.
+    pub(super) fn forget(&self, topic: &str) {
+        self.topics().remove(topic);
+    }
+
     /// Asks the cluster something, beside the runtime: the client blocks. An error when nobody answers.
     pub(super) async fn ask<T: Send + 'static>(
         self: &Arc<Self>,
@@ -118,13 +127,19 @@ impl KafkaLink {
         // A client that has never reached anybody may have said so already.
         let before = if self.topics().is_empty() { 0 } else { heard.borrow().outages };
         let this = Arc::clone(self);
-        let asking = tokio::task::spawn_blocking(move || {
-            let producer = this.producer()?;
+        let (answer, answered) = oneshot::channel();
+        // On a thread of its own: a runtime that shuts down would wait for those that it lends.
+        let asking = move || {
             let deadline = std::time::Instant::now() + within;
-            question(producer.client(), deadline).map_err(|error| this.down(&answer::said(&error)))
-        });
+            let asked = this.producer().and_then(|producer| {
+                question(producer.client(), deadline).map_err(|error| this.down(&answer::said(&error)))
+            });
+            // Whoever asked may not wait any more.
+            answer.send(asked).ok();
+        };
+        thread::Builder::new().name(THREAD.to_owned()).spawn(asking).map_err(PublishError::down)?;
         tokio::select! {
-            answer = asking => answer.unwrap_or_else(|_| Err(PublishError::down("the runtime ended"))),
+            answer = answered => answer.unwrap_or_else(|_| Err(PublishError::down("the client panicked"))),
             _ = heard.wait_for(|heard: &Heard| heard.outages > before) => Err(self.down("no server can be reached")),
         }
     }
@@ -222,7 +237,7 @@ impl Drop for KafkaLink {
     fn drop(&mut self) {
         if let Some(producer) = self.producer.take() {
             // Where no thread can be made, it is done here.
-            thread::Builder::new().name("postrider-kafka".to_owned()).spawn(move || drop(producer)).ok();
+            thread::Builder::new().name(THREAD.to_owned()).spawn(move || drop(producer)).ok();
         }
     }
 }

@@ -182,8 +182,14 @@ impl KafkaTransport {
                 Ok(Err(_)) | Err(_) => Err(link.silence()),
             });
         }
-        let is_unknown = |answer: &Option<Answer>| matches!(answer, Some(Err(PublishError::Unknown { .. })));
-        doubt.is_cleared = !parcels.iter().any(|(place, _)| is_unknown(&answers[*place]));
+        doubt.is_cleared = true;
+        for (place, outgoing) in parcels {
+            match &answers[*place] {
+                Some(Err(PublishError::Unknown { .. })) => doubt.is_cleared = false,
+                Some(Err(PublishError::Retry { .. })) => link.forget(&outgoing.destination),
+                _ => {}
+            }
+        }
         Ok(())
     }
 }

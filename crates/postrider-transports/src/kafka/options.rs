@@ -3,7 +3,7 @@
 use super::{KafkaTransport, answer};
 use crate::line::check_timeout;
 use postrider_core::Invalid;
-use rdkafka::{ClientConfig, error::KafkaError};
+use rdkafka::{ClientConfig, error::KafkaError, producer::BaseProducer};
 use std::{collections::BTreeMap, fmt, fs::File, path::PathBuf, time::Duration};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -219,7 +219,11 @@ impl KafkaOptions {
         for (name, value) in &self.properties {
             check_property(name, value)?;
         }
-        self.config().create_native_config().map_err(|error| wrong_property(&error))?;
+        // One that knows no server, and so connects to none: settings that contradict each other are found here, and not by the
+        // first message.
+        let mut trial = self.config();
+        trial.remove("bootstrap.servers");
+        trial.create::<BaseProducer>().map_err(|error| wrong_setting(&error))?;
         Ok(KafkaTransport::with(self))
     }
 
@@ -319,7 +323,7 @@ fn servers(url: &str) -> Result<(String, bool), Invalid> {
 }
 
 fn check_property(name: &str, value: &str) -> Result<(), Invalid> {
-    let refused = |why: &str| Err(Invalid::rule("property", format!("{name}: {why}")));
+    let refused = |why: &str| Err(Invalid::rule("properties", format!("{name}: {why}")));
     if let Some((_, fixed)) = FIXED.iter().find(|(fixed, _)| *fixed == name) {
         let is_same = value == *fixed || (name == "acks" && value == "-1");
         return if is_same {
@@ -341,13 +345,17 @@ fn check_property(name: &str, value: &str) -> Result<(), Invalid> {
 }
 
 /// In the words of the client, but for what must not be shown.
-fn wrong_property(error: &KafkaError) -> Invalid {
-    let KafkaError::ClientConfig(_, described, name, _) = error else {
-        return Invalid::rule("property", answer::said(error));
+fn wrong_setting(error: &KafkaError) -> Invalid {
+    let rule = match error {
+        KafkaError::ClientConfig(_, described, name, _) => {
+            let is_secret = ["password", "secret", "key", "token"].iter().any(|word| name.contains(word));
+            format!("{name}: {}", if is_secret { "has a value that is not allowed" } else { described })
+        }
+        KafkaError::ClientCreation(why) => why.clone(),
+        KafkaError::Nul(_) => "one of them has a character NUL".to_owned(),
+        error => answer::said(error),
     };
-    let is_secret = ["password", "secret", "key", "token"].iter().any(|word| name.contains(word));
-    let why = if is_secret { "has a value that is not allowed" } else { described };
-    Invalid::rule("property", format!("{name}: {why}"))
+    Invalid::rule("properties", rule)
 }
 
 impl fmt::Debug for KafkaOptions {

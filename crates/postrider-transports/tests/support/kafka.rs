@@ -10,7 +10,10 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     message::{BorrowedMessage, Headers},
 };
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -29,6 +32,22 @@ impl Cluster {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", url.trim_start_matches("kafka://"));
         Self(config)
+    }
+
+    /// The same over TLS, where this certificate is shown.
+    pub(crate) fn trusting(mut self, certificate: &Path) -> Self {
+        self.0.set("security.protocol", "ssl").set("ssl.ca.location", certificate.to_str().unwrap());
+        self
+    }
+
+    pub(crate) async fn exists(&self, topic: &str) -> bool {
+        let (config, topic) = (self.0.clone(), topic.to_owned());
+        let asking = tokio::task::spawn_blocking(move || {
+            let consumer: BaseConsumer = config.create().unwrap();
+            let metadata = consumer.fetch_metadata(Some(&topic), PATIENCE).unwrap();
+            metadata.topics().iter().any(|about| about.name() == topic && about.error().is_none())
+        });
+        asking.await.unwrap()
     }
 
     /// A topic of one partition that keeps everything.
@@ -87,6 +106,7 @@ pub(crate) const GOOD: [(&str, &str); 4] = [
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) partition: i32,
+    pub(crate) timestamp: u64,
     pub(crate) received: Received,
 }
 
@@ -106,9 +126,13 @@ fn read(mut config: ClientConfig, topic: &str) -> Vec<Record> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             assert!(Instant::now() < deadline, "{topic} cannot be read to its end");
-            let Some(message) = consumer.poll(Duration::from_secs(1)) else { continue };
-            let message = message.unwrap();
-            records.push(Record { partition, received: undo(&message) });
+            // Its errors are news of connections, which it makes anew by itself.
+            let Some(Ok(message)) = consumer.poll(Duration::from_secs(1)) else { continue };
+            records.push(Record {
+                partition,
+                timestamp: message.timestamp().to_millis().unwrap_or_default().cast_unsigned(),
+                received: undo(&message),
+            });
             if message.offset() + 1 >= high {
                 break;
             }
