@@ -72,7 +72,6 @@ pub enum Compression {
 ///
 /// ```
 /// # use postrider_transports::kafka::{Compression, KafkaOptions, SaslMechanism};
-/// # use std::time::Duration;
 /// let kafka = KafkaOptions::new("kafka+ssl://a.example:9093,b.example:9093")
 ///     .with_sasl(SaslMechanism::ScramSha512, "relay", "secret")
 ///     .with_compression(Compression::Lz4)
@@ -257,15 +256,16 @@ impl KafkaOptions {
             let name = if self.compression == Compression::Lz4 { "lz4" } else { "snappy" };
             config.set("compression.type", name);
         }
-        config.set(
-            "security.protocol",
-            match (self.is_tls, &self.sasl) {
-                (false, None) => "plaintext",
-                (false, Some(_)) => "sasl_plaintext",
-                (true, None) => "ssl",
-                (true, Some(_)) => "sasl_ssl",
-            },
-        );
+        // Mechanisms that have no method here are named by a property.
+        let is_sasl =
+            self.sasl.is_some() || self.properties.keys().any(|name| name.starts_with("sasl.mechanism"));
+        let protocol = match (self.is_tls, is_sasl) {
+            (false, false) => "plaintext",
+            (false, true) => "sasl_plaintext",
+            (true, false) => "ssl",
+            (true, true) => "sasl_ssl",
+        };
+        config.set("security.protocol", protocol);
         if let Some((mechanism, user, password)) = &self.sasl {
             config.set(
                 "sasl.mechanism",
