@@ -6,6 +6,7 @@ mod figure;
 mod flat;
 mod ground;
 mod postgres;
+mod relay;
 mod report;
 mod scenario;
 mod side;
@@ -31,6 +32,8 @@ enum Benchmark {
     Store(store::Args),
     /// The worker beside the store's own claims and settlements: draining, retries, latency, memory, committers beside it
     Worker(worker::Args),
+    /// A relay from PostgreSQL beside the client library of the same broker, and beside a destination that is dead
+    Relay(relay::Args),
     /// Two minutes of steady traffic while somebody holds a snapshot open
     Flat(flat::Args),
 }
@@ -40,6 +43,7 @@ async fn main() -> Result<()> {
     match Cli::parse().benchmark {
         Benchmark::Store(args) => store::run(&args).await,
         Benchmark::Worker(args) => worker::run(&args).await,
+        Benchmark::Relay(args) => relay::run(&args).await,
         Benchmark::Flat(args) => flat::run(&args).await,
     }
 }

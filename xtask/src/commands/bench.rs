@@ -4,10 +4,12 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use postrider_servers::process::output;
-use postrider_servers::{Durability, Folder, Postgres, Server};
+use postrider_servers::{Durability, Folder, Kind, Postgres, Server};
 
+use crate::commands::test::rounds;
+use crate::fleet::{Fleet, Wanted};
 use crate::options::Options;
 use crate::postgres;
 use crate::process;
@@ -20,6 +22,9 @@ use crate::workspace::{cargo, root};
 const POSTGRES_URL: &str = "POSTRIDER_BENCH_POSTGRES_URL";
 /// What is measured, as benchmarks print it.
 const COMMIT: &str = "POSTRIDER_BENCH_COMMIT";
+/// The benchmark that publishes, and where it can.
+const RELAY: &str = "relay";
+const BROKERS: [Kind; 3] = [Kind::RabbitMq, Kind::Nats, Kind::Redis];
 /// Its first process, whose family's processor time a benchmark can read.
 const POSTGRES_PID: &str = "POSTRIDER_BENCH_POSTGRES_PID";
 
@@ -28,6 +33,10 @@ pub(crate) struct Args {
     /// The major version to measure
     #[arg(long, value_name = "VERSION")]
     postgres: Option<Major>,
+
+    /// What `relay` publishes to: rabbitmq, nats, redis; all of them unless said otherwise
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    brokers: Vec<Kind>,
 
     #[command(flatten)]
     options: Options,
@@ -43,6 +52,10 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
     command.args(["run", "--release", "--package", "bench", "--"]).args(&args.benchmark);
     if let Some(commit) = commit() {
         command.env(COMMIT, commit);
+    }
+    let mut fleet = brokers(args, signals)?;
+    for (variable, url) in fleet.iter().flat_map(Fleet::urls) {
+        command.env(variable, url);
     }
     if env::var_os(POSTGRES_URL).is_some_and(|url| !url.is_empty()) {
         say(&format!("using the server that {POSTGRES_URL} names"));
@@ -64,10 +77,26 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
         command.env(POSTGRES_URL, server.url()).env(POSTGRES_PID, id.to_string());
     }
     let code = process::run(&mut command, signals)?;
-    for server in &mut servers {
-        server.check()?;
-    }
+    servers.iter_mut().try_for_each(Server::check)?;
+    fleet.iter_mut().try_for_each(Fleet::check)?;
     Ok(code)
+}
+
+/// The brokers that the benchmark publishes to, but for those that the environment names.
+fn brokers(args: &Args, signals: &Signals) -> Result<Option<Fleet>> {
+    if args.benchmark.first().is_none_or(|name| name != RELAY) {
+        return Ok(None);
+    }
+    let kinds = if args.brokers.is_empty() { &BROKERS } else { args.brokers.as_slice() };
+    if let Some(kind) = kinds.iter().find(|kind| !BROKERS.contains(kind)) {
+        bail!("nothing is measured on {kind}; on these there is: rabbitmq, nats, redis");
+    }
+    let mut wanted =
+        rounds(kinds, &[], &[], args.options.missing())?.into_iter().flatten().collect::<Vec<_>>();
+    wanted.retain(|wanted: &Wanted| !wanted.is_named());
+    let fleet = Fleet::start(&wanted, args.options.afterwards(), signals)?;
+    say(&fleet.versions());
+    Ok(Some(fleet))
 }
 
 /// The commit that is checked out, with a mark when the files differ from it. Nothing where git or its folder is missing.

@@ -1,0 +1,214 @@
+//! `bench relay`: a relay from PostgreSQL beside the client library of the same broker, fed from memory, in the same run.
+//!
+//! Both send the same bytes: the bodies, properties and headers that Postrider writes, in batches of the same size, as many under way
+//! at once, and wait for the broker's word on every message.
+
+mod broker;
+mod dead;
+mod nats;
+mod rabbitmq;
+mod redis;
+
+use crate::{
+    figure::Figure,
+    ground::Ground,
+    postgres::{Databases, Ours},
+    report::median,
+    side::{EVENT_TYPE, PAYLOAD, QUEUE},
+    worker::Place,
+};
+use anyhow::{Context, Result, bail};
+use broker::Broker;
+use postrider_core::{Format, Message, MessageId, Outgoing, Transport};
+use postrider_engine::relay::{Destination, Relay, Route};
+use std::{
+    env,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+use tokio::{task::JoinSet, time::sleep};
+
+/// In whose name messages are sent.
+const SOURCE: &str = "/shop";
+/// What a relay has under way unless told otherwise.
+const AT_ONCE: usize = 2;
+/// The brokers that can be measured, and what names them.
+const KNOWN: [(&str, &str); 3] = [
+    ("rabbitmq", "POSTRIDER_TEST_RABBITMQ_URL"),
+    ("nats", "POSTRIDER_TEST_NATS_URL"),
+    ("redis", "POSTRIDER_TEST_REDIS_URL"),
+];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON object per scenario
+    #[arg(long)]
+    json: bool,
+
+    /// How often each side has its turn
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+
+    /// How many messages are sent in one turn
+    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1_000..))]
+    messages: u32,
+
+    /// A look at how things stand: three rounds of a fifth of the messages
+    #[arg(long)]
+    quick: bool,
+
+    /// Only scenarios whose name begins so: a broker's, or `dead`
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+}
+
+impl Args {
+    fn rounds(&self) -> u32 {
+        if self.quick { self.rounds.min(3) } else { self.rounds }
+    }
+
+    fn messages(&self) -> usize {
+        (if self.quick { self.messages / 5 } else { self.messages }) as usize
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
+    }
+}
+
+pub(crate) async fn run(args: &Args) -> Result<()> {
+    let mut databases = Databases::connect().await?;
+    let place = Place::open(&databases.database(&Ours).await?).await?;
+    let measured = measure(args, &place).await;
+    place.store.close().await;
+    place.app.close().await;
+    Box::new(databases).remove().await?;
+    measured
+}
+
+async fn measure(args: &Args, place: &Place) -> Result<()> {
+    let mut is_any = false;
+    for (name, variable) in KNOWN {
+        let Some(url) = env::var(variable).ok().filter(|url| !url.is_empty()) else { continue };
+        is_any = true;
+        if args.wants(name) {
+            let broker = open(name, &url).await.context(name)?;
+            carrying(place, &*broker, args).await.context(name)?.print(args.json)?;
+        }
+        // One broker tells it for all.
+        if name == "rabbitmq" && args.wants("dead") {
+            let broker = open(name, &url).await.context(name)?;
+            for figure in dead::measure(place, &*broker, args.rounds(), args.messages()).await? {
+                figure.print(args.json)?;
+            }
+        }
+    }
+    if !is_any {
+        bail!("there is no broker: `cargo xtask bench relay` starts them");
+    }
+    Ok(())
+}
+
+async fn open(name: &str, url: &str) -> Result<Box<dyn Broker>> {
+    Ok(match name {
+        "rabbitmq" => Box::new(rabbitmq::RabbitMq::connect(url).await?),
+        "nats" => Box::new(nats::Nats::connect(url).await?),
+        _ => Box::new(redis::Redis::connect(url).await?),
+    })
+}
+
+/// A relay beside the client alone.
+async fn carrying(place: &Place, broker: &dyn Broker, args: &Args) -> Result<Figure> {
+    let (rounds, messages) = (args.rounds(), args.messages());
+    let transport = broker.transport()?;
+    let mut rates = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        eprintln!("{}: round {} of {rounds}", broker.name(), round + 1);
+        let ours = async |rates: &mut Vec<f64>| -> Result<()> {
+            let destination = broker.create().await?;
+            rates.push(relayed(place, &transport, &destination, messages).await?);
+            broker.remove(&destination).await
+        };
+        let alone = async |rates: &mut Vec<f64>| -> Result<()> {
+            let destination = broker.create().await?;
+            rates.push(published(broker, transport.capacity().batch, &destination, messages).await?);
+            broker.remove(&destination).await
+        };
+        // Whoever comes first has the colder caches.
+        if round % 2 == 0 {
+            ours(&mut rates.0).await?;
+            alone(&mut rates.1).await?;
+        } else {
+            alone(&mut rates.1).await?;
+            ours(&mut rates.0).await?;
+        }
+    }
+    transport.close().await;
+    let middle = |rates| median(rates).unwrap_or(f64::NAN);
+    Ok(Figure {
+        bench: "relay",
+        scenario: broker.name().to_owned(),
+        unit: "messages/s",
+        ours: middle(rates.0),
+        reference: middle(rates.1),
+        beside: "the client alone, fed from memory",
+        goal: "≥ 0.7",
+    })
+}
+
+/// Messages a second, from the database to the broker's word.
+async fn relayed(
+    place: &Place,
+    transport: &Arc<dyn Transport>,
+    destination: &str,
+    messages: usize,
+) -> Result<f64> {
+    place.fill(messages).await?;
+    sqlx::query("checkpoint").execute(&place.app).await?;
+    let relay = Relay::builder(place.store.clone(), SOURCE)
+        .destination(Destination::shared("broker", Arc::clone(transport)))
+        .route(Route::new(QUEUE).to("broker", destination))
+        .build()?;
+    let began = Instant::now();
+    let running = relay.start();
+    while running.tally().delivered < messages as u64 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let rate = messages as f64 / began.elapsed().as_secs_f64();
+    running.shutdown(Duration::from_secs(10)).await;
+    Ok(rate)
+}
+
+/// Messages a second, from memory to the broker's word.
+async fn published(broker: &dyn Broker, batch: usize, destination: &str, messages: usize) -> Result<f64> {
+    let outgoing = written(destination, messages)?;
+    let mut clients = Vec::new();
+    for share in outgoing.chunks(messages.div_ceil(AT_ONCE)) {
+        clients.push((broker.client().await?, share.to_vec()));
+    }
+    let mut team = JoinSet::new();
+    let began = Instant::now();
+    for (mut client, share) in clients {
+        team.spawn(async move {
+            for batch in share.chunks(batch) {
+                client.publish(batch).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = team.join_next().await {
+        done??;
+    }
+    Ok(messages as f64 / began.elapsed().as_secs_f64())
+}
+
+/// What a relay would send.
+fn written(destination: &str, messages: usize) -> Result<Vec<Outgoing>> {
+    let message = Message::builder(QUEUE).event_type(EVENT_TYPE).payload(PAYLOAD.as_slice()).build()?;
+    let now = SystemTime::now();
+    let write = |_| {
+        let id = MessageId::at(now);
+        Ok(Outgoing::write(&message, id, now, SOURCE, destination.to_owned(), Format::Binary)?)
+    };
+    (0..messages).map(write).collect()
+}

@@ -1,0 +1,79 @@
+//! Redis Streams: an append-only file, pipelines of XADD.
+
+use super::broker::{Broker, Client};
+use anyhow::{Result, ensure};
+use async_trait::async_trait;
+use postrider_core::{Outgoing, Transport};
+use postrider_transports::redis::RedisTransport;
+use redis::aio::MultiplexedConnection;
+use std::{sync::Arc, time::Duration};
+
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
+
+pub(super) struct Redis {
+    url: String,
+    connection: MultiplexedConnection,
+}
+
+impl Redis {
+    pub(super) async fn connect(url: &str) -> Result<Self> {
+        let config = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(PATIENCE)
+            .set_response_timeout(PATIENCE);
+        let client = redis::Client::open(url)?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Self { url: url.to_owned(), connection })
+    }
+}
+
+#[async_trait]
+impl Broker for Redis {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn transport(&self) -> Result<Arc<dyn Transport>> {
+        Ok(Arc::new(RedisTransport::connect(self.url.as_str())?))
+    }
+
+    async fn create(&self) -> Result<String> {
+        Ok(format!("bench-{}", uuid::Uuid::now_v7()))
+    }
+
+    async fn remove(&self, destination: &str) -> Result<()> {
+        redis::cmd("DEL").arg(destination).query_async::<()>(&mut self.connection.clone()).await?;
+        Ok(())
+    }
+
+    async fn client(&self) -> Result<Box<dyn Client>> {
+        Ok(Box::new(Pipelining(self.connection.clone())))
+    }
+}
+
+struct Pipelining(MultiplexedConnection);
+
+#[async_trait]
+impl Client for Pipelining {
+    async fn publish(&mut self, batch: &[Outgoing]) -> Result<()> {
+        let places: Vec<String> = pipeline(batch).query_async(&mut self.0).await?;
+        ensure!(places.len() == batch.len(), "a message was not accepted");
+        Ok(())
+    }
+}
+
+fn pipeline(batch: &[Outgoing]) -> redis::Pipeline {
+    let mut pipeline = redis::pipe();
+    for outgoing in batch {
+        let entry = pipeline.cmd("XADD").arg(&outgoing.destination).arg("*");
+        entry.arg("id").arg(outgoing.id.to_string());
+        entry.arg("content_type").arg(&outgoing.content_type);
+        for (name, value) in &outgoing.attributes {
+            entry.arg(format!("ce_{name}")).arg(value);
+        }
+        for (name, value) in &outgoing.headers {
+            entry.arg(name).arg(value);
+        }
+        entry.arg("body").arg(outgoing.body.as_ref());
+    }
+    pipeline
+}
