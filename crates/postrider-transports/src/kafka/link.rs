@@ -16,6 +16,7 @@ use rdkafka::{
     client::Client,
     error::{KafkaError, RDKafkaErrorCode as Code},
     message::ToBytes,
+    metadata::MetadataTopic,
     producer::{
         DeliveryFuture, FutureProducer, FutureRecord, Producer, future_producer::FutureProducerContext,
     },
@@ -94,7 +95,7 @@ impl KafkaLink {
                 let left = deadline.saturating_duration_since(std::time::Instant::now());
                 let metadata = client.fetch_metadata(Some(&topic), left)?;
                 let error =
-                    metadata.topics().iter().find(|about| about.name() == topic).map(|about| about.error());
+                    metadata.topics().iter().find(|about| about.name() == topic).map(MetadataTopic::error);
                 answers.push((topic, error));
             }
             Ok(answers)

@@ -9,6 +9,7 @@ use rdkafka::{
     client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer},
     message::{BorrowedMessage, Headers},
+    metadata::MetadataPartition,
 };
 use std::{
     path::Path,
@@ -115,7 +116,7 @@ fn read(mut config: ClientConfig, topic: &str) -> Vec<Record> {
     let consumer: BaseConsumer = config.create().unwrap();
     let metadata = consumer.fetch_metadata(Some(topic), PATIENCE).unwrap();
     let mut records = Vec::new();
-    for partition in metadata.topics()[0].partitions().iter().map(|partition| partition.id()) {
+    for partition in metadata.topics()[0].partitions().iter().map(MetadataPartition::id) {
         let (low, high) = consumer.fetch_watermarks(topic, partition, PATIENCE).unwrap();
         if low >= high {
             continue;
