@@ -79,6 +79,11 @@ impl<K: Durable> Broker<K> {
         self.server.port()
     }
 
+    /// The folder with its data.
+    pub fn folder(&self) -> &Path {
+        self.server.folder()
+    }
+
     /// The ids of its processes; none while it is down.
     pub fn processes(&self) -> Vec<u32> {
         self.server.ids()

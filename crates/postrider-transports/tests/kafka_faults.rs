@@ -20,6 +20,7 @@ use postrider_testkit::{
 use postrider_transports::kafka::KafkaOptions;
 use server::Cluster;
 use sqlite::SqliteFixture;
+use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Mutex;
 
@@ -35,12 +36,22 @@ impl Killed {
     async fn new() -> Self {
         let (broker, proxy) = server::behind_a_proxy().await;
         let url = broker.url().to_owned();
+        let_headers_be_found(&broker).await;
         let topic = {
             let _passing = FaultProxy::on(proxy, &format!("127.0.0.1:{}", broker.port())).await;
             Cluster::at(&url).topic_with(3, 1, &[]).await
         };
         Self { broker: Mutex::new(broker), url, proxy, topic }
     }
+}
+
+/// Tansu looks through the headers of all records for those of one. With an index, reading ten thousand takes seconds.
+async fn let_headers_be_found(broker: &Kafka) {
+    let file = SqliteConnectOptions::new().filename(broker.folder().join("data/tansu.db"));
+    let mut tansu = file.busy_timeout(Duration::from_secs(60)).connect().await.unwrap();
+    let index = "create index header_of_record on header (topition, offset_id)";
+    sqlx::query(index).execute(&mut tansu).await.unwrap();
+    tansu.close().await.unwrap();
 }
 
 #[async_trait]

@@ -2,7 +2,8 @@
 //!
 //! librdkafka connects, finds leaders and sends again by itself, under the sequence numbers of one producer, so that nothing is
 //! doubled and nothing overtakes. That holds for one life of a producer. When a call is given up, or not answered in time, its
-//! messages may still be in line: so the producer is left, and whatever it still holds goes with it. The next call makes a new one.
+//! messages may still be in line: so the producer is left, and what is in its line is thrown away as soon as no other call waits for
+//! it. The next call makes a new one.
 
 use super::{
     answer,
@@ -18,14 +19,15 @@ use rdkafka::{
     message::ToBytes,
     metadata::MetadataTopic,
     producer::{
-        DeliveryFuture, FutureProducer, FutureRecord, Producer, future_producer::FutureProducerContext,
+        DeliveryFuture, FutureProducer, FutureRecord, Producer, PurgeConfig,
+        future_producer::FutureProducerContext,
     },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -46,7 +48,12 @@ pub(super) struct KafkaLink {
     /// Topics that are known to exist.
     topics: Mutex<BTreeSet<String>>,
     is_doubtful: AtomicBool,
+    /// How many calls use it.
+    calls: AtomicUsize,
 }
+
+/// A call that uses a client.
+pub(super) struct Call(Arc<KafkaLink>);
 
 impl KafkaLink {
     /// A client. It connects when it is asked something. `alone` lets every record travel in a batch of its own.
@@ -64,7 +71,14 @@ impl KafkaLink {
             ear,
             topics: Mutex::default(),
             is_doubtful: AtomicBool::new(false),
+            calls: AtomicUsize::new(0),
         })
+    }
+
+    /// Begins a call.
+    pub(super) fn call(self: &Arc<Self>) -> Call {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        Call(Arc::clone(self))
     }
 
     fn producer(&self) -> Result<&FutureProducer<Ear>, PublishError> {
@@ -232,9 +246,24 @@ impl Link for KafkaLink {
     }
 }
 
+impl Drop for Call {
+    /// Nobody waits any more for what a call that was given up has left in line: it must not arrive behind its own second copy.
+    fn drop(&mut self) {
+        if self.0.calls.fetch_sub(1, Ordering::SeqCst) == 1 && !self.0.is_good() {
+            let link = Arc::clone(&self.0);
+            let throw_away = move || {
+                if let Some(producer) = &link.producer {
+                    producer.purge(PurgeConfig::default().queue().inflight());
+                }
+            };
+            // Where no thread can be made, it happens when the client is dropped.
+            thread::Builder::new().name(THREAD.to_owned()).spawn(throw_away).ok();
+        }
+    }
+}
+
 impl Drop for KafkaLink {
-    /// What is still in line is thrown away: it was never called accepted, and comes again. That takes a moment, during which the
-    /// client blocks.
+    /// Ending takes a moment, during which the client blocks.
     fn drop(&mut self) {
         if let Some(producer) = self.producer.take() {
             // Where no thread can be made, it is done here.

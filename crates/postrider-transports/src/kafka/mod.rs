@@ -150,6 +150,7 @@ impl KafkaTransport {
     ) -> Result<(), PublishError> {
         let is_alone = std::ptr::eq(line, &raw const self.alone);
         let link = line.link(async { KafkaLink::connect(&self.options, is_alone) }).await?;
+        let _call = link.call();
         let mut doubt = Doubt::about(&*link);
         let topics = parcels.iter().map(|(_, outgoing)| outgoing.destination.as_str()).collect();
         let unusable = link.unusable(topics, self.options.connect_timeout).await?;
