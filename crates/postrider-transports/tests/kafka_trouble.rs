@@ -209,9 +209,9 @@ async fn a_queue_that_stays_full_is_refused_for_now() {
     );
 }
 
-fn naive(mock: &Mock) -> FutureProducer {
+fn naive(mock: &Mock, linger: &str) -> FutureProducer {
     let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", mock.bootstrap_servers()).set("linger.ms", "100").set(TINY.0, TINY.1);
+    config.set("bootstrap.servers", mock.bootstrap_servers()).set("linger.ms", linger).set(TINY.0, TINY.1);
     config.create().unwrap()
 }
 
@@ -219,7 +219,7 @@ fn naive(mock: &Mock) -> FutureProducer {
 #[tokio::test]
 async fn a_publisher_that_ignores_a_full_queue_loses_messages() {
     let mock = cluster();
-    let (naive, batch) = (naive(&mock), orders(200, TOPIC));
+    let (naive, batch) = (naive(&mock, "100"), orders(200, TOPIC));
     for outgoing in &batch {
         let (key, headers) = (outgoing.id.to_string(), rdkafka::message::OwnedHeaders::new());
         let record = FutureRecord::to(TOPIC).key(&key).payload(&outgoing.body[..]).headers(headers);
@@ -235,7 +235,7 @@ async fn a_publisher_that_ignores_a_full_queue_loses_messages() {
 #[tokio::test]
 async fn a_publisher_that_does_not_wait_loses_messages_when_it_is_dropped() {
     let mock = cluster();
-    let (naive, batch) = (naive(&mock), orders(5, TOPIC));
+    let (naive, batch) = (naive(&mock, "60000"), orders(5, TOPIC));
     for outgoing in &batch {
         let key = outgoing.id.to_string();
         assert!(naive.send_result(FutureRecord::to(TOPIC).key(&key).payload(&outgoing.body[..])).is_ok());
