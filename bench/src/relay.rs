@@ -10,6 +10,7 @@ mod rabbitmq;
 mod redis;
 
 use crate::{
+    cpu,
     figure::Figure,
     ground::Ground,
     postgres::{Databases, Ours},
@@ -167,14 +168,16 @@ async fn relayed(
     sqlx::query("checkpoint").execute(&place.app).await?;
     let relay = Relay::builder(place.store.clone(), SOURCE)
         .destination(Destination::shared("broker", Arc::clone(transport)))
-        .route(Route::new(QUEUE).to("broker", destination))
+        .route(Route::new(QUEUE).to("broker", destination).in_hand(4_000))
         .build()?;
+    let used = Used::so_far();
     let began = Instant::now();
     let running = relay.start();
     while running.tally().delivered < messages as u64 {
         sleep(Duration::from_millis(1)).await;
     }
     let rate = messages as f64 / began.elapsed().as_secs_f64();
+    used.tell("relay", messages);
     running.shutdown(Duration::from_secs(10)).await;
     Ok(rate)
 }
@@ -187,6 +190,7 @@ async fn published(broker: &dyn Broker, batch: usize, destination: &str, message
         clients.push((broker.client().await?, share.to_vec()));
     }
     let mut team = JoinSet::new();
+    let used = Used::so_far();
     let began = Instant::now();
     for (mut client, share) in clients {
         team.spawn(async move {
@@ -199,6 +203,7 @@ async fn published(broker: &dyn Broker, batch: usize, destination: &str, message
     while let Some(done) = team.join_next().await {
         done??;
     }
+    used.tell("client", messages);
     Ok(messages as f64 / began.elapsed().as_secs_f64())
 }
 
@@ -211,4 +216,32 @@ fn written(destination: &str, messages: usize) -> Result<Vec<Outgoing>> {
         Ok(Outgoing::write(&message, id, now, SOURCE, destination.to_owned(), Format::Binary)?)
     };
     (0..messages).map(write).collect()
+}
+
+/// Processor time, which moves less than the clock when others use the machine.
+struct Used {
+    own: Option<Duration>,
+    database: Option<Duration>,
+}
+
+impl Used {
+    fn so_far() -> Self {
+        let id = env::var("POSTRIDER_BENCH_POSTGRES_PID").ok().and_then(|id| id.parse().ok());
+        Self { own: cpu::own(), database: cpu::Server::new(id).cpu() }
+    }
+
+    /// Says what was used since, for each message.
+    fn tell(&self, who: &str, messages: usize) {
+        let now = Self::so_far();
+        let each = |before: Option<Duration>, after: Option<Duration>| {
+            let spent = after?.saturating_sub(before?);
+            Some(spent.as_secs_f64() * 1e6 / messages as f64)
+        };
+        let (own, database) = (each(self.own, now.own), each(self.database, now.database));
+        eprintln!(
+            "  {who}: {:.2} µs of CPU a message here, {:.2} in the database",
+            own.unwrap_or(f64::NAN),
+            database.unwrap_or(f64::NAN)
+        );
+    }
 }

@@ -90,8 +90,10 @@ pub fn attributes<'a>(
         ("tenantid", message.tenant().map(|tenant| tenant.as_str().into())),
         ("hlc", trail.hlc.map(|hlc| hlc.to_string().into())),
     ];
-    let known = optional.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    required.into_iter().chain(known).collect()
+    let mut known = Vec::with_capacity(KNOWN.len());
+    known.extend(required);
+    known.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    known
 }
 
 /// What a consumer learns about a message from its attributes.

@@ -92,8 +92,9 @@ impl Outgoing {
         };
         match format {
             Format::Binary => {
+                outgoing.attributes.reserve_exact(known.len());
                 let beside = known.into_iter().filter(|(name, _)| *name != CONTENT_TYPE);
-                outgoing.attributes = beside.map(|(name, value)| (name, value.into_owned())).collect();
+                outgoing.attributes.extend(beside.map(|(name, value)| (name, value.into_owned())));
             }
             Format::Structured => {
                 outgoing.body = structured(&known, message)?;

@@ -15,17 +15,22 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 /// Links `span` to where its message comes from, and runs the handler in the context that follows from it.
 pub(crate) fn linked<F>(running: F, span: &Span, trail: &Trail) -> WithContext<F> {
+    running.with_context(link(span, trail))
+}
+
+/// Links `span` to where its message comes from, and answers with the context that follows from it.
+pub(crate) fn link(span: &Span, trail: &Trail) -> Context {
     let origin = origin_of(trail);
     // Before the span is started, which its context demands: samplers look at links.
     if let Some(origin) = &origin {
         span.add_link(origin.clone());
     }
     let own = span.context();
-    running.with_context(match origin {
+    match origin {
         _ if own.span().span_context().is_valid() => own,
         Some(origin) => Context::current().with_remote_span_context(origin),
         None => Context::current(),
-    })
+    }
 }
 
 /// Nothing, when there is none or it cannot be read: a trace is not worth a message.

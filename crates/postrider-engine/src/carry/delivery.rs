@@ -75,21 +75,29 @@ impl fmt::Debug for Delivery {
     }
 }
 
-/// What is run by one runner, one after the other: a message, or the messages of a key's turn.
+/// What one runner runs.
 #[derive(Debug)]
 pub(super) enum Unit {
     One(Arc<Delivery>),
+    /// The messages of a key's turn, one after the other.
     Turn(Vec<Arc<Delivery>>),
+    /// Messages without an order, at once.
+    Many(Vec<Arc<Delivery>>),
 }
 
 impl Unit {
-    /// Groups what one claim brought. The messages of a turn come in their order, perhaps with others in between.
-    pub(super) fn group(deliveries: Vec<Arc<Delivery>>) -> Vec<Self> {
-        let mut units: Vec<Self> = Vec::with_capacity(deliveries.len());
+    /// Groups what one claim brought, those without an order by up to `many`. The messages of a turn come in their order, perhaps
+    /// with others in between.
+    pub(super) fn group(deliveries: Vec<Arc<Delivery>>, many: usize) -> Vec<Self> {
+        let mut units: Vec<Self> = Vec::new();
         let mut turns: HashMap<OrderingKey, usize> = HashMap::new();
         for delivery in deliveries {
             let Some(turn) = delivery.claimed.lease.turn() else {
-                units.push(Self::One(delivery));
+                match units.last_mut() {
+                    Some(Self::Many(begun)) if begun.len() < many => begun.push(delivery),
+                    _ if many > 1 => units.push(Self::Many(vec![delivery])),
+                    _ => units.push(Self::One(delivery)),
+                }
                 continue;
             };
             let index = *turns.entry(turn.key.clone()).or_insert(units.len());
@@ -104,14 +112,22 @@ impl Unit {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::One(_) => 1,
-            Self::Turn(deliveries) => deliveries.len(),
+            Self::Turn(deliveries) | Self::Many(deliveries) => deliveries.len(),
+        }
+    }
+
+    /// How many messages of it run at one moment.
+    pub(super) fn at_once(&self) -> usize {
+        match self {
+            Self::One(_) | Self::Turn(_) => 1,
+            Self::Many(deliveries) => deliveries.len(),
         }
     }
 
     pub(super) fn deliveries(&self) -> &[Arc<Delivery>] {
         match self {
             Self::One(delivery) => std::slice::from_ref(delivery),
-            Self::Turn(deliveries) => deliveries,
+            Self::Turn(deliveries) | Self::Many(deliveries) => deliveries,
         }
     }
 }

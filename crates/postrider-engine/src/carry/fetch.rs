@@ -1,7 +1,7 @@
 //! Fetchers: one per queue.
 
 use super::{
-    Passage, Subscription,
+    Passage, Subscription, Together,
     alarm::Alarm,
     delivery::Unit,
     desk::Desk,
@@ -151,7 +151,10 @@ impl Fetcher {
         // Each failed attempt and this one are a delivery; what is more was begun by somebody and never settled.
         let is_reclaimed = |claimed: &&Claimed| claimed.deliveries > claimed.attempts.saturating_add(1);
         self.subscription.meter.reclaimed(claimed.iter().filter(is_reclaimed).count());
-        let units = Unit::group(self.leases.enter(&self.subscription, claimed, sent_at));
+        let subscription = &self.subscription;
+        let many = subscription.deliver.together().map_or(1, Together::most);
+        let deliveries = self.leases.enter(subscription, claimed, sent_at);
+        let units = Unit::group(deliveries, many.min(subscription.concurrency));
         if let Some(draining) = &self.draining {
             draining.stir();
         }

@@ -32,7 +32,7 @@ struct Line {
     queued: usize,
     /// Messages of the units that run.
     taken: usize,
-    /// Units that run.
+    /// Of those, the ones that run at this moment.
     running: usize,
     concurrency: usize,
     weight: f64,
@@ -49,7 +49,15 @@ struct Line {
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) unit: Unit,
+    pub(super) place: Place,
+}
+
+/// What a unit takes up while it runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
     line: usize,
+    len: usize,
+    at_once: usize,
 }
 
 impl Hall {
@@ -122,14 +130,15 @@ impl Hall {
     }
 
     /// A unit has run. Answers whether nothing else waits or runs.
-    pub(super) fn finish(&self, line: usize, len: usize) -> bool {
+    pub(super) fn finish(&self, Place { line, len, at_once }: Place) -> bool {
         let (is_idle, may_run_more) = {
             let mut state = self.lock();
             let mut may_run_more = false;
             if let Some(line) = state.lines.get_mut(line) {
+                let was_full = !line.has_a_place();
                 line.taken -= len;
-                line.running -= 1;
-                may_run_more = line.running + 1 == line.concurrency && !line.waiting.is_empty();
+                line.running -= at_once;
+                may_run_more = was_full && line.has_a_place();
                 line.ring();
             }
             let is_idle = state.lines.iter().all(|line| line.queued + line.taken == 0);
@@ -167,31 +176,29 @@ impl Hall {
     }
 }
 
-impl Taken {
-    pub(super) fn line(&self) -> usize {
-        self.line
-    }
-}
-
 impl State {
     fn take(&mut self) -> Option<Taken> {
         let candidates = self.lines.iter().enumerate();
-        let candidates =
-            candidates.filter(|(_, line)| !line.waiting.is_empty() && line.running < line.concurrency);
+        let candidates = candidates.filter(|(_, line)| line.has_a_place());
         let (index, _) = candidates.min_by(|(_, one), (_, other)| one.share.total_cmp(&other.share))?;
         let line = self.lines.get_mut(index)?;
         let unit = line.waiting.pop_front()?;
-        let len = unit.len();
+        let (len, at_once) = (unit.len(), unit.at_once());
         self.served = line.share;
         line.share += len as f64 / line.weight;
         line.queued -= len;
         line.taken += len;
-        line.running += 1;
-        Some(Taken { unit, line: index })
+        line.running += at_once;
+        Some(Taken { unit, place: Place { line: index, len, at_once } })
     }
 }
 
 impl Line {
+    /// Whether something waits that may run now.
+    fn has_a_place(&self) -> bool {
+        self.waiting.front().is_some_and(|next| self.running + next.at_once() <= self.concurrency)
+    }
+
     fn ring(&mut self) {
         let free = self.room.saturating_sub(self.queued + self.taken);
         if self.is_awaited && free * 2 >= self.room {

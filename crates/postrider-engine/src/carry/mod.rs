@@ -65,7 +65,23 @@ pub trait Deliver: Debug + Send + Sync + 'static {
 
     /// Whether delivering this message settles it too, in the transaction of its effects.
     fn commits(&self, delivery: &Delivery) -> bool;
+
+    /// How messages that have no order are delivered many at a time, where that costs less than one by one.
+    fn together(&self) -> Option<&dyn Together>;
 }
+
+/// Delivers many messages at once.
+pub trait Together: Send + Sync {
+    /// How many at the most.
+    fn most(&self) -> usize;
+
+    /// Delivers them and tells how each of them ended, by its place, as soon as that is known. It may be dropped at any await: then
+    /// those of which nothing was told are released.
+    fn deliver_all<'d>(&'d self, deliveries: &'d [Arc<Delivery>], tell: &'d Tell<'d>) -> BoxFuture<'d, ()>;
+}
+
+/// Hears how deliveries ended, some at a time.
+pub type Tell<'t> = dyn Fn(Vec<(usize, Settlement)>) + Send + Sync + 't;
 
 /// How a delivery ended.
 #[derive(Debug)]

@@ -27,14 +27,14 @@ pub(super) struct Runner {
 impl Runner {
     pub(super) async fn run(self) {
         while let Some(taken) = self.hall.next().await {
-            let (line, len) = (taken.line(), taken.unit.len());
             match taken.unit {
                 Unit::One(delivery) => {
                     self.put(self.deliver(&delivery).await);
                 }
                 Unit::Turn(turn) => self.take_turn(&turn).await,
+                Unit::Many(deliveries) => self.deliver_many(deliveries).await,
             }
-            if self.hall.finish(line, len) {
+            if self.hall.finish(taken.place) {
                 self.desk.hurry();
             }
             // A handler that never waits must not keep this thread from everybody else.
@@ -94,6 +94,30 @@ impl Runner {
                 None
             }
         }
+    }
+
+    /// Delivers messages at once. Each is settled as soon as its end is known.
+    async fn deliver_many(&self, deliveries: Vec<Arc<Delivery>>) {
+        let (lost, deliveries): (Vec<_>, Vec<_>) =
+            deliveries.into_iter().partition(|delivery| delivery.is_lost());
+        self.put(lost.iter().map(untouched));
+        let Some(subscription) = deliveries.first().map(|delivery| Arc::clone(&delivery.subscription)) else {
+            return;
+        };
+        let Some(together) = subscription.deliver.together() else { return };
+        for delivery in &deliveries {
+            subscription.meter.dispatched();
+            delivery.begun.store(true, SeqCst);
+        }
+        let started_at = Instant::now();
+        let tell = |told: Vec<(usize, Settlement)>| {
+            let ran_for = Some(started_at.elapsed());
+            self.put(told.into_iter().filter_map(|(place, settlement)| {
+                let delivery = Arc::clone(deliveries.get(place)?);
+                Some(Entry { delivery, settlement, ran_for })
+            }));
+        };
+        together.deliver_all(&deliveries, &tell).await;
     }
 
     fn end(&self, delivery: &Arc<Delivery>) -> bool {

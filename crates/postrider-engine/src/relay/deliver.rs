@@ -1,18 +1,18 @@
 //! Delivering to a destination, and what its answer means.
 
 use super::{
-    post::Post,
+    post::{Answer, Post, unanswered},
     route::{Change, Only},
 };
 use crate::{
-    carry::{Deliver, Delivery, Outcome},
+    carry::{Deliver, Delivery, Outcome, Tell, Together},
     failure::{Failure, Next},
     judge::{Judge, claimed_too_often},
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider_core::{Format, Outgoing, PublishError, QueueName, Settlement, Template};
 use std::{borrow::Cow, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 /// Sends the messages of a queue to one destination.
 pub(super) struct Relaying {
@@ -43,6 +43,68 @@ impl Deliver for Relaying {
     fn commits(&self, _: &Delivery) -> bool {
         false
     }
+
+    fn together(&self) -> Option<&dyn Together> {
+        Some(self)
+    }
+}
+
+impl Together for Relaying {
+    fn most(&self) -> usize {
+        self.leg.post.capacity.batch
+    }
+
+    fn deliver_all<'d>(&'d self, deliveries: &'d [Arc<Delivery>], tell: &'d Tell<'d>) -> BoxFuture<'d, ()> {
+        Box::pin(async move {
+            let spans = Spans::begin(deliveries, &self.leg.post.destination);
+            let (mut outgoing, mut unsent) = (Vec::with_capacity(deliveries.len()), Vec::new());
+            for (place, delivery) in deliveries.iter().enumerate() {
+                match spans.of(place, || self.prepared(delivery)) {
+                    Ok(written) => outgoing.push((place, written)),
+                    Err(settlement) => unsent.push((place, settlement)),
+                }
+            }
+            let mut is_open = vec![true; deliveries.len()];
+            unsent.iter().for_each(|(place, _)| is_open[*place] = false);
+            tell(unsent);
+            let mut answers = self.leg.post.send_all(outgoing);
+            let mut answered = Vec::new();
+            while answers.recv_many(&mut answered, deliveries.len()).await > 0 {
+                let settled = answered.drain(..).map(|(place, answer)| {
+                    is_open[place] = false;
+                    (place, spans.of(place, || self.judged(answer, &deliveries[place])))
+                });
+                tell(settled.collect());
+            }
+            let left = is_open.iter().enumerate().filter(|(_, is_open)| **is_open);
+            tell(
+                left.map(|(place, _)| (place, self.judged(Err(unanswered()), &deliveries[place]))).collect(),
+            );
+        })
+    }
+}
+
+/// The spans of deliveries that go together, until each of them has ended.
+pub(super) struct Spans(Vec<Span>);
+
+impl Spans {
+    pub(super) fn begin(deliveries: &[Arc<Delivery>], destination: &str) -> Self {
+        let begin = |delivery: &Arc<Delivery>| {
+            let span = span_of(delivery, destination);
+            #[cfg(feature = "opentelemetry")]
+            crate::link::link(&span, delivery.claimed.message.trail());
+            span
+        };
+        Self(deliveries.iter().map(begin).collect())
+    }
+
+    /// Does something in the span of a delivery.
+    pub(super) fn of<T>(&self, place: usize, run: impl FnOnce() -> T) -> T {
+        match self.0.get(place) {
+            Some(span) => span.in_scope(run),
+            None => run(),
+        }
+    }
 }
 
 /// Runs a delivery in its span.
@@ -51,8 +113,16 @@ pub(super) fn relaying<'d>(
     delivery: &Delivery,
     destination: &str,
 ) -> BoxFuture<'d, Outcome> {
+    let span = span_of(delivery, destination);
+    let settling = settling.map(Outcome::Settle);
+    #[cfg(feature = "opentelemetry")]
+    let settling = crate::link::linked(settling, &span, delivery.claimed.message.trail());
+    Box::pin(settling.instrument(span))
+}
+
+fn span_of(delivery: &Delivery, destination: &str) -> Span {
     let claimed = &delivery.claimed;
-    let span = tracing::info_span!(
+    tracing::info_span!(
         "postrider.relay",
         queue = %claimed.lease.queue(),
         message = %claimed.id(),
@@ -61,25 +131,38 @@ pub(super) fn relaying<'d>(
         deliveries = claimed.deliveries,
         correlation = claimed.message.trail().correlation_id.as_deref(),
         traceparent = claimed.message.trail().traceparent.as_deref(),
-    );
-    let settling = settling.map(Outcome::Settle);
-    #[cfg(feature = "opentelemetry")]
-    let settling = crate::link::linked(settling, &span, claimed.message.trail());
-    Box::pin(settling.instrument(span))
+    )
 }
 
 impl Relaying {
     async fn settle(&self, delivery: &Arc<Delivery>) -> Settlement {
+        match self.prepared(delivery) {
+            Ok(outgoing) => self.judged(self.leg.post.send(outgoing).await, delivery),
+            Err(settlement) => settlement,
+        }
+    }
+
+    /// What is to be sent, or how the delivery ends without that.
+    fn prepared(&self, delivery: &Delivery) -> Result<Outgoing, Settlement> {
         let unsendable = undeclared(self.is_ordered, delivery);
         if let Some(settlement) = unsendable.or_else(|| claimed_too_often(self.max_deliveries, delivery)) {
-            return settlement;
+            return Err(settlement);
         }
-        let failure = match self.leg.send(delivery, &self.source).await {
-            Ok(()) => return Settlement::Done,
-            Err(Unsent::Down) => return Settlement::Release,
-            Err(Unsent::Failed(failure)) => failure,
-        };
-        self.judge.settle(&failure, delivery)
+        match self.leg.written(delivery, &self.source) {
+            Ok(Some(outgoing)) => Ok(outgoing),
+            Ok(None) => Err(Settlement::Done),
+            Err(failure) => Err(self.judge.settle(&failure, delivery)),
+        }
+    }
+
+    /// How an answer ends a delivery.
+    fn judged(&self, answer: Answer, delivery: &Delivery) -> Settlement {
+        match answer {
+            Ok(_) => Settlement::Done,
+            // No fault of the message, which waits uncounted.
+            Err(PublishError::Down { .. }) => Settlement::Release,
+            Err(error) => self.judge.settle(&failed(error), delivery),
+        }
     }
 }
 
@@ -97,13 +180,6 @@ pub(super) fn undeclared(is_ordered: Option<bool>, delivery: &Delivery) -> Optio
 /// How long messages of such a queue wait.
 const UNDECLARED: Duration = Duration::from_secs(10);
 
-/// Why a message was not accepted.
-pub(super) enum Unsent {
-    /// Nothing gets through: no fault of the message, which waits uncounted.
-    Down,
-    Failed(Failure),
-}
-
 fn failed(error: PublishError) -> Failure {
     let next = match &error {
         PublishError::Retry { after: Some(after), .. } => Next::RetryAfter(*after),
@@ -115,18 +191,8 @@ fn failed(error: PublishError) -> Failure {
 }
 
 impl Leg {
-    /// Sends a message, unless it does not go there.
-    pub(super) async fn send(&self, delivery: &Delivery, source: &str) -> Result<(), Unsent> {
-        let Some(outgoing) = self.written(delivery, source).map_err(Unsent::Failed)? else { return Ok(()) };
-        match self.post.send(outgoing).await {
-            Ok(_) => Ok(()),
-            Err(PublishError::Down { .. }) => Err(Unsent::Down),
-            Err(error) => Err(Unsent::Failed(failed(error))),
-        }
-    }
-
     /// The message as it goes there; `None` when it does not. Written anew for each attempt: it costs little, and nothing is kept.
-    fn written(&self, delivery: &Delivery, source: &str) -> Result<Option<Outgoing>, Failure> {
+    pub(super) fn written(&self, delivery: &Delivery, source: &str) -> Result<Option<Outgoing>, Failure> {
         let claimed = &delivery.claimed;
         let message = &claimed.message;
         let refused = |kind: &'static str, error: String| Failure::of_kind(Next::Reject, kind, error);

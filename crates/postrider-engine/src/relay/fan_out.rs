@@ -10,18 +10,21 @@
 
 use super::{
     breaker::Breaker,
-    deliver::{Leg, Unsent, relaying, undeclared},
+    deliver::{Leg, Spans, relaying, undeclared},
 };
 use crate::{
-    carry::{Deliver, Delivery, Gate, Outcome, Passage},
+    carry::{Deliver, Delivery, Gate, Outcome, Passage, Tell, Together},
     judge::claimed_too_often,
 };
 use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all, select_all},
 };
-use postrider_core::{Message, Settlement};
+use postrider_core::{Message, PublishError, Settlement};
 use std::{sync::Arc, time::Duration};
+
+/// What spans and logs call several destinations.
+const SEVERAL: &str = "several";
 
 /// Sends the messages of a queue to several destinations.
 #[derive(Debug)]
@@ -34,31 +37,94 @@ pub(super) struct FanOut {
 
 impl Deliver for FanOut {
     fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome> {
-        relaying(self.settle(delivery), delivery, "several")
+        let settling = async move {
+            let mut settled = self.settle(std::slice::from_ref(delivery)).await;
+            settled.pop().unwrap_or(Settlement::Release)
+        };
+        relaying(settling, delivery, SEVERAL)
     }
 
     fn commits(&self, _: &Delivery) -> bool {
         false
     }
+
+    fn together(&self) -> Option<&dyn Together> {
+        Some(self)
+    }
+}
+
+impl Together for FanOut {
+    fn most(&self) -> usize {
+        self.legs.iter().map(|leg| leg.post.capacity.batch).max().unwrap_or(1)
+    }
+
+    fn deliver_all<'d>(&'d self, deliveries: &'d [Arc<Delivery>], tell: &'d Tell<'d>) -> BoxFuture<'d, ()> {
+        Box::pin(async move {
+            let _spans = Spans::begin(deliveries, SEVERAL);
+            tell(self.settle(deliveries).await.into_iter().enumerate().collect());
+        })
+    }
+}
+
+/// What a destination has said to a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// It has it, or is not meant to.
+    Yes,
+    No,
+    /// Nothing gets through.
+    Down,
 }
 
 impl FanOut {
-    async fn settle(&self, delivery: &Arc<Delivery>) -> Settlement {
-        let unsendable = undeclared(Some(self.is_ordered), delivery);
-        if let Some(settlement) = unsendable.or_else(|| claimed_too_often(self.max_deliveries, delivery)) {
-            return settlement;
+    /// How each of them ends.
+    async fn settle(&self, deliveries: &[Arc<Delivery>]) -> Vec<Settlement> {
+        let unsendable: Vec<Option<Settlement>> = deliveries.iter().map(|one| self.unsendable(one)).collect();
+        let sendable: Vec<(usize, &Arc<Delivery>)> =
+            deliveries.iter().enumerate().filter(|(place, _)| unsendable[*place].is_none()).collect();
+        let answers = join_all(self.legs.iter().map(|leg| self.send(leg, &sendable, deliveries.len()))).await;
+        let settle = |(place, settlement): (usize, Option<Settlement>)| {
+            settlement.unwrap_or_else(|| {
+                let said = || self.legs.iter().zip(&answers).map(|(leg, answers)| (leg, answers[place]));
+                if said().all(|(_, said)| said == Said::Down) {
+                    // Nobody has it: it waits where it is.
+                    return Settlement::Release;
+                }
+                let owed = said().filter(|(_, said)| *said != Said::Yes);
+                self.forward(&deliveries[place], owed.map(|(leg, _)| leg))
+            })
+        };
+        unsendable.into_iter().enumerate().map(settle).collect()
+    }
+
+    /// How a message ends that is not sent from here.
+    fn unsendable(&self, delivery: &Delivery) -> Option<Settlement> {
+        undeclared(Some(self.is_ordered), delivery)
+            .or_else(|| claimed_too_often(self.max_deliveries, delivery))
+            .or_else(|| self.is_ordered.then(|| self.forward(delivery, self.legs.iter())))
+    }
+
+    /// Sends to one destination, and answers by place.
+    async fn send(&self, leg: &Arc<Leg>, sendable: &[(usize, &Arc<Delivery>)], places: usize) -> Vec<Said> {
+        let mut said = vec![Said::No; places];
+        let mut outgoing = Vec::with_capacity(sendable.len());
+        for (place, delivery) in sendable {
+            match leg.written(delivery, &self.source) {
+                Ok(Some(written)) => outgoing.push((*place, written)),
+                Ok(None) => said[*place] = Said::Yes,
+                // From its own queue it fails again, and is judged there.
+                Err(_) => {}
+            }
         }
-        if self.is_ordered {
-            return self.forward(delivery, self.legs.iter());
+        let mut answers = leg.post.send_all(outgoing);
+        while let Some((place, answer)) = answers.recv().await {
+            said[place] = match answer {
+                Ok(_) => Said::Yes,
+                Err(PublishError::Down { .. }) => Said::Down,
+                Err(_) => Said::No,
+            };
         }
-        let sending = self.legs.iter().map(|leg| leg.send(delivery, &self.source));
-        let answers = join_all(sending).await;
-        if answers.iter().all(|answer| matches!(answer, Err(Unsent::Down))) {
-            // Nobody has it: it waits where it is.
-            return Settlement::Release;
-        }
-        let owed = self.legs.iter().zip(&answers).filter(|(_, answer)| answer.is_err());
-        self.forward(delivery, owed.map(|(leg, _)| leg))
+        said
     }
 
     /// Puts the message into the queues of these destinations.

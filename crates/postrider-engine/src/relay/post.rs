@@ -1,6 +1,6 @@
 //! The post office of one destination: it sends what comes in together.
 //!
-//! Each delivery hands in its message and waits for its own answer. Clerks send: one as soon as there is something, another
+//! Deliveries hand in their messages, alone or many at once, and wait for the answers. Clerks send: one as soon as there is something, another
 //! one whenever a full batch waits, up to the limit. What comes in while they are away goes with the next batch, so batches grow
 //! with the load and nobody waits for a batch to fill. A clerk is a task of its own: a delivery that is dropped while its
 //! message is under way harms nobody else's.
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::oneshot,
+    sync::mpsc,
     time::{Instant, sleep, timeout},
 };
 use tracing::Instrument;
@@ -46,7 +46,9 @@ struct Desk {
 
 struct Parcel {
     outgoing: Outgoing,
-    answer: oneshot::Sender<Answer>,
+    /// Its place among those that were handed in together.
+    place: usize,
+    answers: mpsc::UnboundedSender<(usize, Answer)>,
 }
 
 struct Meter {
@@ -82,23 +84,40 @@ impl Post {
 
     /// Sends a message and waits for its answer.
     pub(super) async fn send(self: &Arc<Self>, outgoing: Outgoing) -> Answer {
-        let (answer, answered) = oneshot::channel();
-        if self.hand_in(Parcel { outgoing, answer }) {
+        match self.send_all([(0, outgoing)]).recv().await {
+            Some((_, answer)) => answer,
+            None => Err(unanswered()),
+        }
+    }
+
+    /// Sends messages. Their answers come one by one, each with the place that was given; those that are missing when no more come
+    /// are [`unanswered`].
+    pub(super) fn send_all(
+        self: &Arc<Self>,
+        messages: impl IntoIterator<Item = (usize, Outgoing)>,
+    ) -> mpsc::UnboundedReceiver<(usize, Answer)> {
+        let (answers, answered) = mpsc::unbounded_channel();
+        let parcels = messages.into_iter().map(|(place, outgoing)| Parcel {
+            outgoing,
+            place,
+            answers: answers.clone(),
+        });
+        for _ in 0..self.hand_in(parcels) {
             let clerk = Clerk { post: Arc::clone(self), has_left: false };
             tokio::spawn(async move { clerk.serve().await });
         }
-        // A clerk goes without an answer only with its runtime.
-        answered.await.unwrap_or_else(|_| Err(PublishError::unknown("the runtime ended")))
+        answered
     }
 
-    /// Answers whether another clerk is needed.
-    fn hand_in(&self, parcel: Parcel) -> bool {
+    /// Answers how many more clerks are needed.
+    fn hand_in(&self, parcels: impl Iterator<Item = Parcel>) -> usize {
         let mut desk = self.desk();
-        desk.waiting.push_back(parcel);
-        let is_needed =
-            desk.clerks == 0 || (desk.clerks < self.clerks && desk.waiting.len() >= self.capacity.batch);
-        desk.clerks += usize::from(is_needed);
-        is_needed
+        desk.waiting.extend(parcels);
+        let batches = desk.waiting.len() / self.capacity.batch;
+        let at_least = usize::from(desk.clerks == 0 && !desk.waiting.is_empty());
+        let needed = batches.max(at_least).min(self.clerks.saturating_sub(desk.clerks));
+        desk.clerks += needed;
+        needed
     }
 
     /// What goes together next. What nobody waits for any more is left out: it was handed back, and comes again.
@@ -111,7 +130,7 @@ impl Post {
                 batch.is_empty() || self.capacity.batch_bytes.is_none_or(|most| bytes <= most)
             })
         {
-            if !parcel.answer.is_closed() {
+            if !parcel.answers.is_closed() {
                 batch.push(parcel);
             }
         }
@@ -123,7 +142,7 @@ impl Post {
         let waiting = std::mem::take(&mut self.desk().waiting);
         for parcel in waiting {
             let down = PublishError::down(format!("{} is down", self.destination));
-            parcel.answer.send(Err(down)).ok();
+            parcel.answers.send((parcel.place, Err(down))).ok();
         }
     }
 
@@ -176,6 +195,11 @@ impl Post {
     }
 }
 
+/// A clerk goes without an answer only with its runtime.
+pub(super) fn unanswered() -> PublishError {
+    PublishError::unknown("the runtime ended")
+}
+
 /// Sends until nothing waits.
 struct Clerk {
     post: Arc<Post>,
@@ -200,11 +224,11 @@ impl Clerk {
                 continue;
             }
             let (outgoing, waiting): (Vec<_>, Vec<_>) =
-                batch.into_iter().map(|parcel| (parcel.outgoing, parcel.answer)).unzip();
+                batch.into_iter().map(|parcel| (parcel.outgoing, (parcel.place, parcel.answers))).unzip();
             let answers = post.publish(&outgoing).await;
-            for (answer, waiting) in answers.into_iter().zip(waiting) {
+            for (answer, (place, waiting)) in answers.into_iter().zip(waiting) {
                 // Whoever does not wait any more has handed it back, and it comes again.
-                waiting.send(answer).ok();
+                waiting.send((place, answer)).ok();
             }
         }
     }

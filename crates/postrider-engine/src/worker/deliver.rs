@@ -7,7 +7,7 @@ use super::{
     queue::Unknown,
 };
 use crate::{
-    carry::{Deliver, Delivery, Outcome},
+    carry::{Deliver, Delivery, Outcome, Together},
     failure::Next,
     judge::{Judge, claimed_too_often},
 };
@@ -47,6 +47,10 @@ impl Deliver for Handlers {
 
     fn commits(&self, delivery: &Delivery) -> bool {
         self.handler_of(&delivery.claimed.message).is_some_and(|handler| handler.commits())
+    }
+
+    fn together(&self) -> Option<&dyn Together> {
+        None
     }
 }
 

@@ -1,7 +1,7 @@
 //! Contexts that no worker made, for tests of single handlers. With the feature `testing` only.
 
 use super::{Context, Failure, context::Shared};
-use crate::carry::{Deliver, Delivery, Outcome, Subscription};
+use crate::carry::{Deliver, Delivery, Outcome, Subscription, Together};
 use futures_util::future::BoxFuture;
 use postrider_core::{
     Claimed, Codec, Event, IntoMessage, Invalid, Lease, LeaseToken, Message, MessageId, Settlement,
@@ -166,5 +166,9 @@ impl Deliver for Nobody {
 
     fn commits(&self, _: &Delivery) -> bool {
         false
+    }
+
+    fn together(&self) -> Option<&dyn Together> {
+        None
     }
 }

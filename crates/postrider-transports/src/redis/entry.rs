@@ -8,7 +8,11 @@ const OURS: [&str; 4] = ["id", "key", "content_type", "body"];
 
 /// The command that adds a message, or why it can never be added.
 pub(super) fn add(outgoing: &Outgoing, must_exist: bool, largest: usize) -> Result<Cmd, String> {
-    let mut command = redis::cmd("XADD");
+    // Made as large as it becomes: a batch is hundreds of them.
+    let fields = OURS.len() + outgoing.attributes.len() + outgoing.headers.len();
+    let names = 8 * fields;
+    let mut command = Cmd::with_capacity(4 + 2 * fields, 128 + names + outgoing.size());
+    command.arg("XADD");
     if outgoing.destination.is_empty() {
         return Err("the destination is empty; name a stream".to_owned());
     }
@@ -30,8 +34,12 @@ pub(super) fn add(outgoing: &Outgoing, must_exist: bool, largest: usize) -> Resu
         put("key", key.as_str().as_bytes())?;
     }
     put("content_type", outgoing.content_type.as_bytes())?;
+    let mut prefixed = String::with_capacity(32);
     for (name, value) in &outgoing.attributes {
-        put(&format!("ce_{name}"), value.as_bytes())?;
+        prefixed.clear();
+        prefixed.push_str("ce_");
+        prefixed.push_str(name);
+        put(&prefixed, value.as_bytes())?;
     }
     for (name, value) in &outgoing.headers {
         // The router of Debezium has the id in a header of that name.
