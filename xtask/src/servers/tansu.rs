@@ -18,7 +18,7 @@ use crate::workspace::program_cache;
 const VERSION: &str = "0.6.0";
 /// SQLite is the storage that survives a crash.
 const FEATURES: &str = "libsql";
-/// What compiles fastest and is still fast enough: an optimised build takes twice as long.
+/// Compiled fast rather than to be fast: on fresh machines every run waits for it, and the fault matrix does with it.
 const PROFILE: &[(&str, &str)] = &[
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
     ("CARGO_PROFILE_RELEASE_DEBUG", "false"),
