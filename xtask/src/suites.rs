@@ -58,6 +58,7 @@ const FAULTS: &[Suite] = &[
     Suite { name: "nats", servers: &[Kind::Nats], tools: &[], tests: Tests::Binaries("nats_faults") },
     Suite { name: "redis", servers: &[Kind::Redis], tools: &[], tests: Tests::Binaries("redis_faults") },
     Suite { name: "kafka", servers: &[Kind::Kafka], tools: &[], tests: Tests::Binaries("kafka_faults") },
+    Suite { name: "sqs", servers: &[Kind::Sqs], tools: &[], tests: Tests::Binaries("sqs_faults") },
 ];
 
 impl Suite {

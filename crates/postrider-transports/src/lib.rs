@@ -6,6 +6,8 @@
 //!
 //! Users add the crate `postrider`, which re-exports all of this.
 
+#[cfg(any(feature = "sqs", feature = "sns"))]
+pub mod aws;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "kafka")]
@@ -19,6 +21,12 @@ pub mod nats;
 pub mod rabbitmq;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "sns")]
+pub mod sns;
+#[cfg(feature = "sqs")]
+pub mod sqs;
 pub mod stdout;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "redis", feature = "sqs", feature = "sns"))]
+mod timeout;
 #[cfg(any(feature = "nats", feature = "redis"))]
 mod tls;

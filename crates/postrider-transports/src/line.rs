@@ -1,14 +1,13 @@
 //! What transports with one connection have in common: it is made when it is needed, left when it is in doubt, and closed when
 //! nobody waits for anything on it any more.
 
-use postrider_core::{Invalid, PublishError};
+use postrider_core::PublishError;
 use std::{
     future::Future,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
@@ -19,16 +18,6 @@ pub(crate) trait Link {
 
     /// Nothing more should be.
     fn doubt(&self);
-}
-
-/// What is waited for has an end, and gets a chance.
-pub(crate) fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), Invalid> {
-    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-    match timeout {
-        Duration::ZERO => Err(Invalid::rule(name, "is zero; nothing would ever be accepted")),
-        timeout if timeout > DAY => Err(Invalid::rule(name, "is longer than a day; give less")),
-        _ => Ok(()),
-    }
 }
 
 /// Where a connection is, or can be made.

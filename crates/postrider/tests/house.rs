@@ -27,9 +27,17 @@ const ROOMS: [(&str, &[&str]); 11] = [
         &[
             "postrider-core",
             "async-nats",
+            "aws-config",
+            "aws-credential-types",
+            "aws-sdk-sns",
+            "aws-sdk-sqs",
+            "aws-smithy-http-client",
+            "aws-smithy-runtime-api",
+            "aws-smithy-types",
             "futures-util",
             "hmac",
             "httpdate",
+            "hyper-util",
             "ipnet",
             "lapin",
             "percent-encoding",
@@ -107,10 +115,14 @@ const ROOMS: [(&str, &[&str]); 11] = [
             "postrider-core",
             "postrider-engine",
             "postrider-stores",
+            "postrider-transports",
             "anyhow",
+            "async-nats",
             "clap",
             "diesel",
             "diesel-async",
+            "lapin",
+            "redis",
             "sea-orm",
             "sqlx",
             "tempfile",
@@ -269,7 +281,8 @@ fn every_client_is_optional_and_alone() {
         );
     }
     let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider-transports/src");
-    let clients = [("rabbitmq", "lapin"), ("kafka", "rdkafka")];
+    let clients =
+        [("rabbitmq", "lapin"), ("kafka", "rdkafka"), ("sqs", "aws_sdk_sqs"), ("sns", "aws_sdk_sns")];
     for module in std::fs::read_dir(sources).unwrap().map(|entry| entry.unwrap().path()) {
         let name = module.file_stem().unwrap().to_string_lossy().into_owned();
         let files = if module.is_dir() {

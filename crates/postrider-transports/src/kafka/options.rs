@@ -1,7 +1,7 @@
 //! What a transport to Kafka needs.
 
 use super::{KafkaTransport, answer};
-use crate::line::check_timeout;
+use crate::timeout::check_timeout;
 use postrider_core::Invalid;
 use rdkafka::{ClientConfig, error::KafkaError, producer::BaseProducer};
 use std::{collections::BTreeMap, fmt, fs::File, path::PathBuf, time::Duration};

@@ -1,7 +1,7 @@
 //! What a connection to NATS needs.
 
 use super::NatsTransport;
-use crate::line::check_timeout;
+use crate::timeout::check_timeout;
 use async_nats::{ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 use postrider_core::Invalid;

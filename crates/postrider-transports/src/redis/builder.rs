@@ -1,7 +1,7 @@
 //! What a connection to Redis needs.
 
 use super::RedisTransport;
-use crate::line::check_timeout;
+use crate::timeout::check_timeout;
 use postrider_core::Invalid;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, TlsCertificates};
 use std::{fmt, path::PathBuf, time::Duration};

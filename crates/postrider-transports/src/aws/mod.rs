@@ -1,0 +1,27 @@
+//! What SQS and SNS have in common: the account, the wire, batches and their answers.
+//!
+//! Both take up to ten messages in a request and answer for each by its id. The rest of this module is what follows from that.
+//!
+//! - A message is written as a body and at most ten attributes (`wire.rs`).
+//! - A batch is cut into requests by count and by bytes, and for FIFO into rounds: a request has at most one message of each group,
+//!   and the next one of a group is sent when the one before was accepted (`plan.rs`, `halted.rs`).
+//! - An answer counts for the id that it names and for nothing else (`listed.rs`).
+//! - What is wrong decides what is to be done next (`trouble.rs`).
+//!
+//! The client's own retries are off: the relay retries, and its store remembers.
+
+mod client;
+mod courier;
+mod halted;
+mod listed;
+mod options;
+mod plan;
+mod trouble;
+mod wire;
+
+pub use options::AwsOptions;
+
+pub(crate) use courier::{Courier, Service};
+pub(crate) use listed::{Listed, Refused};
+pub(crate) use trouble::{Kind, Trouble};
+pub(crate) use wire::{Entry, STRING};
