@@ -5,6 +5,7 @@ mod nats;
 mod packaged;
 mod rabbitmq;
 mod redis;
+mod tansu;
 
 use std::path::PathBuf;
 
@@ -20,8 +21,8 @@ fn packaged(kind: Kind) -> Option<Packaged> {
         Kind::RabbitMq => Some(rabbitmq::PACKAGED),
         Kind::Nats => Some(nats::PACKAGED),
         Kind::Redis => Some(redis::PACKAGED),
-        // PostgreSQL has versions, and moto comes from another registry.
-        Kind::Postgres | Kind::Sqs => None,
+        // PostgreSQL has versions; moto and Tansu come from other registries.
+        Kind::Postgres | Kind::Kafka | Kind::Sqs => None,
     }
 }
 
@@ -40,6 +41,7 @@ pub(crate) fn programs(kind: Kind, missing: Missing) -> Result<PathBuf> {
         Some(packaged) => packaged.folder().with_context(|| {
             format!("{} is installed, yet there is no `{}`", packaged.package, packaged.program)
         }),
+        None if kind == Kind::Kafka => tansu::programs(missing).context("no Tansu"),
         None => moto::programs(missing).context("no moto"),
     }
 }

@@ -42,6 +42,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "rabbitmq", servers: &[Kind::RabbitMq], tools: &[], tests: Tests::Binaries("rabbitmq") },
     Suite { name: "nats", servers: &[Kind::Nats], tools: &[], tests: Tests::Binaries("nats") },
     Suite { name: "redis", servers: &[Kind::Redis], tools: &[], tests: Tests::Binaries("redis") },
+    Suite { name: "kafka", servers: &[Kind::Kafka], tools: &[], tests: Tests::Binaries("kafka") },
     Suite { name: "sqs", servers: &[Kind::Sqs], tools: &[], tests: Tests::Binaries("sqs") },
 ];
 
@@ -56,6 +57,7 @@ const FAULTS: &[Suite] = &[
     },
     Suite { name: "nats", servers: &[Kind::Nats], tools: &[], tests: Tests::Binaries("nats_faults") },
     Suite { name: "redis", servers: &[Kind::Redis], tools: &[], tests: Tests::Binaries("redis_faults") },
+    Suite { name: "kafka", servers: &[Kind::Kafka], tools: &[], tests: Tests::Binaries("kafka_faults") },
     Suite { name: "sqs", servers: &[Kind::Sqs], tools: &[], tests: Tests::Binaries("sqs_faults") },
 ];
 
@@ -178,7 +180,7 @@ mod tests {
         let error = Selection::named(&["postgress".into()]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres, http, rabbitmq, nats, redis, sqs"
+            "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres, http, rabbitmq, nats, redis, kafka, sqs"
         );
     }
 

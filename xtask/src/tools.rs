@@ -1,4 +1,5 @@
-//! The programs that tests run besides the servers: those of other languages, and a pooler.
+//! The programs that tests run besides the servers: those of other languages, and a pooler. And what a build with all features
+//! needs besides Rust.
 
 use std::process::Command;
 
@@ -21,6 +22,15 @@ pub(crate) const POSTGRES: &[Tool] = &[
     (&["npm", "--version"], "npm"),
     // By its path: Debian puts it where only root looks.
     (&["/usr/sbin/pgbouncer", "--version"], "pgbouncer"),
+];
+
+/// What compiles the client of Kafka, which is written in C.
+pub(crate) const BUILD: &[Tool] = &[
+    (&["gcc", "--version"], "gcc"),
+    (&["g++", "--version"], "g++"),
+    (&["make", "--version"], "make"),
+    (&["pkg-config", "--version"], "pkg-config"),
+    (&["pkg-config", "--exists", "openssl"], "libssl-dev"),
 ];
 
 /// The packages of those programs that are missing. A missing program is a failure, like a missing server.

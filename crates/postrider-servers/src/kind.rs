@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::{Durability, Moto, Nats, Postgres, RabbitMq, Recipe, Redis};
+use crate::{Durability, Kafka, Moto, Nats, Postgres, RabbitMq, Recipe, Redis};
 
 /// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,13 +17,16 @@ pub enum Kind {
     Nats,
     /// Redis.
     Redis,
+    /// Kafka, as Tansu plays it.
+    Kafka,
     /// SQS and SNS, as moto plays them.
     Sqs,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Postgres, Self::RabbitMq, Self::Nats, Self::Redis, Self::Sqs];
+    pub const ALL: [Self; 6] =
+        [Self::Postgres, Self::RabbitMq, Self::Nats, Self::Redis, Self::Kafka, Self::Sqs];
 
     /// The name on the command line, of its folder, and with which the files of its tests begin.
     pub fn name(self) -> &'static str {
@@ -32,6 +35,7 @@ impl Kind {
             Self::RabbitMq => "rabbitmq",
             Self::Nats => "nats",
             Self::Redis => "redis",
+            Self::Kafka => "kafka",
             Self::Sqs => "sqs",
         }
     }
@@ -43,6 +47,7 @@ impl Kind {
             Self::RabbitMq => "POSTRIDER_TEST_RABBITMQ_URL",
             Self::Nats => "POSTRIDER_TEST_NATS_URL",
             Self::Redis => "POSTRIDER_TEST_REDIS_URL",
+            Self::Kafka => "POSTRIDER_TEST_KAFKA_URL",
             Self::Sqs => "POSTRIDER_TEST_SQS_URL",
         }
     }
@@ -54,6 +59,7 @@ impl Kind {
             Self::RabbitMq => "POSTRIDER_TEST_RABBITMQ_PROGRAMS",
             Self::Nats => "POSTRIDER_TEST_NATS_PROGRAMS",
             Self::Redis => "POSTRIDER_TEST_REDIS_PROGRAMS",
+            Self::Kafka => "POSTRIDER_TEST_KAFKA_PROGRAMS",
             Self::Sqs => "POSTRIDER_TEST_SQS_PROGRAMS",
         }
     }
@@ -65,6 +71,7 @@ impl Kind {
             Self::RabbitMq => Box::new(RabbitMq::new(programs)),
             Self::Nats => Box::new(Nats::new(programs)),
             Self::Redis => Box::new(Redis::new(programs)),
+            Self::Kafka => Box::new(Kafka::new(programs)),
             Self::Sqs => Box::new(Moto::new(programs)),
         }
     }
@@ -89,6 +96,7 @@ impl fmt::Display for Kind {
             Self::RabbitMq => "RabbitMQ",
             Self::Nats => "NATS",
             Self::Redis => "Redis",
+            Self::Kafka => "Tansu (Kafka)",
             Self::Sqs => "moto (SQS, SNS)",
         })
     }
@@ -110,7 +118,10 @@ mod tests {
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
-        let error = "kafka".parse::<Kind>().unwrap_err();
-        assert_eq!(error, "there is no server `kafka`; there are: postgres, rabbitmq, nats, redis, sqs");
+        let error = "pulsar".parse::<Kind>().unwrap_err();
+        assert_eq!(
+            error,
+            "there is no server `pulsar`; there are: postgres, rabbitmq, nats, redis, kafka, sqs"
+        );
     }
 }

@@ -10,6 +10,8 @@ pub type RabbitMq = Broker<postrider_servers::RabbitMq>;
 pub type Nats = Broker<postrider_servers::Nats>;
 /// A Redis that nobody else uses.
 pub type Redis = Broker<postrider_servers::Redis>;
+/// A Kafka that nobody else uses.
+pub type Kafka = Broker<postrider_servers::Kafka>;
 
 /// A broker that keeps over a crash what it has confirmed.
 pub trait Durable {
@@ -27,6 +29,10 @@ impl Durable for postrider_servers::Nats {
 
 impl Durable for postrider_servers::Redis {
     const KIND: Kind = Kind::Redis;
+}
+
+impl Durable for postrider_servers::Kafka {
+    const KIND: Kind = Kind::Kafka;
 }
 
 /// A broker that takes settings on its command line.
@@ -73,6 +79,11 @@ impl<K: Durable> Broker<K> {
         self.server.port()
     }
 
+    /// The folder with its data.
+    pub fn folder(&self) -> &Path {
+        self.server.folder()
+    }
+
     /// The ids of its processes; none while it is down.
     pub fn processes(&self) -> Vec<u32> {
         self.server.ids()
@@ -104,6 +115,23 @@ impl<K: Tunable> Broker<K> {
     pub async fn start_with(arguments: &[&str]) -> Self {
         let recipe = K::recipe(&shared::programs(K::KIND), arguments);
         Self { server: Private::start_by(recipe).await, kind: PhantomData }
+    }
+}
+
+impl Tunable for postrider_servers::Kafka {
+    fn recipe(programs: &Path, arguments: &[&str]) -> Box<dyn Recipe> {
+        Box::new(Self::new(programs).with_arguments(arguments))
+    }
+}
+
+impl Kafka {
+    /// Starts one that tells its clients to come to this port, where a proxy is or will be.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    pub async fn start_behind(port: u16) -> Self {
+        let recipe = postrider_servers::Kafka::new(&shared::programs(Kind::Kafka)).with_advertised(port);
+        Self { server: Private::start_by(Box::new(recipe)).await, kind: PhantomData }
     }
 }
 

@@ -28,4 +28,4 @@ pub mod worker;
 
 pub use fixture::{Features, Fixture, TransactFixture};
 pub use history::History;
-pub use postrider_servers::Kind;
+pub use postrider_servers::{Kind, free_ports};

@@ -4,6 +4,7 @@
 
 use crate::shared;
 use postrider_servers::{Afterwards, Folder, Kind, Recipe, Server};
+use std::path::{Path, PathBuf};
 use tokio::task::spawn_blocking;
 
 #[derive(Debug)]
@@ -13,6 +14,7 @@ pub(crate) struct Private {
     _folder: Folder,
     url: String,
     port: u16,
+    home: PathBuf,
 }
 
 impl Private {
@@ -28,7 +30,8 @@ impl Private {
         });
         let (server, folder) = starting.await.unwrap();
         let server = server.unwrap_or_else(|error| panic!("{error:?}"));
-        Self { url: server.url(), port: server.port(), server: Some(server), _folder: folder }
+        let (url, port, home) = (server.url(), server.port(), server.folder().to_owned());
+        Self { url, port, home, server: Some(server), _folder: folder }
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -37,6 +40,10 @@ impl Private {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.home
     }
 
     pub(crate) fn ids(&self) -> Vec<u32> {

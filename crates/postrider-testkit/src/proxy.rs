@@ -11,6 +11,7 @@ pub use fault::{Direction, Fault};
 use fault::Orders;
 use line::Line;
 use std::{
+    io::ErrorKind,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -19,9 +20,12 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
     task::{JoinHandle, JoinSet},
+    time::sleep,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a port that is taken is let be before it is tried again.
+const BUSY: Duration = Duration::from_millis(10);
 
 /// Sees what a client sends, before the server does. Every connection has its own.
 pub(crate) type Tap = Box<dyn FnMut(&[u8]) + Send>;
@@ -54,6 +58,14 @@ impl FaultProxy {
         Self::tapped(server, || Box::new(|_| ())).await
     }
 
+    /// Stands before the server at `host:port`, on a port that was chosen before: for servers that tell their clients where to come.
+    ///
+    /// # Panics
+    /// When the port is taken.
+    pub async fn on(port: u16, server: &str) -> Self {
+        Self::listening(port, server, || Box::new(|_| ())).await
+    }
+
     /// Stands before the server of a URL, which must name a port, and answers with the URL through it.
     ///
     /// # Panics
@@ -66,7 +78,11 @@ impl FaultProxy {
     }
 
     pub(crate) async fn tapped(server: &str, tap: impl Fn() -> Tap + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        Self::listening(0, server, tap).await
+    }
+
+    async fn listening(port: u16, server: &str, tap: impl Fn() -> Tap + Send + Sync + 'static) -> Self {
+        let listener = tokio::time::timeout(PATIENCE, bound(port)).await.expect("somebody else has the port");
         let address = listener.local_addr().unwrap();
         let orders = Arc::new(watch::Sender::new(Orders::default()));
         let counts = Arc::new(watch::Sender::new(Counts::default()));
@@ -117,6 +133,17 @@ impl FaultProxy {
 impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// A proxy that was there before may need a moment to leave its port.
+async fn bound(port: u16) -> TcpListener {
+    loop {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            Ok(listener) => return listener,
+            Err(error) if error.kind() == ErrorKind::AddrInUse => sleep(BUSY).await,
+            Err(error) => panic!("the proxy cannot listen on {port}: {error}"),
+        }
     }
 }
 

@@ -53,6 +53,11 @@ pub trait FaultFixture: Send + Sync + 'static {
     /// `host:port` of the broker, the same after every restart.
     fn server(&self) -> String;
 
+    /// The proxy before the broker. A broker that tells its clients where to come has been told of it.
+    async fn proxy(&self) -> FaultProxy {
+        FaultProxy::before(&self.server()).await
+    }
+
     /// Where messages go: a destination that is there, keeps everything, and survives a kill.
     fn destination(&self) -> String;
 
@@ -101,7 +106,7 @@ pub async fn pass_over<S: Fixture, F: FaultFixture>(outbox: S, fixture: F, cycle
         env::var("POSTRIDER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("POSTRIDER_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    let proxy = FaultProxy::before(&fixture.server()).await;
+    let proxy = fixture.proxy().await;
     let through = fixture.transport(&proxy.address().to_string()).await;
     let witness = Witness::of(through);
     let outbox = Arc::new(outbox);

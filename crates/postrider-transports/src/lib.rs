@@ -10,7 +10,9 @@
 pub mod aws;
 #[cfg(feature = "http")]
 pub mod http;
-#[cfg(any(feature = "nats", feature = "redis"))]
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "redis"))]
 mod line;
 pub mod memory;
 #[cfg(feature = "nats")]
@@ -24,7 +26,7 @@ pub mod sns;
 #[cfg(feature = "sqs")]
 pub mod sqs;
 pub mod stdout;
-#[cfg(any(feature = "nats", feature = "redis", feature = "sqs", feature = "sns"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "redis", feature = "sqs", feature = "sns"))]
 mod timeout;
 #[cfg(any(feature = "nats", feature = "redis"))]
 mod tls;

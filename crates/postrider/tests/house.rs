@@ -41,6 +41,7 @@ const ROOMS: [(&str, &[&str]); 11] = [
             "ipnet",
             "lapin",
             "percent-encoding",
+            "rdkafka",
             "redis",
             "reqwest",
             "rustls",
@@ -280,7 +281,8 @@ fn every_client_is_optional_and_alone() {
         );
     }
     let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider-transports/src");
-    let clients = [("rabbitmq", "lapin"), ("sqs", "aws_sdk_sqs"), ("sns", "aws_sdk_sns")];
+    let clients =
+        [("rabbitmq", "lapin"), ("kafka", "rdkafka"), ("sqs", "aws_sdk_sqs"), ("sns", "aws_sdk_sns")];
     for module in std::fs::read_dir(sources).unwrap().map(|entry| entry.unwrap().path()) {
         let name = module.file_stem().unwrap().to_string_lossy().into_owned();
         let files = if module.is_dir() {

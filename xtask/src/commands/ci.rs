@@ -8,9 +8,11 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::commands::test;
+use crate::packages;
 use crate::process;
 use crate::signals::Signals;
 use crate::terminal::{heading, say};
+use crate::tools;
 use crate::workspace::cargo;
 
 #[derive(Debug, clap::Args)]
@@ -36,6 +38,8 @@ const STEPS: &[Step] = &[
 /// Runs every step; the result is the exit code of the first that failed.
 pub(crate) fn run(args: Args, signals: &Signals) -> Result<u8> {
     let started = Instant::now();
+    // The first step that compiles comes before the tests, which look for all else.
+    packages::ensure(&tools::missing_packages(tools::BUILD), args.servers.missing())?;
     let open = |name: &str| heading(&format!("[{:>6.1} s] {name}", started.elapsed().as_secs_f64()));
     let mut first_failure = 0;
     let mut failed = Vec::new();

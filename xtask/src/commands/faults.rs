@@ -16,7 +16,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 20, value_name = "NUMBER")]
     cycles: u32,
 
-    /// Only these brokers: rabbitmq
+    /// Only these brokers: http, rabbitmq, nats, redis, kafka, sqs
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
 

@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Start only these: postgres, rabbitmq, nats, redis, sqs
+    /// Start only these: postgres, rabbitmq, nats, redis, kafka, sqs
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<Kind>,
 

@@ -18,7 +18,7 @@ use crate::version::Major;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run only these tests, with only the servers they need: core, memory, sqlite,
-    /// postgres, http, rabbitmq, nats, redis, sqs
+    /// postgres, http, rabbitmq, nats, redis, kafka, sqs
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) only: Vec<String>,
 
@@ -39,6 +39,13 @@ pub(crate) struct Servers {
 
     #[command(flatten)]
     options: Options,
+}
+
+impl Servers {
+    /// What to do about what is missing.
+    pub(crate) fn missing(&self) -> Missing {
+        self.options.missing()
+    }
 }
 
 /// Runs the tests; the result is the runner's exit code.
@@ -108,7 +115,8 @@ pub(crate) fn rounds(
     versions: &[Major],
     missing: Missing,
 ) -> Result<Vec<Vec<Wanted>>> {
-    let mut packages = tools::missing_packages(tools);
+    let mut packages = tools::missing_packages(tools::BUILD);
+    packages.extend(tools::missing_packages(tools));
     packages.extend(kinds.iter().filter_map(|kind| servers::missing_package(*kind)));
     packages::ensure(&packages, missing)?;
     let mut round = Vec::new();

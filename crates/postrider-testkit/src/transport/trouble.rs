@@ -6,7 +6,10 @@ use std::{
     collections::BTreeSet,
     future::Future,
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Waker},
 };
 
@@ -96,12 +99,16 @@ pub async fn a_crash_in_the_middle_loses_nothing_that_was_accepted<F: TransportF
     }
     let (transport, destination) = (fixture.transport().await, fixture.destination().await);
     let (begun, mut has_begun) = tokio::sync::mpsc::channel::<()>(1);
+    let is_over = Arc::new(AtomicBool::new(false));
     let sender = {
         let (transport, destination) = (Arc::clone(&transport), destination.clone());
+        let is_over = Arc::clone(&is_over);
         tokio::spawn(async move {
             let (mut accepted, mut failed): (Vec<Outgoing>, usize) = (Vec::new(), 0);
-            // Until the crash has been felt.
-            while failed == 0 {
+            let mut is_last = false;
+            // Until the crash has been felt, or is over where a client sends again by itself.
+            while failed == 0 && !is_last {
+                is_last = is_over.load(Ordering::SeqCst);
                 let batch = orders(transport.capacity().batch.min(50), &destination);
                 let answers = publish(&*transport, &batch).await;
                 for (answer, outgoing) in answers.into_iter().zip(batch) {
@@ -118,6 +125,7 @@ pub async fn a_crash_in_the_middle_loses_nothing_that_was_accepted<F: TransportF
     };
     patiently("publishing", has_begun.recv()).await;
     fixture.kill_and_restart().await;
+    is_over.store(true, Ordering::SeqCst);
     let accepted = patiently("feeling the crash", sender).await.unwrap();
     let last = orders(1, &destination);
     publish_until_accepted(&*transport, &last[0]).await;

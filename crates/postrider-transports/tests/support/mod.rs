@@ -47,8 +47,13 @@ pub(crate) struct Certificate(tempfile::TempDir);
 
 impl Certificate {
     pub(crate) fn new() -> Self {
+        Self::of(&["localhost"])
+    }
+
+    pub(crate) fn of(names: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
         let this = Self(folder);
         std::fs::write(this.certificate(), made.cert.pem()).unwrap();
         std::fs::write(this.key(), made.signing_key.serialize_pem()).unwrap();
