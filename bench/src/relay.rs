@@ -5,6 +5,7 @@
 
 mod broker;
 mod dead;
+mod kafka;
 mod nats;
 mod rabbitmq;
 mod redis;
@@ -34,11 +35,12 @@ const SOURCE: &str = "/shop";
 /// What a relay has under way unless told otherwise.
 const AT_ONCE: usize = 2;
 /// The brokers that can be measured, and what names them.
-const KNOWN: [(&str, &str); 4] = [
+const KNOWN: [(&str, &str); 5] = [
     ("rabbitmq", "POSTRIDER_TEST_RABBITMQ_URL"),
     ("nats", "POSTRIDER_TEST_NATS_URL"),
     ("redis", "POSTRIDER_TEST_REDIS_URL"),
     (redis::UNSYNCED, "POSTRIDER_TEST_REDIS_URL"),
+    ("kafka", "POSTRIDER_TEST_KAFKA_URL"),
 ];
 
 #[derive(Debug, clap::Args)]
@@ -114,6 +116,7 @@ async fn measure(args: &Args, place: &Place) -> Result<()> {
 async fn open(name: &'static str, url: &str) -> Result<Box<dyn Broker>> {
     Ok(match name {
         "rabbitmq" => Box::new(rabbitmq::RabbitMq::connect(url).await?),
+        "kafka" => Box::new(kafka::Kafka::connect(url)?),
         "nats" => Box::new(nats::Nats::connect(url).await?),
         _ => Box::new(redis::Redis::connect(name, url).await?),
     })
@@ -169,7 +172,7 @@ async fn relayed(
     sqlx::query("checkpoint").execute(&place.app).await?;
     let relay = Relay::builder(place.store.clone(), SOURCE)
         .destination(Destination::shared("broker", Arc::clone(transport)))
-        .route(Route::new(QUEUE).to("broker", destination).in_hand(4_000))
+        .route(Route::new(QUEUE).to("broker", destination))
         .build()?;
     let used = Used::so_far();
     let began = Instant::now();

@@ -122,6 +122,7 @@ const ROOMS: [(&str, &[&str]); 11] = [
             "diesel",
             "diesel-async",
             "lapin",
+            "rdkafka",
             "redis",
             "sea-orm",
             "sqlx",

@@ -11,10 +11,12 @@ use postrider_servers::{Durability, Folder, Kind, Postgres, Server};
 use crate::commands::test::rounds;
 use crate::fleet::{Fleet, Wanted};
 use crate::options::Options;
+use crate::packages;
 use crate::postgres;
 use crate::process;
 use crate::signals::Signals;
 use crate::terminal::say;
+use crate::tools;
 use crate::version::Major;
 use crate::workspace::{cargo, root};
 
@@ -24,7 +26,7 @@ const POSTGRES_URL: &str = "POSTRIDER_BENCH_POSTGRES_URL";
 const COMMIT: &str = "POSTRIDER_BENCH_COMMIT";
 /// The benchmark that publishes, and where it can.
 const RELAY: &str = "relay";
-const BROKERS: [Kind; 3] = [Kind::RabbitMq, Kind::Nats, Kind::Redis];
+const BROKERS: [Kind; 4] = [Kind::RabbitMq, Kind::Nats, Kind::Redis, Kind::Kafka];
 /// Its first process, whose family's processor time a benchmark can read.
 const POSTGRES_PID: &str = "POSTRIDER_BENCH_POSTGRES_PID";
 
@@ -34,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "VERSION")]
     postgres: Option<Major>,
 
-    /// What `relay` publishes to: rabbitmq, nats, redis; all of them unless said otherwise
+    /// What `relay` publishes to: rabbitmq, nats, redis, kafka; all of them unless said otherwise
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     brokers: Vec<Kind>,
 
@@ -53,6 +55,7 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
     if let Some(commit) = commit() {
         command.env(COMMIT, commit);
     }
+    packages::ensure(&tools::missing_packages(tools::BUILD), args.options.missing())?;
     let mut fleet = brokers(args, signals)?;
     for (variable, url) in fleet.iter().flat_map(Fleet::urls) {
         command.env(variable, url);
@@ -89,7 +92,7 @@ fn brokers(args: &Args, signals: &Signals) -> Result<Option<Fleet>> {
     }
     let kinds = if args.brokers.is_empty() { &BROKERS } else { args.brokers.as_slice() };
     if let Some(kind) = kinds.iter().find(|kind| !BROKERS.contains(kind)) {
-        bail!("nothing is measured on {kind}; on these there is: rabbitmq, nats, redis");
+        bail!("nothing is measured on {kind}; on these there is: rabbitmq, nats, redis, kafka");
     }
     let mut wanted =
         rounds(kinds, &[], &[], args.options.missing())?.into_iter().flatten().collect::<Vec<_>>();

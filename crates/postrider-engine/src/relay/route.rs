@@ -112,7 +112,7 @@ impl Route {
         Self {
             queue: queue.into(),
             legs: Vec::new(),
-            in_hand: 1_000,
+            in_hand: 2_000,
             weight: 1,
             lease_for: Duration::from_secs(60),
             hold_for: Duration::from_secs(15 * 60),
@@ -137,7 +137,7 @@ impl Route {
         self
     }
 
-    /// Has at most so many messages on their way; 1,000 unless said otherwise.
+    /// Has at most so many messages on their way; 2,000 unless said otherwise.
     pub fn in_hand(mut self, messages: usize) -> Self {
         self.in_hand = messages;
         self
