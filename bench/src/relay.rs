@@ -1,7 +1,8 @@
 //! `bench relay`: a relay from PostgreSQL beside the client library of the same broker, fed from memory, in the same run.
 //!
-//! Both send the same bytes: the bodies, properties and headers that Postrider writes, in batches of the same size, as many under way
-//! at once, and wait for the broker's word on every message.
+//! Both send the same bytes, the bodies, properties and headers that Postrider writes, in batches of the same size, and wait for the
+//! broker's word on every message. The client alone sends the next batch when it has that for the one before, which is how batched
+//! confirms are done; and, because a relay does so, with two batches under way.
 
 mod broker;
 mod dead;
@@ -97,7 +98,9 @@ async fn measure(args: &Args, place: &Place) -> Result<()> {
         is_any = true;
         if args.wants(name) {
             let broker = open(name, &url).await.context(name)?;
-            carrying(place, &*broker, args).await.context(name)?.print(args.json)?;
+            for figure in carrying(place, &*broker, args).await.context(name)? {
+                figure.print(args.json)?;
+            }
         }
         // One broker tells it for all.
         if name == "rabbitmq" && args.wants("dead") {
@@ -122,43 +125,58 @@ async fn open(name: &'static str, url: &str) -> Result<Box<dyn Broker>> {
     })
 }
 
+/// Who sends.
+#[derive(Debug, Clone, Copy)]
+enum Who {
+    Relay,
+    /// The client alone, with so many batches under way.
+    Client(usize),
+}
+
+const ALL: [Who; 3] = [Who::Relay, Who::Client(1), Who::Client(AT_ONCE)];
+
 /// A relay beside the client alone.
-async fn carrying(place: &Place, broker: &dyn Broker, args: &Args) -> Result<Figure> {
+async fn carrying(place: &Place, broker: &dyn Broker, args: &Args) -> Result<[Figure; 2]> {
     let (rounds, messages) = (args.rounds(), args.messages());
     let transport = broker.transport()?;
-    let mut rates = (Vec::new(), Vec::new());
+    let mut rates = vec![Vec::new(); ALL.len()];
     for round in 0..rounds {
         eprintln!("{}: round {} of {rounds}", broker.name(), round + 1);
-        let ours = async |rates: &mut Vec<f64>| -> Result<()> {
-            let destination = broker.create().await?;
-            rates.push(relayed(place, &transport, &destination, messages).await?);
-            broker.remove(&destination).await
-        };
-        let alone = async |rates: &mut Vec<f64>| -> Result<()> {
-            let destination = broker.create().await?;
-            rates.push(published(broker, transport.capacity().batch, &destination, messages).await?);
-            broker.remove(&destination).await
-        };
+        let mut order: Vec<usize> = (0..ALL.len()).collect();
         // Whoever comes first has the colder caches.
-        if round % 2 == 0 {
-            ours(&mut rates.0).await?;
-            alone(&mut rates.1).await?;
-        } else {
-            alone(&mut rates.1).await?;
-            ours(&mut rates.0).await?;
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let destination = broker.create().await?;
+            rates[index].push(match ALL[index] {
+                Who::Relay => relayed(place, &transport, &destination, messages).await?,
+                Who::Client(at_once) => {
+                    let batch = transport.capacity().batch;
+                    published(broker, (batch, at_once), &destination, messages).await?
+                }
+            });
+            broker.remove(&destination).await?;
         }
     }
     transport.close().await;
-    let middle = |rates| median(rates).unwrap_or(f64::NAN);
-    Ok(Figure {
+    let mut middles = rates.into_iter().map(|rates| median(rates).unwrap_or(f64::NAN));
+    let mut next = || middles.next().unwrap_or(f64::NAN);
+    let (ours, one, two) = (next(), next(), next());
+    let figure = |scenario: String, reference, beside, goal| Figure {
         bench: "relay",
-        scenario: broker.name().to_owned(),
+        scenario,
         unit: "messages/s",
-        ours: middle(rates.0),
-        reference: middle(rates.1),
-        beside: "the client alone, fed from memory",
-        goal: "≥ 0.7",
-    })
+        ours,
+        reference,
+        beside,
+        goal,
+    };
+    let name = broker.name();
+    Ok([
+        figure(name.to_owned(), one, "the client alone, batch by batch", "≥ 0.7"),
+        figure(format!("{name}/two-under-way"), two, "the client alone, two batches at once", "-"),
+    ])
 }
 
 /// Messages a second, from the database to the broker's word.
@@ -187,10 +205,15 @@ async fn relayed(
 }
 
 /// Messages a second, from memory to the broker's word.
-async fn published(broker: &dyn Broker, batch: usize, destination: &str, messages: usize) -> Result<f64> {
+async fn published(
+    broker: &dyn Broker,
+    (batch, at_once): (usize, usize),
+    destination: &str,
+    messages: usize,
+) -> Result<f64> {
     let outgoing = written(destination, messages)?;
     let mut clients = Vec::new();
-    for share in outgoing.chunks(messages.div_ceil(AT_ONCE)) {
+    for share in outgoing.chunks(messages.div_ceil(at_once)) {
         clients.push((broker.client().await?, share.to_vec()));
     }
     let mut team = JoinSet::new();

@@ -12,7 +12,7 @@ use async_nats::{
 };
 use postrider_core::{Outgoing, PublishError, Receipt};
 use std::{
-    future::IntoFuture,
+    future::{Future, IntoFuture},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -30,6 +30,13 @@ pub(super) struct NatsLink {
     is_doubtful: AtomicBool,
     /// What the server complained of last. It does not say of which message.
     complaint: Arc<Mutex<Option<String>>>,
+}
+
+/// Why nobody waits any more.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Over {
+    Lost,
+    Late,
 }
 
 impl NatsLink {
@@ -82,15 +89,14 @@ impl NatsLink {
         sent.map_err(|error| answer::of(&error, &outgoing.destination))
     }
 
-    /// Waits for what the stream says.
+    /// Waits for what the stream says, or for the end of all waiting.
     pub(super) async fn acknowledged(
         &self,
         waiting: PublishAckFuture,
         outgoing: &Outgoing,
         stream: Option<&str>,
-        deadline: Instant,
+        over: impl Future<Output = Over>,
     ) -> Result<Receipt, PublishError> {
-        let mut is_lost = self.is_lost.clone();
         tokio::select! {
             // What has arrived is read, whatever happened since.
             biased;
@@ -99,11 +105,20 @@ impl NatsLink {
                 Err(error) if error.kind() == PublishErrorKind::TimedOut => Err(PublishError::unknown(self.silence())),
                 Err(error) => Err(answer::of(&error, &outgoing.destination)),
             },
+            over = over => Err(PublishError::unknown(match over {
+                Over::Lost => "the connection was lost before the acknowledgement came".to_owned(),
+                Over::Late => self.silence(),
+            })),
+        }
+    }
+
+    /// When no acknowledgement comes any more. One for all messages of a call: timers cost more than acknowledgements.
+    pub(super) async fn over(&self, deadline: Instant) -> Over {
+        let mut is_lost = self.is_lost.clone();
+        tokio::select! {
             // An error says that the client is gone, which is a loss as well.
-            _ = is_lost.wait_for(|is_lost| *is_lost) => {
-                Err(PublishError::unknown("the connection was lost before the acknowledgement came"))
-            }
-            () = sleep_until(deadline) => Err(PublishError::unknown(self.silence())),
+            _ = is_lost.wait_for(|is_lost| *is_lost) => Over::Lost,
+            () = sleep_until(deadline) => Over::Late,
         }
     }
 

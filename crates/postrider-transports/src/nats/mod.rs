@@ -27,6 +27,7 @@ pub use builder::NatsBuilder;
 
 use crate::line::{Doubt, Line, Link};
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use link::NatsLink;
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use std::{fmt, sync::Arc};
@@ -89,11 +90,12 @@ impl NatsTransport {
         for outgoing in part {
             sent.push(link.send(outgoing, stream).await);
         }
-        let deadline = Instant::now() + self.options.ack_timeout;
+        // Asked again after it has come, it is there at once.
+        let over = link.over(Instant::now() + self.options.ack_timeout).shared();
         let mut answers = Vec::with_capacity(part.len());
         for (sent, outgoing) in sent.into_iter().zip(part) {
             answers.push(match sent {
-                Ok(waiting) => link.acknowledged(waiting, outgoing, stream, deadline).await,
+                Ok(waiting) => link.acknowledged(waiting, outgoing, stream, over.clone()).await,
                 Err(error) => Err(error),
             });
         }
