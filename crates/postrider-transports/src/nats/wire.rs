@@ -1,9 +1,11 @@
 //! A message as NATS carries it: subject and headers.
 
-use async_nats::{HeaderMap, HeaderName, HeaderValue, jetstream::message::PublishMessage};
+use async_nats::{
+    HeaderMap, HeaderName, HeaderValue, header::IntoHeaderName, jetstream::message::PublishMessage,
+};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use postrider_core::{Outgoing, PublishError};
-use std::str::FromStr;
+use std::{borrow::Cow, str::FromStr};
 
 /// The line that announces a message holds its subject, and may have 4,096 bytes. The server ends a connection that sends a longer
 /// one, and with it everybody else's messages.
@@ -42,9 +44,9 @@ pub(super) fn written(outgoing: &Outgoing, stream: Option<&str>) -> Result<Publi
         let (name, value) = header(name, value).map_err(PublishError::reject)?;
         headers.insert(name, value);
     }
-    let encoded = |value: &str| utf8_percent_encode(value, ENCODED).to_string();
+    let encoded = |value: &str| Cow::from(utf8_percent_encode(value, ENCODED)).into_owned();
     for (name, value) in &outgoing.attributes {
-        headers.insert(format!("ce-{name}"), encoded(value));
+        headers.insert(attribute(name), encoded(value));
     }
     // A `Content-Type` tells readers that the whole event is in the body, where it is that of an event. In binary mode the body's
     // type is an attribute like all others, so that nobody can mistake the one for the other.
@@ -60,6 +62,18 @@ pub(super) fn written(outgoing: &Outgoing, stream: Option<&str>) -> Result<Publi
         message = message.expected_stream(stream);
     }
     Ok(message)
+}
+
+/// The name of an attribute in the binding. Those that every message has cost nothing.
+fn attribute(name: &str) -> HeaderName {
+    HeaderName::from_static(match name {
+        "specversion" => "ce-specversion",
+        "id" => "ce-id",
+        "source" => "ce-source",
+        "type" => "ce-type",
+        "time" => "ce-time",
+        name => return format!("ce-{name}").into_header_name(),
+    })
 }
 
 fn encoded_type(content_type: &str) -> Result<HeaderValue, PublishError> {
