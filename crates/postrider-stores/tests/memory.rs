@@ -34,6 +34,7 @@ fn memory() -> Ready<MemoryFixture> {
 impl Fixture for MemoryFixture {
     type Tx = Transaction;
     type Outbox = MemoryStore;
+    type Inbox = MemoryStore;
 
     fn features(&self) -> Features {
         Features { concurrent_transactions: true }
@@ -69,6 +70,10 @@ impl Fixture for MemoryFixture {
     }
 
     fn outbox(&self) -> MemoryStore {
+        self.store.clone()
+    }
+
+    fn inbox(&self) -> MemoryStore {
         self.store.clone()
     }
 

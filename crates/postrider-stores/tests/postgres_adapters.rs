@@ -5,8 +5,8 @@
 #[path = "support/postgres.rs"]
 mod support;
 
-use postrider_core::{Error, Message, Outbox, OutboxExt};
-use postrider_stores::postgres::PostgresOutbox;
+use postrider_core::{Error, Inbox, Message, Outbox, OutboxExt};
+use postrider_stores::postgres::{PostgresInbox, PostgresOutbox};
 use postrider_testkit::{
     Fixture,
     adapter::{Adapted, Driver},
@@ -23,6 +23,7 @@ async fn adapted<D>() -> Adapted<PostgresFixture, D> {
 async fn missing_tables_are_told<D: Driver>()
 where
     PostgresOutbox: Outbox<D::Tx>,
+    PostgresInbox: Inbox<D::Tx>,
 {
     let fixture = adapted::<D>().await;
     let mut tx = fixture.begin().await;

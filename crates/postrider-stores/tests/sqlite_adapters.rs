@@ -6,8 +6,8 @@
 #[path = "support/sqlite.rs"]
 mod support;
 
-use postrider_core::{ClaimRequest, Error, Message, Outbox, OutboxExt};
-use postrider_stores::sqlite::SqliteOutbox;
+use postrider_core::{ClaimRequest, Error, Inbox, Message, Outbox, OutboxExt};
+use postrider_stores::sqlite::{SqliteInbox, SqliteOutbox};
 use postrider_testkit::{
     Fixture,
     adapter::{Adapted, Driver},
@@ -30,6 +30,7 @@ async fn staged(fixture: &impl Fixture) -> Vec<String> {
 async fn missing_tables_are_told<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
+    SqliteInbox: Inbox<D::Tx>,
 {
     let fixture = adapted::<D>().await;
     let mut tx = fixture.begin().await;
@@ -46,6 +47,7 @@ where
 async fn a_call_that_fails_halfway_stages_nothing<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
+    SqliteInbox: Inbox<D::Tx>,
 {
     let fixture = adapted::<D>().await;
     let mut tx = fixture.begin().await;
@@ -72,6 +74,7 @@ where
 async fn what_differs_within_a_batch_arrives<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
+    SqliteInbox: Inbox<D::Tx>,
 {
     let texts =
         ["plain", "null", "12", "1.50", "[1]", "\"quoted\"", "back\\slash", "größer", "🚚", "{ready}?1';--"];
@@ -104,6 +107,7 @@ where
 async fn a_transaction_that_read_too_early_is_told_how_to_begin<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
+    SqliteInbox: Inbox<D::Tx>,
 {
     let fixture = adapted::<D>().await;
     let mut early = fixture.begin().await;
