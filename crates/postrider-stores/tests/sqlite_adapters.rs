@@ -6,7 +6,9 @@
 #[path = "support/sqlite.rs"]
 mod support;
 
-use postrider_core::{ClaimRequest, Error, Inbox, Message, Outbox, OutboxExt};
+use postrider_core::{
+    Arrival, ClaimRequest, ConsumerName, Error, Inbox, InboxExt, Message, MessageId, Outbox, OutboxExt,
+};
 use postrider_stores::sqlite::{SqliteInbox, SqliteOutbox};
 use postrider_testkit::{
     Fixture,
@@ -18,6 +20,14 @@ async fn adapted<D>() -> Adapted<SqliteFixture, D> {
     let fixture = SqliteFixture::new().await;
     let url = format!("sqlite:{}", fixture.path().display());
     Adapted::new(fixture, &url)
+}
+
+fn billing() -> ConsumerName {
+    ConsumerName::new("billing").unwrap()
+}
+
+fn arrival() -> Arrival {
+    Arrival::new(MessageId::at(std::time::SystemTime::now()))
 }
 
 /// The payloads of what is due in `orders`.
@@ -38,6 +48,9 @@ where
     let failed = fixture.outbox().stage(&mut tx, Message::builder("orders")).await;
     assert!(matches!(failed, Err(Error::SchemaMismatch(_))), "{failed:?}");
     D::run(&mut tx, "alter table elsewhere rename to postrider_line").await;
+    D::run(&mut tx, "alter table postrider_inbox rename to elsewhere").await;
+    let failed = fixture.inbox().admit(&mut tx, &billing(), arrival()).await;
+    assert!(matches!(failed, Err(Error::SchemaMismatch(_))), "{failed:?}");
     fixture.outbox().stage(&mut tx, Message::builder("orders").payload("kept")).await.unwrap();
     fixture.commit(tx).await;
     assert_eq!(staged(&fixture).await, ["kept"]);
@@ -115,9 +128,12 @@ where
     let mut tx = fixture.begin().await;
     fixture.outbox().stage(&mut tx, Message::builder("orders")).await.unwrap();
     fixture.commit(tx).await;
-    let error = fixture.outbox().stage(&mut early, Message::builder("orders")).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
-    assert!(error.to_string().contains("BEGIN IMMEDIATE"), "{error}");
+    let staged = fixture.outbox().stage(&mut early, Message::builder("orders")).await.map(|_| ());
+    let admitted = fixture.inbox().admit(&mut early, &billing(), arrival()).await.map(|_| ());
+    for error in [staged, admitted].map(Result::unwrap_err) {
+        assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+        assert!(error.to_string().contains("BEGIN IMMEDIATE"), "{error}");
+    }
     fixture.rollback(early).await;
 }
 
@@ -282,6 +298,9 @@ mod with_sea_orm {
         let outbox = postrider_stores::postgres::PostgresOutbox::default();
         let refused = outbox.stage(&mut tx, Message::builder("orders")).await.unwrap_err();
         assert_eq!(refused.to_string(), "transaction: is one of Sqlite; this outbox is in PostgreSQL");
+        let inbox = postrider_stores::postgres::PostgresInbox::default();
+        let refused = inbox.admit(&mut tx, &billing(), arrival()).await.unwrap_err();
+        assert_eq!(refused.to_string(), "transaction: is one of Sqlite; this inbox is in PostgreSQL");
         fixture.rollback(tx).await;
     }
 }
