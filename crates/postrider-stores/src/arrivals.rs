@@ -21,10 +21,6 @@ impl<'b> Arrivals<'b> {
         Self { batch, places }
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.places.len()
-    }
-
     /// The tenant of each, which is empty where there is none.
     pub(crate) fn tenants(&self) -> impl Iterator<Item = &'b str> {
         self.places.iter().map(|place| self.batch[*place].tenant.as_ref().map_or("", TenantId::as_str))

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::arrivals::Arrivals;
 use postrider_core::{Admission, Arrival, ConsumerName, Error};
+use uuid::Uuid;
 
 /// Admits messages in the caller's own transaction. Needs no connection of its own, and is cheap to clone.
 ///
@@ -72,17 +73,16 @@ impl PostgresInbox {
             return Ok(Vec::new());
         }
         let arrivals = Arrivals::of(batch);
-        let params = vec![
-            Param::Name(consumer.as_str()),
-            Param::Names(arrivals.tenants().collect()),
-            Param::Ids(arrivals.ids().collect()),
-        ];
+        let ids: Vec<Uuid> = arrivals.ids().collect();
+        let mut admissions = vec![Admission::First; ids.len()];
+        let params =
+            vec![Param::Name(consumer.as_str()), Param::Names(arrivals.tenants().collect()), Param::Ids(ids)];
         let known = driver.answers(Statement { sql: self.admit.clone(), params }).await?;
-        let mut admissions = vec![Admission::First; arrivals.count()];
         for answer in known {
-            let position = usize::try_from(answer.position).ok();
-            let admission = position.and_then(|position| admissions.get_mut(position.wrapping_sub(1)));
-            admission.map(|admission| *admission = Admission::Duplicate);
+            let position = usize::try_from(answer.position).unwrap_or_default();
+            if let Some(admission) = admissions.get_mut(position.wrapping_sub(1)) {
+                *admission = Admission::Duplicate;
+            }
         }
         Ok(arrivals.in_order(admissions))
     }
