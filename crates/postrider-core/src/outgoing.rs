@@ -186,7 +186,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 /// Whether a payload of this type can stand in a JSON document as it is.
-fn is_json(content_type: &str) -> bool {
+pub(crate) fn is_json(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
 }

@@ -123,6 +123,9 @@ pub fn check_lease(lease_for: Duration) -> Result<(), Invalid> {
 pub struct PruneRequest {
     /// Dead letters that failed longer ago than this; `None` leaves them alone.
     pub dead_older_than: Option<Duration>,
+    /// Marks of the [inbox](crate::Inbox) that were made longer ago than this; `None` leaves them alone. A message whose mark is
+    /// gone is new when it arrives again: keep marks for longer than anybody may send it again.
+    pub inbox_older_than: Option<Duration>,
     /// How many rows at the most in one call.
     pub limit: usize,
 }
@@ -130,13 +133,20 @@ pub struct PruneRequest {
 impl PruneRequest {
     /// What the archive no longer keeps, up to 10,000 rows in one call.
     pub fn new() -> Self {
-        Self { dead_older_than: None, limit: 10_000 }
+        Self { dead_older_than: None, inbox_older_than: None, limit: 10_000 }
     }
 
     /// Also dead letters that failed longer ago than `age`.
     #[must_use]
     pub fn with_dead_older_than(mut self, age: Duration) -> Self {
         self.dead_older_than = Some(age);
+        self
+    }
+
+    /// Also marks of the inbox that were made longer ago than `age`.
+    #[must_use]
+    pub fn with_inbox_older_than(mut self, age: Duration) -> Self {
+        self.inbox_older_than = Some(age);
         self
     }
 
@@ -161,6 +171,8 @@ pub struct Pruned {
     pub archived: u64,
     /// Dead letters.
     pub dead: u64,
+    /// Marks of the inbox.
+    pub inbox: u64,
     /// Whether the limit was reached, so that asking again is worth while.
     pub more: bool,
 }

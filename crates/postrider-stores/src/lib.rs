@@ -7,10 +7,12 @@
 //! | `postgres` | PostgreSQL 14 and later, through sqlx |
 //!
 //! Every store passes the same suite, and implements the seams of `postrider-core`: `Store`, `Wake`, `Timetable`, `Inspect`,
-//! `Schema`, and `Outbox` for its driver's transaction. The features `tokio-postgres`, `diesel-async` and `sea-orm` add
-//! staging in the transactions of these drivers; see `postgres::PostgresOutbox` and, for `sea-orm`, `sqlite::SqliteOutbox`.
+//! `Schema`, and `Outbox` and `Inbox` for its driver's transaction. The features `tokio-postgres`, `diesel-async` and `sea-orm` add
+//! staging and admitting in the transactions of these drivers; see `postgres::PostgresOutbox` and, for `sea-orm`, `sqlite::SqliteOutbox`.
 //! `sea-orm` goes with `sqlite`, `postgres` or both.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod arrivals;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod envelope;
 #[cfg(feature = "memory")]

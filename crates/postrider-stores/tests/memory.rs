@@ -6,17 +6,19 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Fate, Limits, Message, MessageBuilder, MessageId, OnFailure, Outbox,
-    OutboxExt, QueueName, QueuePolicy, Store,
+    Arrival, ClaimRequest, Claimed, ConsumerName, Error, Fate, InboxExt, Limits, Message, MessageBuilder,
+    MessageId, OnFailure, Outbox, OutboxExt, QueueName, QueuePolicy, Store,
     inspect::{Action, Inspect, ListRequest, Room},
     schema::Schema,
     timetable::Timetable,
+    transact::Transact,
     wake::{Sleeper, Wake},
 };
 use postrider_stores::memory::{ManualClock, MemoryStore, Transaction};
 use postrider_testkit::{Features, Fixture, TransactFixture};
 use std::{
     future::{Ready, ready},
+    pin::pin,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -34,6 +36,7 @@ fn memory() -> Ready<MemoryFixture> {
 impl Fixture for MemoryFixture {
     type Tx = Transaction;
     type Outbox = MemoryStore;
+    type Inbox = MemoryStore;
 
     fn features(&self) -> Features {
         Features { concurrent_transactions: true }
@@ -69,6 +72,10 @@ impl Fixture for MemoryFixture {
     }
 
     fn outbox(&self) -> MemoryStore {
+        self.store.clone()
+    }
+
+    fn inbox(&self) -> MemoryStore {
         self.store.clone()
     }
 
@@ -165,9 +172,66 @@ mod special {
         };
         assert_eq!(invalid.field(), "transaction");
         assert!(store.cancel_timer(&mut tx, &queue(), &"reminder".parse().unwrap()).await.is_err());
+        assert!(store.admit(&mut tx, &billing(), arrival()).await.is_err());
         assert!(!cancel(&other, &mut tx, "reminder").await);
         tx.commit();
         assert_eq!(other.counts().await.unwrap().len(), 0, "cancelling nothing makes no queue");
+    }
+
+    #[tokio::test]
+    async fn transactions_that_wait_for_each_others_messages_are_told() {
+        let (store, billing) = (MemoryStore::new(), billing());
+        let (one, two) = (arrival(), arrival());
+        let (mut early, mut late) = (store.begin(), store.begin());
+        assert!(store.admit(&mut early, &billing, one.clone()).await.unwrap().is_first());
+        assert!(store.admit(&mut late, &billing, two.clone()).await.unwrap().is_first());
+        {
+            // What is given up waits for nobody.
+            let mut given_up = pin!(store.admit(&mut late, &billing, one.clone()));
+            assert_waits(&mut given_up).await;
+        }
+        let mut waiting = pin!(store.admit(&mut early, &billing, two));
+        assert_waits(&mut waiting).await;
+        let told = store.admit(&mut late, &billing, one).await;
+        assert!(matches!(told, Err(Error::Unavailable(_))), "{told:?}");
+        late.rollback();
+        assert!(waiting.await.unwrap().is_first());
+    }
+
+    async fn assert_waits<F: Future<Output: std::fmt::Debug> + Unpin>(future: &mut F) {
+        tokio::select! {
+            biased;
+            answer = future => panic!("it does not wait: {answer:?}"),
+            () = ready(()) => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_fails_lets_go_of_what_it_held() {
+        let store = MemoryStore::new();
+        stage(&store, message("handled")).await;
+        stage(&store, message("due").timer("reminder")).await;
+        let lapsing = claim(&store, 1).await;
+        let arrival = arrival();
+        let mut tx = store.begin();
+        assert!(store.settle_in(&mut tx, &lapsing[0].lease.done()).await.unwrap());
+        assert!(store.admit(&mut tx, &billing(), arrival.clone()).await.unwrap().is_first());
+        assert!(cancel(&store, &mut tx, "reminder").await);
+        store.advance(minutes(60));
+        assert_eq!(payloads(&claim(&store, 10).await), ["handled"]);
+        assert!(Transact::commit(&store, tx).await.is_err());
+
+        let mut tx = store.begin();
+        assert!(store.admit(&mut tx, &billing(), arrival).await.unwrap().is_first());
+        assert!(cancel(&store, &mut tx, "reminder").await);
+    }
+
+    fn billing() -> ConsumerName {
+        ConsumerName::new("billing").unwrap()
+    }
+
+    fn arrival() -> Arrival {
+        Arrival::new(MessageId::at(SystemTime::now()))
     }
 
     #[tokio::test]

@@ -5,8 +5,8 @@
 #[path = "support/postgres.rs"]
 mod support;
 
-use postrider_core::{Error, Message, Outbox, OutboxExt};
-use postrider_stores::postgres::PostgresOutbox;
+use postrider_core::{Arrival, ConsumerName, Error, Inbox, InboxExt, Message, MessageId, Outbox, OutboxExt};
+use postrider_stores::postgres::{PostgresInbox, PostgresOutbox};
 use postrider_testkit::{
     Fixture,
     adapter::{Adapted, Driver},
@@ -19,16 +19,31 @@ async fn adapted<D>() -> Adapted<PostgresFixture, D> {
     Adapted::new(fixture, &url)
 }
 
+fn billing() -> ConsumerName {
+    ConsumerName::new("billing").unwrap()
+}
+
+fn arrival() -> Arrival {
+    Arrival::new(MessageId::at(std::time::SystemTime::now()))
+}
+
 /// Tables that are not there are told as such, whichever driver ran into it.
 async fn missing_tables_are_told<D: Driver>()
 where
     PostgresOutbox: Outbox<D::Tx>,
+    PostgresInbox: Inbox<D::Tx>,
 {
     let fixture = adapted::<D>().await;
     let mut tx = fixture.begin().await;
     D::run(&mut tx, "alter schema postrider rename to elsewhere").await;
     let staged = fixture.outbox().stage(&mut tx, Message::builder("orders")).await;
     assert!(matches!(staged, Err(Error::SchemaMismatch(_))), "{staged:?}");
+    fixture.rollback(tx).await;
+
+    let mut tx = fixture.begin().await;
+    D::run(&mut tx, "alter schema postrider rename to elsewhere").await;
+    let admitted = fixture.inbox().admit(&mut tx, &billing(), arrival()).await;
+    assert!(matches!(admitted, Err(Error::SchemaMismatch(_))), "{admitted:?}");
     fixture.rollback(tx).await;
 }
 
@@ -202,6 +217,17 @@ mod with_diesel_async {
         assert_eq!(staged(&fixture).await, [""; 0]);
     }
 
+    #[tokio::test]
+    async fn outside_a_transaction_nothing_is_admitted() {
+        let fixture = adapted::<DieselAsync>().await;
+        let mut connection = AsyncPgConnection::establish(fixture.url()).await.unwrap();
+        let refused = fixture.inbox().admit(&mut connection, &billing(), arrival()).await;
+        let Err(Error::Invalid(invalid)) = refused else {
+            panic!("admitting outside a transaction: {refused:?}")
+        };
+        assert_eq!(invalid.field(), "transaction");
+    }
+
     /// As applications write it: in closures, one inside the other.
     #[tokio::test]
     async fn a_transaction_closure_commits_or_rolls_back_its_messages() {
@@ -287,6 +313,9 @@ mod with_sea_orm {
         let outbox = postrider_stores::sqlite::SqliteOutbox::default();
         let refused = outbox.stage(&mut tx, Message::builder("orders")).await.unwrap_err();
         assert_eq!(refused.to_string(), "transaction: is one of Postgres; this outbox is in SQLite");
+        let inbox = postrider_stores::sqlite::SqliteInbox::default();
+        let refused = inbox.admit(&mut tx, &billing(), arrival()).await.unwrap_err();
+        assert_eq!(refused.to_string(), "transaction: is one of Postgres; this inbox is in SQLite");
         fixture.outbox().stage(&mut tx, Message::builder("orders").payload("kept")).await.unwrap();
         fixture.commit(tx).await;
         assert_eq!(staged(&fixture).await, ["kept"]);

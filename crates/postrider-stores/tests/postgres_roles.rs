@@ -17,7 +17,7 @@ use postrider_core::{
     timetable::Timetable,
     wake::Wake,
 };
-use postrider_stores::postgres::{PostgresOutbox, PostgresStore, Role};
+use postrider_stores::postgres::{PostgresInbox, PostgresOutbox, PostgresStore, Role};
 use postrider_testkit::{Features, Fixture, postgres::TestDatabase};
 use roles::Login;
 use sqlx::{
@@ -48,6 +48,8 @@ impl RoleFixture {
         for role in [Role::RustProducer, Role::Worker, Role::Operator, Role::Scheduler] {
             logins.push(Login::new(inner.database.url(), &inner.store, role).await);
         }
+        // The application receives, too.
+        logins[0].admin(&inner.store.grants(Role::Consumer, &logins[0].name).unwrap()).await;
         let app = PgPoolOptions::new().max_connections(20).connect(&logins[0].url).await.unwrap();
         let worker = PostgresStore::connect(&logins[1].url).await.unwrap();
         let operator = PostgresStore::connect(&logins[2].url).await.unwrap();
@@ -60,6 +62,7 @@ impl RoleFixture {
 impl Fixture for RoleFixture {
     type Tx = Transaction<'static, Postgres>;
     type Outbox = PostgresOutbox;
+    type Inbox = PostgresInbox;
 
     fn features(&self) -> Features {
         self.inner.features()
@@ -95,6 +98,10 @@ impl Fixture for RoleFixture {
 
     fn outbox(&self) -> PostgresOutbox {
         PostgresOutbox::default()
+    }
+
+    fn inbox(&self) -> PostgresInbox {
+        PostgresInbox::default()
     }
 
     async fn begin(&self) -> Self::Tx {
@@ -149,13 +156,17 @@ cases! {
     failing_keys { skip_goes_on_after_a_dead_letter requeued_dead_letters_go_back_to_their_place }
     torture { block_survives_crashes_retries_and_stalls }
     tenants { whatever_comes_back_is_found fairness_can_be_declared_on_a_queue_that_holds_messages }
+    inbox {
+        what_was_admitted_is_a_duplicate the_mark_and_what_is_staged_commit_together
+        pruning_removes_what_is_older_in_bounded_steps
+    }
     retention { the_archive_is_pruned_when_its_time_is_over pruning_works_in_bounded_steps }
     waking { a_commit_wakes_a_sleeper every_queue_is_signalled_once }
     timetable { a_tick_is_staged_once_though_ten_race_for_it a_tick_wakes_a_sleeper }
     operators { every_action_leaves_one_audit_row a_requeued_dead_letter_starts_afresh }
 }
 
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 13] = [
     "queue",
     "ready",
     "later",
@@ -167,6 +178,7 @@ const TABLES: [&str; 12] = [
     "sleeper",
     "audit",
     "schedule",
+    "inbox",
     "migration",
 ];
 
@@ -184,9 +196,10 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
         "sleeper",
         "audit",
         "schedule",
+        "inbox",
     ];
     match role {
-        Role::Producer => BTreeMap::new(),
+        Role::Producer | Role::Consumer => BTreeMap::new(),
         Role::Scheduler => {
             let mut may = tables(Role::RustProducer);
             may.insert("schedule", vec!["select", "insert", "update"]);
@@ -236,6 +249,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
             ("dead", vec!["select", "insert", "delete"]),
             ("archive", vec!["insert"]),
             ("archive_rest", vec!["select", "delete"]),
+            ("inbox", vec!["select", "delete"]),
             ("lane", vec!["select", "insert", "update", "delete"]),
             ("sleeper", vec!["select", "insert", "update", "delete"]),
         ]),
@@ -249,6 +263,7 @@ fn functions(role: Role) -> &'static [&'static str] {
         Role::RustProducer | Role::Scheduler => {
             &["stage", "cancel_timer", "stage_changes", "contract", "stage_many", "stage_new"]
         }
+        Role::Consumer => &["admit"],
         Role::Worker => &[
             "queue_id",
             "declare_queue",

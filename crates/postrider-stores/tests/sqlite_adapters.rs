@@ -6,8 +6,10 @@
 #[path = "support/sqlite.rs"]
 mod support;
 
-use postrider_core::{ClaimRequest, Error, Message, Outbox, OutboxExt};
-use postrider_stores::sqlite::SqliteOutbox;
+use postrider_core::{
+    Arrival, ClaimRequest, ConsumerName, Error, Inbox, InboxExt, Message, MessageId, Outbox, OutboxExt,
+};
+use postrider_stores::sqlite::{SqliteInbox, SqliteOutbox};
 use postrider_testkit::{
     Fixture,
     adapter::{Adapted, Driver},
@@ -20,6 +22,14 @@ async fn adapted<D>() -> Adapted<SqliteFixture, D> {
     Adapted::new(fixture, &url)
 }
 
+fn billing() -> ConsumerName {
+    ConsumerName::new("billing").unwrap()
+}
+
+fn arrival() -> Arrival {
+    Arrival::new(MessageId::at(std::time::SystemTime::now()))
+}
+
 /// The payloads of what is due in `orders`.
 async fn staged(fixture: &impl Fixture) -> Vec<String> {
     let claimed = fixture.store().claim(&ClaimRequest::new("orders".parse().unwrap(), 100)).await.unwrap();
@@ -30,6 +40,7 @@ async fn staged(fixture: &impl Fixture) -> Vec<String> {
 async fn missing_tables_are_told<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
+    SqliteInbox: Inbox<D::Tx>,
 {
     let fixture = adapted::<D>().await;
     let mut tx = fixture.begin().await;
@@ -37,6 +48,9 @@ where
     let failed = fixture.outbox().stage(&mut tx, Message::builder("orders")).await;
     assert!(matches!(failed, Err(Error::SchemaMismatch(_))), "{failed:?}");
     D::run(&mut tx, "alter table elsewhere rename to postrider_line").await;
+    D::run(&mut tx, "alter table postrider_inbox rename to elsewhere").await;
+    let failed = fixture.inbox().admit(&mut tx, &billing(), arrival()).await;
+    assert!(matches!(failed, Err(Error::SchemaMismatch(_))), "{failed:?}");
     fixture.outbox().stage(&mut tx, Message::builder("orders").payload("kept")).await.unwrap();
     fixture.commit(tx).await;
     assert_eq!(staged(&fixture).await, ["kept"]);
@@ -46,6 +60,7 @@ where
 async fn a_call_that_fails_halfway_stages_nothing<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
+    SqliteInbox: Inbox<D::Tx>,
 {
     let fixture = adapted::<D>().await;
     let mut tx = fixture.begin().await;
@@ -72,6 +87,7 @@ where
 async fn what_differs_within_a_batch_arrives<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
+    SqliteInbox: Inbox<D::Tx>,
 {
     let texts =
         ["plain", "null", "12", "1.50", "[1]", "\"quoted\"", "back\\slash", "größer", "🚚", "{ready}?1';--"];
@@ -104,6 +120,7 @@ where
 async fn a_transaction_that_read_too_early_is_told_how_to_begin<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
+    SqliteInbox: Inbox<D::Tx>,
 {
     let fixture = adapted::<D>().await;
     let mut early = fixture.begin().await;
@@ -111,9 +128,12 @@ where
     let mut tx = fixture.begin().await;
     fixture.outbox().stage(&mut tx, Message::builder("orders")).await.unwrap();
     fixture.commit(tx).await;
-    let error = fixture.outbox().stage(&mut early, Message::builder("orders")).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
-    assert!(error.to_string().contains("BEGIN IMMEDIATE"), "{error}");
+    let staged = fixture.outbox().stage(&mut early, Message::builder("orders")).await.map(|_| ());
+    let admitted = fixture.inbox().admit(&mut early, &billing(), arrival()).await.map(|_| ());
+    for error in [staged, admitted].map(Result::unwrap_err) {
+        assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+        assert!(error.to_string().contains("BEGIN IMMEDIATE"), "{error}");
+    }
     fixture.rollback(early).await;
 }
 
@@ -278,6 +298,9 @@ mod with_sea_orm {
         let outbox = postrider_stores::postgres::PostgresOutbox::default();
         let refused = outbox.stage(&mut tx, Message::builder("orders")).await.unwrap_err();
         assert_eq!(refused.to_string(), "transaction: is one of Sqlite; this outbox is in PostgreSQL");
+        let inbox = postrider_stores::postgres::PostgresInbox::default();
+        let refused = inbox.admit(&mut tx, &billing(), arrival()).await.unwrap_err();
+        assert_eq!(refused.to_string(), "transaction: is one of Sqlite; this inbox is in PostgreSQL");
         fixture.rollback(tx).await;
     }
 }

@@ -51,6 +51,8 @@ async fn every_missing_or_altered_object_is_reported() {
             "drop table postrider_sleeper; create table postrider_sleeper (queue text, worker blob, until integer)",
             "table sleeper",
         ),
+        ("drop table postrider_inbox", "table inbox"),
+        ("drop index postrider_inbox_admitted", "index inbox_admitted"),
         ("drop view postrider_outbox", "view outbox"),
         ("drop view postrider_outbox", "trigger outbox_insert"),
         (
@@ -114,6 +116,7 @@ async fn an_earlier_file_is_brought_up_to_date() {
         fixture.app.execute(AssertSqlSafe(row.get::<String, _>(0))).await.unwrap();
     }
     fixture.run("drop table postrider_schedule").await;
+    fixture.run("drop table postrider_inbox").await;
     fixture.run("drop index postrider_ready_tenant").await;
     fixture.run("alter table postrider_ready drop column fair").await;
     fixture.run("alter table postrider_queue drop column fair").await;

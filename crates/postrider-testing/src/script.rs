@@ -25,6 +25,8 @@ pub enum Fault {
 pub enum Call {
     /// Staging messages and cancelling timers.
     Stage,
+    /// Admitting messages that were received.
+    Admit,
     /// Claiming messages.
     Claim,
     /// Renewing leases.

@@ -3,8 +3,8 @@
 use crate::{Call, TestStore};
 use async_trait::async_trait;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, Message, Outbox, PruneRequest, Pruned, QueueName, ScheduleName,
-    Settle, Settlement, Staged, Store, TimerName,
+    Admission, Arrival, ClaimRequest, Claimed, ConsumerName, Error, Inbox, Lease, Message, Outbox,
+    PruneRequest, Pruned, QueueName, ScheduleName, Settle, Settlement, Staged, Store, TimerName,
     timetable::{Reading, Timetable},
     transact::Transact,
 };
@@ -90,6 +90,18 @@ impl Outbox<Transaction> for TestStore {
     ) -> Result<bool, Error> {
         self.lock().script.check(Call::Stage)?;
         self.memory.cancel_timer(tx, queue, timer).await
+    }
+}
+
+impl Inbox<Transaction> for TestStore {
+    async fn admit_all(
+        &self,
+        tx: &mut Transaction,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Error> {
+        self.lock().script.check(Call::Admit)?;
+        self.memory.admit_all(tx, consumer, arrivals).await
     }
 }
 

@@ -25,6 +25,7 @@ fn testing() -> Ready<TestFixture> {
 impl Fixture for TestFixture {
     type Tx = Transaction;
     type Outbox = TestStore;
+    type Inbox = TestStore;
 
     fn features(&self) -> Features {
         Features { concurrent_transactions: true }
@@ -60,6 +61,10 @@ impl Fixture for TestFixture {
     }
 
     fn outbox(&self) -> TestStore {
+        self.store.clone()
+    }
+
+    fn inbox(&self) -> TestStore {
         self.store.clone()
     }
 

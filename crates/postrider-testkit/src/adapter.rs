@@ -1,14 +1,14 @@
-//! The suite that staging passes in the transactions of every driver.
+//! The suite that staging and admitting pass in the transactions of every driver.
 //!
-//! The store is the same whichever driver stages, so the cases are those of the store suite that concern staging, run on a
-//! store whose producer uses another [`Driver`]: [`Adapted`]. What only a network shows is added here.
+//! The store is the same whichever driver stages, so the cases are those of the store suite that concern staging and admitting, run
+//! on a store whose application uses another [`Driver`]: [`Adapted`]. What only a network shows is added here.
 //! [`adapter_suite!`](crate::adapter_suite) turns the names into tests.
 
 use crate::{Features, Fixture, round_trips::CountingProxy};
 use async_trait::async_trait;
 use postrider_core::{
-    Message, MessageBuilder, MessageId, Outbox, Store, inspect::Inspect, schema::Schema,
-    timetable::Timetable, wake::Wake,
+    Arrival, ConsumerName, Inbox, Message, MessageBuilder, MessageId, Outbox, Store, inspect::Inspect,
+    schema::Schema, timetable::Timetable, wake::Wake,
 };
 use std::{
     fmt,
@@ -72,10 +72,12 @@ impl<F, D> Fixture for Adapted<F, D>
 where
     F: Fixture,
     F::Outbox: Outbox<D::Tx>,
+    F::Inbox: Inbox<D::Tx>,
     D: Driver,
 {
     type Tx = D::Tx;
     type Outbox = F::Outbox;
+    type Inbox = F::Inbox;
 
     fn features(&self) -> Features {
         self.store.features()
@@ -111,6 +113,10 @@ where
 
     fn outbox(&self) -> Self::Outbox {
         self.store.outbox()
+    }
+
+    fn inbox(&self) -> Self::Inbox {
+        self.store.inbox()
     }
 
     async fn begin(&self) -> D::Tx {
@@ -163,6 +169,7 @@ pub async fn staging_a_thousand_messages_is_one_round_trip<F, D>(fixture: Adapte
 where
     F: Fixture,
     F::Outbox: Outbox<D::Tx>,
+    F::Inbox: Inbox<D::Tx>,
     D: Driver,
 {
     let (proxy, through) = CountingProxy::before_database(fixture.url()).await;
@@ -186,6 +193,7 @@ pub async fn cancelling_a_timer_is_one_round_trip<F, D>(fixture: Adapted<F, D>)
 where
     F: Fixture,
     F::Outbox: Outbox<D::Tx>,
+    F::Inbox: Inbox<D::Tx>,
     D: Driver,
 {
     let (proxy, through) = CountingProxy::before_database(fixture.url()).await;
@@ -204,7 +212,30 @@ where
     assert_eq!(trips[1], 1, "the first call may prepare the statement: {trips:?}");
 }
 
-/// Makes a test of every case that concerns staging, for a store that is staged in by another driver.
+/// Promise 3: to admit is one statement, and one round trip, for a thousand messages as for one, whatever has arrived before.
+pub async fn admitting_a_thousand_messages_is_one_round_trip<F, D>(fixture: Adapted<F, D>)
+where
+    F: Fixture,
+    F::Outbox: Outbox<D::Tx>,
+    F::Inbox: Inbox<D::Tx>,
+    D: Driver,
+{
+    let (proxy, through) = CountingProxy::before_database(fixture.url()).await;
+    let mut tx = D::begin(&plain(&through)).await;
+    let (inbox, consumer) = (fixture.inbox(), ConsumerName::new("billing").unwrap());
+    let arrivals: Vec<_> = (0..1_000).map(|_| Arrival::new(MessageId::at(SystemTime::now()))).collect();
+    // A driver that keeps prepared statements prepares one.
+    inbox.admit_all(&mut tx, &consumer, &arrivals[..10]).await.unwrap();
+    for (size, new) in [(1, 0), (500, 490), (1_000, 500)] {
+        let before = proxy.round_trips();
+        let admitted = inbox.admit_all(&mut tx, &consumer, &arrivals[..size]).await.unwrap();
+        assert_eq!(proxy.round_trips() - before, 1, "{size} messages");
+        assert_eq!(admitted.iter().filter(|each| each.is_first()).count(), new, "{size} messages");
+    }
+    D::commit(tx).await;
+}
+
+/// Makes a test of every case that concerns staging and admitting, for a store that is staged in by another driver.
 ///
 /// Takes the path of an `async fn` without arguments that makes an [`Adapted`](crate::adapter::Adapted), and its type. The
 /// crate that uses it needs `tokio` with the features `macros` and `rt-multi-thread`.
@@ -233,6 +264,12 @@ macro_rules! adapter_suite {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn cancelling_a_timer_is_one_round_trip() {
                 let case = $crate::adapter::cancelling_a_timer_is_one_round_trip;
+                $crate::store::run(super::store_suite_fixture(), case).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn admitting_a_thousand_messages_is_one_round_trip() {
+                let case = $crate::adapter::admitting_a_thousand_messages_is_one_round_trip;
                 $crate::store::run(super::store_suite_fixture(), case).await;
             }
         }
@@ -264,6 +301,20 @@ macro_rules! adapter_suite {
                 the_same_identity_in_a_later_transaction_is_one_message
                 a_duplicate_does_not_hold_up_the_rest_of_its_batch
                 the_same_identity_in_two_queues_is_two_messages
+            }
+            inbox {
+                what_was_admitted_is_a_duplicate
+                a_rolled_back_admission_leaves_no_mark
+                a_rolled_back_savepoint_takes_its_marks_along
+                a_duplicate_leaves_the_transaction_whole
+                consumers_do_not_see_each_others_marks
+                tenants_do_not_see_each_others_marks
+                a_message_that_is_twice_in_a_batch_is_a_duplicate_the_second_time
+                five_thousand_messages_are_answered_in_their_order
+                an_empty_batch_admits_nothing
+                the_mark_and_what_is_staged_commit_together
+                who_admits_the_same_waits_for_the_first
+                batches_that_overlap_never_deadlock
             }
             payloads {
                 every_field_arrives_as_it_was_staged

@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    Outbox, Store, inspect::Inspect, schema::Schema, timetable::Timetable, transact::Transact, wake::Wake,
+    Inbox, Outbox, Store, inspect::Inspect, schema::Schema, timetable::Timetable, transact::Transact,
+    wake::Wake,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -13,6 +14,8 @@ pub trait Fixture: Sized + Send + Sync + 'static {
     type Tx: Send + 'static;
     /// Stages in such a transaction.
     type Outbox: Outbox<Self::Tx> + Clone + Send + Sync + 'static;
+    /// Admits in such a transaction.
+    type Inbox: Inbox<Self::Tx> + Clone + Send + Sync + 'static;
 
     /// What the store can do.
     fn features(&self) -> Features;
@@ -40,6 +43,9 @@ pub trait Fixture: Sized + Send + Sync + 'static {
 
     /// The producer's side.
     fn outbox(&self) -> Self::Outbox;
+
+    /// The receiver's side.
+    fn inbox(&self) -> Self::Inbox;
 
     /// Begins a transaction of the caller.
     async fn begin(&self) -> Self::Tx;

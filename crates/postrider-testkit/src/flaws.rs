@@ -19,6 +19,7 @@ use std::{
 use wrapped::{FlawedSchema, FlawedStore, FlawedTimetable, Seen};
 
 pub use catching::caught;
+pub use wrapped::FlawedInbox;
 
 /// One thing that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,11 +56,17 @@ pub enum Flaw {
     TenantsIgnored,
     /// A tick is staged whether or not it was before.
     TickWithoutCompare,
+    /// What is received is marked in a transaction of the inbox's own, whatever becomes of its effects.
+    MarkOutsideTransaction,
+    /// What is received is marked without its tenant.
+    MarkWithoutTenant,
+    /// What is received is marked without its consumer.
+    MarkWithoutConsumer,
 }
 
 impl Flaw {
     /// Every flaw there is.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::RollbackCommits,
         Self::SettleWithoutToken,
         Self::RetryWithoutToken,
@@ -76,6 +83,9 @@ impl Flaw {
         Self::OrderIgnored,
         Self::TenantsIgnored,
         Self::TickWithoutCompare,
+        Self::MarkOutsideTransaction,
+        Self::MarkWithoutTenant,
+        Self::MarkWithoutConsumer,
     ];
 
     /// The cases that ought to notice.
@@ -114,6 +124,9 @@ impl Flaw {
                 timetable::a_tick_is_staged_once_though_ten_race_for_it,
                 timetable::an_older_tick_never_follows_a_newer_one,
             ],
+            Self::MarkOutsideTransaction => cases![inbox::a_rolled_back_admission_leaves_no_mark],
+            Self::MarkWithoutTenant => cases![inbox::tenants_do_not_see_each_others_marks],
+            Self::MarkWithoutConsumer => cases![inbox::consumers_do_not_see_each_others_marks],
             Self::TenantsIgnored => cases![tenants::quiet_tenants_do_not_wait_behind_a_noisy_one],
             Self::OrderIgnored => {
                 cases![
@@ -152,7 +165,7 @@ where
 /// A fixture whose stores have a flaw.
 #[derive(Debug)]
 pub struct Flawed<F> {
-    inner: F,
+    inner: Arc<F>,
     flaw: Option<Flaw>,
     seen: Arc<Mutex<Seen>>,
 }
@@ -160,12 +173,12 @@ pub struct Flawed<F> {
 impl<F> Flawed<F> {
     /// Breaks one thing.
     pub fn new(inner: F, flaw: Flaw) -> Self {
-        Self { inner, flaw: Some(flaw), seen: Arc::default() }
+        Self { inner: Arc::new(inner), flaw: Some(flaw), seen: Arc::default() }
     }
 
     /// Breaks nothing, to show that the wrapping alone does no harm.
     pub fn none(inner: F) -> Self {
-        Self { inner, flaw: None, seen: Arc::default() }
+        Self { inner: Arc::new(inner), flaw: None, seen: Arc::default() }
     }
 
     fn wrap(&self, inner: Arc<dyn Store>) -> Arc<dyn Store> {
@@ -177,6 +190,7 @@ impl<F> Flawed<F> {
 impl<F: Fixture> Fixture for Flawed<F> {
     type Tx = F::Tx;
     type Outbox = F::Outbox;
+    type Inbox = FlawedInbox<F>;
 
     fn features(&self) -> Features {
         self.inner.features()
@@ -213,6 +227,10 @@ impl<F: Fixture> Fixture for Flawed<F> {
 
     fn outbox(&self) -> Self::Outbox {
         self.inner.outbox()
+    }
+
+    fn inbox(&self) -> FlawedInbox<F> {
+        FlawedInbox { fixture: Arc::clone(&self.inner), flaw: self.flaw }
     }
 
     async fn begin(&self) -> Self::Tx {

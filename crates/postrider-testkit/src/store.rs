@@ -11,6 +11,7 @@ pub mod failing_keys;
 pub mod forwarding;
 pub(crate) mod helpers;
 pub mod identity;
+pub mod inbox;
 pub mod inspecting;
 pub mod late_commits;
 pub mod leases;
@@ -97,6 +98,22 @@ macro_rules! store_suite {
                 a_delivered_identity_may_be_staged_again_when_nothing_is_kept
                 a_rolled_back_identity_may_be_staged_again
                 the_same_identity_in_two_queues_is_two_messages
+            }
+            inbox {
+                what_was_admitted_is_a_duplicate
+                a_rolled_back_admission_leaves_no_mark
+                a_rolled_back_savepoint_takes_its_marks_along
+                a_duplicate_leaves_the_transaction_whole
+                consumers_do_not_see_each_others_marks
+                tenants_do_not_see_each_others_marks
+                a_message_that_is_twice_in_a_batch_is_a_duplicate_the_second_time
+                five_thousand_messages_are_answered_in_their_order
+                an_empty_batch_admits_nothing
+                the_mark_and_what_is_staged_commit_together
+                who_admits_the_same_waits_for_the_first
+                batches_that_overlap_never_deadlock
+                pruning_removes_what_is_older_in_bounded_steps
+                pruning_leaves_marks_alone_unless_asked
             }
             payloads {
                 every_field_arrives_as_it_was_staged

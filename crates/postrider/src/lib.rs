@@ -6,7 +6,7 @@
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | the crate's root | [`Message`], its names, [`Event`], [`Outbox`], [`Store`], [`Settlement`], [`RetryStrategy`] |
+//! | the crate's root | [`Message`], its names, [`Event`], [`Outbox`], [`Inbox`], [`Store`], [`Settlement`], [`RetryStrategy`] |
 //! | [`inspect`], [`schema`], [`timetable`], [`wake`] | the other seams of a store |
 //! | [`trace`] | the trace in which messages are staged |
 //! | [`cloudevents`], [`hlc`], [`codec`] | what travels, and in what order |
@@ -20,11 +20,11 @@
 #![cfg_attr(feature = "memory", doc = "| [`memory`] | the store in memory, for tests |")]
 #![cfg_attr(
     feature = "sqlite",
-    doc = "| [`sqlite`] | the store in a file of SQLite, and staging in sqlx transactions |"
+    doc = "| [`sqlite`] | the store in a file of SQLite, and staging and admitting in the transactions of your driver |"
 )]
 #![cfg_attr(
     feature = "postgres",
-    doc = "| [`postgres`] | the store in PostgreSQL, and staging in the transactions of your driver |"
+    doc = "| [`postgres`] | the store in PostgreSQL, and staging and admitting in the transactions of your driver |"
 )]
 #![cfg_attr(
     feature = "testing",

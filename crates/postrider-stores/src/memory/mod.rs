@@ -12,7 +12,8 @@
 //! what is committed and against the transaction's own draft, and commits check once more: where PostgreSQL would let the
 //! second transaction wait for the first and then tell it, the second one's message is dropped here without a word (or
 //! extends the living timer, if that is what it is for). A timer that an open transaction cancels or extends is locked,
-//! as its row would be: claims step over it.
+//! as its row would be: claims step over it. What it has admitted is held until it ends, and others that admit the same wait
+//! (`inbox.rs`).
 //!
 //! **On failure.** Nothing here outlives the process. A panic while the mutex is held cannot leave a message in two rooms,
 //! since moves take before they put; so a poisoned mutex is used as it is.
@@ -23,6 +24,7 @@
 mod claim;
 mod clock;
 mod draft;
+mod inbox;
 mod inspect;
 mod lanes;
 mod operate;
@@ -50,6 +52,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
+use tokio::sync::Notify;
 use wake::Signals;
 
 /// A store in memory. Clones are handles to the same messages.
@@ -82,6 +85,8 @@ struct Shared {
     rooms: Mutex<Rooms>,
     clock: Clock,
     signals: Signals,
+    /// A transaction has let go of what it had admitted, or kept it.
+    ended: Notify,
 }
 
 impl MemoryStore {

@@ -1,6 +1,6 @@
 //! Everything that the mutex guards.
 
-use super::{draft::Draft, queue::Queue};
+use super::{draft::Draft, inbox::Marks, queue::Queue};
 use postrider_core::{MessageId, PruneRequest, Pruned, QueueName, ScheduleName, inspect::AuditRow};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,6 +17,8 @@ pub(super) struct Rooms {
     pub(super) sleepers: HashMap<(QueueName, Uuid), SystemTime>,
     /// The last tick of each schedule.
     pub(super) schedules: HashMap<ScheduleName, SystemTime>,
+    /// What has been received.
+    pub(super) marks: Marks,
     pub(super) dead_letters_broken: bool,
 }
 
@@ -67,6 +69,11 @@ impl Rooms {
                 pruned.dead += u64::from(queue.take_dead(id).is_some());
                 left -= 1;
             }
+        }
+        if let Some(made_by) = request.inbox_older_than.and_then(|age| now.checked_sub(age)) {
+            let marks = self.marks.prune(made_by, left);
+            pruned.inbox = marks as u64;
+            left -= marks;
         }
         pruned.more = left == 0 && request.limit > 0;
         pruned

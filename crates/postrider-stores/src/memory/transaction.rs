@@ -1,10 +1,14 @@
 //! The caller's transaction.
 
-use super::{MemoryStore, draft::Draft, queue::Queue, rooms::Rooms};
-use postrider_core::{Error, Invalid, Message, QueueName, ScheduleName, Settle, Staged, TimerName};
+use super::{MemoryStore, draft::Draft, inbox::Mark, queue::Queue, rooms::Rooms};
+use postrider_core::{
+    Admission, Arrival, ConsumerName, Error, Invalid, Message, QueueName, ScheduleName, Settle, Staged,
+    TimerName,
+};
 use std::{collections::BTreeMap, fmt, mem, time::SystemTime};
+use uuid::Uuid;
 
-/// A transaction: what is staged and cancelled in it happens when it commits, all at once, or never. Dropping it rolls it
+/// A transaction: what is staged, cancelled and admitted in it happens when it commits, all at once, or never. Dropping it rolls it
 /// back. Transactions may overlap and commit in any order.
 #[must_use = "a transaction that is dropped is rolled back"]
 pub struct Transaction {
@@ -13,23 +17,45 @@ pub struct Transaction {
     savepoint: BTreeMap<QueueName, Draft>,
     /// The claims that end with it.
     settles: Vec<Settle>,
+    /// What it has admitted, and how much of that before its savepoint.
+    marks: Vec<Mark>,
+    marks_saved: usize,
+    id: Uuid,
 }
 
 impl Transaction {
     pub(super) fn new(store: MemoryStore) -> Self {
-        Self { store, drafts: BTreeMap::new(), savepoint: BTreeMap::new(), settles: Vec::new() }
+        Self {
+            store,
+            drafts: BTreeMap::new(),
+            savepoint: BTreeMap::new(),
+            settles: Vec::new(),
+            marks: Vec::new(),
+            marks_saved: 0,
+            id: Uuid::now_v7(),
+        }
+    }
+
+    /// Tells it from the others.
+    pub(super) fn id(&self) -> Uuid {
+        self.id
     }
 
     /// Makes everything in it happen.
     pub fn commit(mut self) {
-        let drafts = mem::take(&mut self.drafts);
-        let (mut rooms, now) = self.store.enter();
-        self.make_happen(&mut rooms, drafts, now);
+        let store = self.store.clone();
+        let (mut rooms, now) = store.enter();
+        self.make_happen(&mut rooms, now);
     }
 
-    fn make_happen(&self, rooms: &mut Rooms, drafts: BTreeMap<QueueName, Draft>, now: SystemTime) {
-        for queue in rooms.commit(drafts, now) {
+    fn make_happen(&mut self, rooms: &mut Rooms, now: SystemTime) {
+        for queue in rooms.commit(mem::take(&mut self.drafts), now) {
             self.store.shared.signals.send(queue);
+        }
+        let marks = mem::take(&mut self.marks);
+        if !marks.is_empty() {
+            rooms.marks.keep(marks, now);
+            self.store.shared.ended.notify_waiters();
         }
     }
 
@@ -40,29 +66,26 @@ impl Transaction {
 
     /// Makes everything in it happen, unless a claim that ends with it was lost.
     pub(super) fn commit_settled(mut self) -> Result<(), Error> {
-        let drafts = mem::take(&mut self.drafts);
-        let settles = mem::take(&mut self.settles);
-        let (mut rooms, now) = self.store.enter();
-        if !rooms.settle(&settles, now)?.is_empty() {
+        let store = self.store.clone();
+        let (mut rooms, now) = store.enter();
+        if !rooms.settle(&self.settles, now)?.is_empty() {
             return Err(Error::Unavailable(
                 "the message was taken by somebody else before the commit".into(),
             ));
         }
-        self.make_happen(&mut rooms, drafts, now);
+        self.make_happen(&mut rooms, now);
         Ok(())
     }
 
     /// Makes everything in it happen, and records a tick, unless it or a later one was recorded before.
     pub(super) fn commit_tick(mut self, schedule: &ScheduleName, at: SystemTime) -> bool {
-        let drafts = mem::take(&mut self.drafts);
-        let (mut rooms, now) = self.store.enter();
+        let store = self.store.clone();
+        let (mut rooms, now) = store.enter();
         if rooms.schedules.get(schedule).is_some_and(|last| *last >= at) {
-            drop(rooms);
-            self.unlock(&drafts);
             return false;
         }
         rooms.schedules.insert(schedule.clone(), at);
-        self.make_happen(&mut rooms, drafts, now);
+        self.make_happen(&mut rooms, now);
         true
     }
 
@@ -74,12 +97,15 @@ impl Transaction {
     /// Sets a savepoint; a later one replaces it.
     pub fn savepoint(&mut self) {
         self.savepoint = self.drafts.clone();
+        self.marks_saved = self.marks.len();
     }
 
     /// Undoes what happened in it since its savepoint, or since it began when there is none. The savepoint stays.
     pub fn rollback_to_savepoint(&mut self) {
         let undone = mem::replace(&mut self.drafts, self.savepoint.clone());
         self.unlock(&undone);
+        let unmarked = self.marks.split_off(self.marks_saved);
+        self.release(&unmarked);
     }
 
     pub(super) fn check_store(&self, store: &MemoryStore) -> Result<(), Invalid> {
@@ -103,6 +129,15 @@ impl Transaction {
         Staged::new(fates)
     }
 
+    /// Admits a batch, or answers with the transaction that holds some of it.
+    pub(super) fn admit(
+        &mut self,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Uuid> {
+        self.store.lock().marks.admit(self.id, consumer, arrivals, &mut self.marks)
+    }
+
     pub(super) fn cancel_timer(&mut self, queue: &QueueName, timer: &TimerName) -> bool {
         let (mut rooms, now) = self.store.enter();
         if !rooms.queues.contains_key(queue) && !self.drafts.contains_key(queue) {
@@ -111,6 +146,14 @@ impl Transaction {
         let mut unused = Queue::default();
         let committed = rooms.queues.get_mut(queue).unwrap_or(&mut unused);
         self.drafts.entry(queue.clone()).or_default().cancel(committed, timer, now)
+    }
+
+    /// Lets go of marks.
+    fn release(&self, marks: &[Mark]) {
+        if !marks.is_empty() {
+            self.store.lock().marks.release(marks);
+            self.store.shared.ended.notify_waiters();
+        }
     }
 
     /// Gives back what `drafts` locked and what remains does not.
@@ -133,6 +176,7 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         let undone = mem::take(&mut self.drafts);
         self.unlock(&undone);
+        self.release(&self.marks);
     }
 }
 

@@ -24,6 +24,9 @@ pub enum Role {
     /// Stages recurring messages: what a Rust producer may, and reads and records the ticks of schedules. A worker that
     /// also schedules is granted both roles.
     Scheduler,
+    /// Admits what it has received, through [`PostgresInbox`](super::PostgresInbox): it may run the function that marks, and has no right
+    /// on the table. A consumer that also stages is granted a producer's role, too.
+    Consumer,
     /// Claims, renews, settles, prunes, sleeps, and declares queues. It cannot change a payload, act as an operator or alter
     /// anything.
     Worker,
@@ -35,8 +38,15 @@ pub enum Role {
 
 impl Role {
     /// Every role.
-    pub const ALL: [Self; 6] =
-        [Self::Producer, Self::RustProducer, Self::Scheduler, Self::Worker, Self::Operator, Self::ReadOnly];
+    pub const ALL: [Self; 7] = [
+        Self::Producer,
+        Self::RustProducer,
+        Self::Scheduler,
+        Self::Consumer,
+        Self::Worker,
+        Self::Operator,
+        Self::ReadOnly,
+    ];
 }
 
 /// What comes before `to`, a statement a line.
@@ -61,6 +71,10 @@ const SCHEDULER: &str = "\
 select, insert, update on {schedule}
 ";
 
+const CONSUMER: &str = "\
+execute on function {admit}
+";
+
 /// Locking a row takes the right to update one of its columns.
 const WORKER: &str = "\
 execute on function {queue_id}, {declare_queue}, {line_up}, {claim_lanes}, {settle_lanes}, {survey_tenants}, {drop_days}
@@ -68,7 +82,7 @@ select on {queue}
 select, insert, delete on {ready}, {later}
 update (token, lease_until, attempts, deliveries, due_at, last_error, ordered, fair, key) on {ready}
 update (due_at) on {later}
-select, delete on {timer}, {archive_rest}
+select, delete on {timer}, {archive_rest}, {inbox}
 select, insert, delete on {dead}
 insert on {archive}
 select, insert, update, delete on {lane}, {sleeper}
@@ -77,7 +91,7 @@ usage on sequence {turn}
 ";
 
 const READ_ONLY: &str = "\
-select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}, {schedule}
+select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}, {schedule}, {inbox}
 ";
 
 const OPERATOR: &str = "\
@@ -117,6 +131,7 @@ fn grants(names: &Names, role: Role, name: &str) -> Result<String, Invalid> {
         Role::Producer => &[PRODUCER],
         Role::RustProducer => &[PRODUCER, RUST_PRODUCER],
         Role::Scheduler => &[PRODUCER, RUST_PRODUCER, SCHEDULER],
+        Role::Consumer => &[CONSUMER],
         Role::Worker => &[WORKER],
         Role::Operator => &[READ_ONLY, OPERATOR],
         Role::ReadOnly => &[READ_ONLY],

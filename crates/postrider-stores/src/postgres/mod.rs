@@ -26,6 +26,7 @@ mod error;
 mod fair;
 mod grants;
 mod horizon;
+mod inbox;
 mod inspect;
 mod lane_settle;
 mod lanes;
@@ -47,6 +48,7 @@ mod validate;
 mod wake;
 
 pub use grants::Role;
+pub use inbox::PostgresInbox;
 pub use names::Names;
 #[doc(hidden)]
 pub use pool::SETTINGS;
@@ -283,6 +285,12 @@ impl PostgresStore {
     pub fn outbox(&self) -> PostgresOutbox {
         let outbox = PostgresOutbox::with_limits(self.inner.names.clone(), self.inner.limits);
         if self.inner.route == Route::Pooled { outbox.behind_pooler() } else { outbox }
+    }
+
+    /// Admits in the tables of this store.
+    pub fn inbox(&self) -> PostgresInbox {
+        let inbox = PostgresInbox::new(&self.inner.names);
+        if self.inner.route == Route::Pooled { inbox.behind_pooler() } else { inbox }
     }
 
     /// Transactions of your own pool, which must lead to the same database, in which handlers run and their messages end.

@@ -1,7 +1,8 @@
 //! Removing what retention no longer keeps.
 //!
 //! The archive is partitioned by the day on which a message may go. A partition whose day is over is dropped whole; what
-//! has no day of its own lies in the partition of the rest and goes row by row, as dead letters do, in bounded chunks.
+//! has no day of its own lies in the partition of the rest and goes row by row, as dead letters and the inbox's marks do, in bounded
+//! chunks.
 
 use super::{Names, claim::limit, connections::Connections, error::store_error};
 use postrider_core::{Error, PruneRequest, Pruned};
@@ -17,8 +18,13 @@ const PRUNE: &str = "with archived as ( \
           select r.ctid from {dead} r where r.queue = q.id \
             and r.failed_at <= (select clock_timestamp() - $2::float8 * interval '1 s') \
           order by r.queue, r.failed_at, r.id limit $1) s \
-        limit greatest(0, $1 - (select count(*) from archived)))) returning 1) \
-    select (select count(*) from archived), (select count(*) from dead), {drop_days}()";
+        limit greatest(0, $1 - (select count(*) from archived)))) returning 1), \
+    marks as ( \
+      delete from {inbox} i where i.ctid = any(array( \
+        select r.ctid from {inbox} r where r.admitted_at <= (select clock_timestamp() - $3::float8 * interval '1 s') \
+        order by r.admitted_at \
+        limit greatest(0, $1 - (select count(*) from archived) - (select count(*) from dead)))) returning 1) \
+    select (select count(*) from archived), (select count(*) from dead), (select count(*) from marks), {drop_days}()";
 
 /// Removes a chunk.
 pub(super) async fn prune(
@@ -29,12 +35,14 @@ pub(super) async fn prune(
     let sql = names.sql(PRUNE);
     let query = sql.query().bind(limit(request.limit));
     let query = query.bind(request.dead_older_than.map(|age| age.as_secs_f64()));
+    let query = query.bind(request.inbox_older_than.map(|age| age.as_secs_f64()));
     let row = connections.run_for_one(query).await?;
     let count = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs).map_err(store_error);
-    let (archived, dead, dropped) = (count(0)?, count(1)?, count(2)?);
+    let (archived, dead, inbox, dropped) = (count(0)?, count(1)?, count(2)?, count(3)?);
     Ok(Pruned {
         archived: archived + dropped,
         dead,
-        more: archived + dead >= limit(request.limit).unsigned_abs(),
+        inbox,
+        more: archived + dead + inbox >= limit(request.limit).unsigned_abs(),
     })
 }

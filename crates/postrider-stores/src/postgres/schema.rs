@@ -12,7 +12,7 @@ use sqlx::{
     postgres::{PgPoolOptions, types::PgInterval},
 };
 
-const MIGRATIONS: [(i64, &str, &str); 10] = [
+const MIGRATIONS: [(i64, &str, &str); 11] = [
     (1, "rooms", include_str!("migrations/0001_rooms.sql")),
     (2, "staging", include_str!("migrations/0002_staging.sql")),
     (3, "lanes", include_str!("migrations/0003_lanes.sql")),
@@ -23,6 +23,7 @@ const MIGRATIONS: [(i64, &str, &str); 10] = [
     (8, "new_messages", include_str!("migrations/0008_new_messages.sql")),
     (9, "schedules", include_str!("migrations/0009_schedules.sql")),
     (10, "tenants", include_str!("migrations/0010_tenants.sql")),
+    (11, "inbox", include_str!("migrations/0011_inbox.sql")),
 ];
 
 #[async_trait]

@@ -30,6 +30,7 @@ mod error;
 mod evict;
 mod fair;
 mod front;
+mod inbox;
 mod inspect;
 mod lanes;
 mod leases;
@@ -53,6 +54,7 @@ mod validate;
 mod wake;
 mod writer;
 
+pub use inbox::SqliteInbox;
 pub use names::Names;
 pub use options::{Durability, SqliteOptions};
 pub use stage::SqliteOutbox;
@@ -144,6 +146,11 @@ impl SqliteStore {
         SqliteOutbox::with_limits(self.inner.names.clone(), self.inner.options.limits)
     }
 
+    /// Admits in the tables of this store.
+    pub fn inbox(&self) -> SqliteInbox {
+        SqliteInbox::new(self.inner.names.clone())
+    }
+
     /// The statements of the hot paths, for tests that read their plans.
     #[doc(hidden)]
     pub fn statements(&self) -> Vec<(&'static str, String)> {
@@ -179,8 +186,10 @@ impl SqliteStore {
             ("stage at once", stage::at_once("orders", &[], &[]).0),
             ("signal", stage::SIGNAL.to_owned()),
             ("known identities", stage::KNOWN.to_owned()),
+            ("admit", inbox::ADMIT.to_owned()),
             ("prune the archive", prune::ARCHIVED.to_owned()),
             ("prune dead letters", prune::DEAD.to_owned()),
+            ("prune the inbox", prune::MARKS.to_owned()),
             ("page of what is ready", page::page_template(Room::Ready)),
             ("page of what waits", page::page_template(Room::Later)),
             ("page of dead letters", page::page_template(Room::Dead)),

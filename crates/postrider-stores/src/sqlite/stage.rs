@@ -31,8 +31,8 @@ use std::{
 };
 use uuid::Uuid;
 
-/// How long staging waits for other writers, where waiting helps.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long staging and admitting wait for other writers, where waiting helps.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Stages messages in the caller's own transaction. Needs no connection of its own, and is cheap to clone.
 ///

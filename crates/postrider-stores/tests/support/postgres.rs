@@ -2,7 +2,9 @@
 
 use async_trait::async_trait;
 use postrider_core::{Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake};
-use postrider_stores::postgres::{PostgresOptions, PostgresOutbox, PostgresStore, PostgresTransactions};
+use postrider_stores::postgres::{
+    PostgresInbox, PostgresOptions, PostgresOutbox, PostgresStore, PostgresTransactions,
+};
 use postrider_testkit::{Features, Fixture, TransactFixture, postgres::TestDatabase};
 use sqlx::{Executor, PgPool, Postgres, Transaction, postgres::PgPoolOptions};
 use std::{sync::Arc, time::Duration};
@@ -59,6 +61,7 @@ async fn migrated() -> TestDatabase {
 impl Fixture for PostgresFixture {
     type Tx = Transaction<'static, Postgres>;
     type Outbox = PostgresOutbox;
+    type Inbox = PostgresInbox;
 
     fn features(&self) -> Features {
         Features { concurrent_transactions: true }
@@ -96,6 +99,10 @@ impl Fixture for PostgresFixture {
         self.store.outbox()
     }
 
+    fn inbox(&self) -> PostgresInbox {
+        self.store.inbox()
+    }
+
     async fn begin(&self) -> Self::Tx {
         self.app.begin().await.unwrap()
     }
@@ -124,6 +131,7 @@ impl Fixture for PostgresFixture {
             "update postrider.lane set leased_until = leased_until - $1, due = due - $1",
             "update postrider.sleeper set until = until - $1",
             "update postrider.schedule set last_at = last_at - $1",
+            "update postrider.inbox set admitted_at = admitted_at - $1",
             "update postrider.dead set failed_at = failed_at - $1, staged_at = staged_at - $1",
             "update postrider.archive set expires_at = expires_at - $1, archived_at = archived_at - $1",
         ];

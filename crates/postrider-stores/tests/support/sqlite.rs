@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use postrider_core::{Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake};
-use postrider_stores::sqlite::{SqliteOptions, SqliteOutbox, SqliteStore, SqliteTransactions};
+use postrider_stores::sqlite::{SqliteInbox, SqliteOptions, SqliteOutbox, SqliteStore, SqliteTransactions};
 use postrider_testkit::{Features, Fixture, TransactFixture};
 use sqlx::{
     Executor, Sqlite, SqlitePool, Transaction,
@@ -50,6 +50,7 @@ impl SqliteFixture {
 impl Fixture for SqliteFixture {
     type Tx = Transaction<'static, Sqlite>;
     type Outbox = SqliteOutbox;
+    type Inbox = SqliteInbox;
 
     /// One transaction writes at a time.
     fn features(&self) -> Features {
@@ -88,6 +89,10 @@ impl Fixture for SqliteFixture {
         self.store.outbox()
     }
 
+    fn inbox(&self) -> SqliteInbox {
+        self.store.inbox()
+    }
+
     /// As applications do it: the lock is taken by the first statement that writes, which is the outbox's.
     async fn begin(&self) -> Self::Tx {
         self.app.begin().await.unwrap()
@@ -120,6 +125,7 @@ impl Fixture for SqliteFixture {
             "update postrider_lane set due_at = due_at - ?1 where due_at < 9223372036854775807",
             "update postrider_sleeper set until = until - ?1",
             "update postrider_schedule set last_at = last_at - ?1",
+            "update postrider_inbox set admitted_at = admitted_at - ?1",
             "update postrider_dead set failed_at = failed_at - ?1, staged_at = staged_at - ?1",
             "update postrider_archive set expires_at = expires_at - ?1, archived_at = archived_at - ?1",
         ] {

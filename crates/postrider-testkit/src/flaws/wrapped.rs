@@ -1,10 +1,11 @@
 //! The seams of a sound store, with one thing broken on the way.
 
 use super::Flaw;
+use crate::Fixture;
 use async_trait::async_trait;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, Message, MessageId, Ordering, PruneRequest, Pruned, QueueName,
-    QueuePolicy, Reason, ScheduleName, Settle, Settlement, Store,
+    Admission, Arrival, ClaimRequest, Claimed, ConsumerName, Error, Inbox, Lease, Message, MessageId,
+    Ordering, PruneRequest, Pruned, QueueName, QueuePolicy, Reason, ScheduleName, Settle, Settlement, Store,
     limits::LONGEST_LEASE,
     schema::{Drift, Schema},
     timetable::{Reading, Timetable},
@@ -166,5 +167,45 @@ impl Timetable for FlawedTimetable {
             return self.inner.tick(&unheard_of, at, messages).await;
         }
         Ok(is_new)
+    }
+}
+
+/// The inbox of a fixture, with a flaw.
+#[derive(Debug)]
+pub struct FlawedInbox<F> {
+    pub(super) fixture: Arc<F>,
+    pub(super) flaw: Option<Flaw>,
+}
+
+impl<F> Clone for FlawedInbox<F> {
+    fn clone(&self) -> Self {
+        Self { fixture: Arc::clone(&self.fixture), flaw: self.flaw }
+    }
+}
+
+impl<F: Fixture> Inbox<F::Tx> for FlawedInbox<F> {
+    async fn admit_all(
+        &self,
+        tx: &mut F::Tx,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Error> {
+        let inbox = self.fixture.inbox();
+        match self.flaw {
+            Some(Flaw::MarkOutsideTransaction) => {
+                let mut own = self.fixture.begin().await;
+                let admitted = inbox.admit_all(&mut own, consumer, arrivals).await;
+                self.fixture.commit(own).await;
+                admitted
+            }
+            Some(Flaw::MarkWithoutTenant) => {
+                let ids: Vec<_> = arrivals.iter().map(|arrival| Arrival::new(arrival.id)).collect();
+                inbox.admit_all(tx, consumer, &ids).await
+            }
+            Some(Flaw::MarkWithoutConsumer) => {
+                inbox.admit_all(tx, &ConsumerName::new("everybody")?, arrivals).await
+            }
+            _ => inbox.admit_all(tx, consumer, arrivals).await,
+        }
     }
 }

@@ -1,14 +1,14 @@
 //! Connections of diesel-async that are inside a transaction.
 //!
 //! Diesel has no type for a transaction: `connection.transaction(…)` hands the connection itself to its closure. So whether
-//! one is open is asked of the connection, and staging outside of one is refused: it would commit at once, whatever becomes
+//! one is open is asked of the connection, and staging or admitting outside of one is refused: it would commit at once, whatever becomes
 //! of the change that it belongs to.
 //!
 //! `sql_query` is never kept as a prepared statement, so what is run here is a query of our own, which is.
 
 use super::Driver;
 use crate::postgres::{
-    PostgresOutbox,
+    PostgresInbox, PostgresOutbox,
     error::Next,
     statement::{Answer, Param, Statement},
 };
@@ -22,7 +22,9 @@ use diesel::{
     },
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, TransactionManager};
-use postrider_core::{Error, Invalid, Message, Outbox, QueueName, Staged, TimerName};
+use postrider_core::{
+    Admission, Arrival, ConsumerName, Error, Inbox, Invalid, Message, Outbox, QueueName, Staged, TimerName,
+};
 use uuid::Uuid;
 
 /// On a connection of diesel-async, inside its `transaction`. The feature is `diesel-async`. Outside of a transaction staging
@@ -62,6 +64,20 @@ impl Outbox<AsyncPgConnection> for PostgresOutbox {
     }
 }
 
+/// On a connection of diesel-async, inside its `transaction`. The feature is `diesel-async`. Outside of a transaction nothing is admitted,
+/// and the error names the field `transaction`.
+impl Inbox<AsyncPgConnection> for PostgresInbox {
+    async fn admit_all(
+        &self,
+        tx: &mut AsyncPgConnection,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Error> {
+        check_transaction(tx)?;
+        self.admit_on(tx, consumer, arrivals).await
+    }
+}
+
 impl Driver for AsyncPgConnection {
     async fn execute(&mut self, statement: Statement<'_>) -> Result<u64, Error> {
         let rows = RunQueryDsl::execute(Prepared(statement), self).await.map_err(sorted)?;
@@ -80,7 +96,7 @@ fn check_transaction(connection: &mut AsyncPgConnection) -> Result<(), Error> {
     let status = Manager::transaction_manager_status_mut(connection);
     if status.transaction_depth().map_err(sorted)?.is_none() {
         let rule =
-            "is not open: stage inside connection.transaction(…), or the message would outlive a rollback";
+            "is not open: stage and admit inside connection.transaction(…), or it would outlive a rollback";
         return Err(Invalid::rule("transaction", rule).into());
     }
     Ok(())

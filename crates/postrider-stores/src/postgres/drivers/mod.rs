@@ -22,7 +22,7 @@ pub(super) trait Driver: Send {
     /// How many rows the statement inserted or answered with.
     fn execute(&mut self, statement: Statement<'_>) -> impl Future<Output = Result<u64, Error>> + Send;
 
-    /// What the careful statement answers.
+    /// What the careful statement answers, or the one that admits.
     fn answers(
         &mut self,
         statement: Statement<'_>,

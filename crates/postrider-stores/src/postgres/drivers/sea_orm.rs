@@ -7,11 +7,13 @@
 
 use super::Driver;
 use crate::postgres::{
-    PostgresOutbox,
+    PostgresInbox, PostgresOutbox,
     error::Next,
     statement::{Answer, Param, Statement},
 };
-use postrider_core::{Error, Invalid, Message, Outbox, QueueName, Staged, TimerName};
+use postrider_core::{
+    Admission, Arrival, ConsumerName, Error, Inbox, Invalid, Message, Outbox, QueueName, Staged, TimerName,
+};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr, Value};
 use std::fmt::Display;
 
@@ -32,7 +34,7 @@ use std::fmt::Display;
 /// ```
 impl Outbox<DatabaseTransaction> for PostgresOutbox {
     async fn stage_all(&self, tx: &mut DatabaseTransaction, messages: &[Message]) -> Result<Staged, Error> {
-        check_backend(tx)?;
+        check_backend(tx, "outbox")?;
         self.stage_on(tx, messages).await
     }
 
@@ -42,8 +44,21 @@ impl Outbox<DatabaseTransaction> for PostgresOutbox {
         queue: &QueueName,
         timer: &TimerName,
     ) -> Result<bool, Error> {
-        check_backend(tx)?;
+        check_backend(tx, "outbox")?;
         self.cancel_on(tx, queue, timer).await
+    }
+}
+
+/// In a transaction of SeaORM on PostgreSQL. The feature is `sea-orm`.
+impl Inbox<DatabaseTransaction> for PostgresInbox {
+    async fn admit_all(
+        &self,
+        tx: &mut DatabaseTransaction,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Error> {
+        check_backend(tx, "inbox")?;
+        self.admit_on(tx, consumer, arrivals).await
     }
 }
 
@@ -59,11 +74,11 @@ impl Driver for DatabaseTransaction {
     }
 }
 
-fn check_backend(tx: &DatabaseTransaction) -> Result<(), Invalid> {
+fn check_backend(tx: &DatabaseTransaction, room: &str) -> Result<(), Invalid> {
     match tx.get_database_backend() {
         DbBackend::Postgres => Ok(()),
         other => {
-            Err(Invalid::rule("transaction", format!("is one of {other:?}; this outbox is in PostgreSQL")))
+            Err(Invalid::rule("transaction", format!("is one of {other:?}; this {room} is in PostgreSQL")))
         }
     }
 }

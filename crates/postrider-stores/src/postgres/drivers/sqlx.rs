@@ -2,12 +2,14 @@
 
 use super::Driver;
 use crate::postgres::{
-    PostgresOutbox,
+    PostgresInbox, PostgresOutbox,
     error::store_error,
     names::Sql,
     statement::{Answer, Param, Statement},
 };
-use postrider_core::{Error, Message, Outbox, QueueName, Staged, TimerName};
+use postrider_core::{
+    Admission, Arrival, ConsumerName, Error, Inbox, Message, Outbox, QueueName, Staged, TimerName,
+};
 use sqlx::{
     Postgres, Row, Transaction,
     postgres::{PgArguments, PgRow},
@@ -44,6 +46,18 @@ impl<'t> Outbox<Transaction<'t, Postgres>> for PostgresOutbox {
         timer: &TimerName,
     ) -> Result<bool, Error> {
         self.cancel_on(tx, queue, timer).await
+    }
+}
+
+/// In a transaction of sqlx. The feature is `postgres`.
+impl<'t> Inbox<Transaction<'t, Postgres>> for PostgresInbox {
+    async fn admit_all(
+        &self,
+        tx: &mut Transaction<'t, Postgres>,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Error> {
+        self.admit_on(tx, consumer, arrivals).await
     }
 }
 

@@ -7,11 +7,13 @@
 
 use super::Driver;
 use crate::postgres::{
-    PostgresOutbox,
+    PostgresInbox, PostgresOutbox,
     error::Next,
     statement::{Answer, Param, Statement},
 };
-use postrider_core::{Error, Message, Outbox, QueueName, Staged, TimerName};
+use postrider_core::{
+    Admission, Arrival, ConsumerName, Error, Inbox, Message, Outbox, QueueName, Staged, TimerName,
+};
 use tokio_postgres::{
     Row, Transaction,
     types::{ToSql, Type},
@@ -44,6 +46,18 @@ impl<'t> Outbox<Transaction<'t>> for PostgresOutbox {
         timer: &TimerName,
     ) -> Result<bool, Error> {
         self.cancel_on(tx, queue, timer).await
+    }
+}
+
+/// In a transaction of tokio-postgres. The feature is `tokio-postgres`.
+impl<'t> Inbox<Transaction<'t>> for PostgresInbox {
+    async fn admit_all(
+        &self,
+        tx: &mut Transaction<'t>,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Error> {
+        self.admit_on(tx, consumer, arrivals).await
     }
 }
 

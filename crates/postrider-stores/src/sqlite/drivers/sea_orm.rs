@@ -5,11 +5,13 @@
 
 use super::{Cells, Driver, Failed};
 use crate::sqlite::{
-    SqliteOutbox,
+    SqliteInbox, SqliteOutbox,
     error::{is_busy, sorted},
     statement::{Param, Statement},
 };
-use postrider_core::{Error, Invalid, Message, Outbox, QueueName, Staged, TimerName};
+use postrider_core::{
+    Admission, Arrival, ConsumerName, Error, Inbox, Invalid, Message, Outbox, QueueName, Staged, TimerName,
+};
 use sea_orm::{
     ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr, TransactionTrait, Value,
 };
@@ -39,7 +41,7 @@ use sqlx::{Decode, Sqlite, Type};
 /// ```
 impl Outbox<DatabaseTransaction> for SqliteOutbox {
     async fn stage_all(&self, tx: &mut DatabaseTransaction, messages: &[Message]) -> Result<Staged, Error> {
-        check(tx)?;
+        check(tx, "outbox")?;
         if let Some(staged) = self.stage_at_once(tx, messages).await? {
             return Ok(staged);
         }
@@ -55,7 +57,7 @@ impl Outbox<DatabaseTransaction> for SqliteOutbox {
         queue: &QueueName,
         timer: &TimerName,
     ) -> Result<bool, Error> {
-        check(tx)?;
+        check(tx, "outbox")?;
         let mut savepoint = tx.begin().await.map_err(Failed::from)?;
         let cancelled = self.cancel_on(&mut savepoint, queue, timer).await?;
         savepoint.commit().await.map_err(Failed::from)?;
@@ -63,10 +65,23 @@ impl Outbox<DatabaseTransaction> for SqliteOutbox {
     }
 }
 
-fn check(tx: &DatabaseTransaction) -> Result<(), Invalid> {
+/// In a transaction of SeaORM on SQLite. The feature is `sea-orm`, beside `sqlite`.
+impl Inbox<DatabaseTransaction> for SqliteInbox {
+    async fn admit_all(
+        &self,
+        tx: &mut DatabaseTransaction,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Error> {
+        check(tx, "inbox")?;
+        self.admit_on(tx, consumer, arrivals).await
+    }
+}
+
+fn check(tx: &DatabaseTransaction, room: &str) -> Result<(), Invalid> {
     match tx.get_database_backend() {
         DbBackend::Sqlite => Ok(()),
-        other => Err(Invalid::rule("transaction", format!("is one of {other:?}; this outbox is in SQLite"))),
+        other => Err(Invalid::rule("transaction", format!("is one of {other:?}; this {room} is in SQLite"))),
     }
 }
 

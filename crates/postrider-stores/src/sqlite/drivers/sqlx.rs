@@ -2,11 +2,13 @@
 
 use super::{Cells, Driver, Failed};
 use crate::sqlite::{
-    SqliteOutbox,
+    SqliteInbox, SqliteOutbox,
     error::{is_busy, store_error},
     statement::{Param, Statement},
 };
-use postrider_core::{Error, Message, Outbox, QueueName, Staged, TimerName};
+use postrider_core::{
+    Admission, Arrival, ConsumerName, Error, Inbox, Message, Outbox, QueueName, Staged, TimerName,
+};
 use sqlx::{
     Acquire, Decode, Row, Sqlite, SqliteConnection, Transaction, Type,
     query::Query,
@@ -55,6 +57,18 @@ impl<'t> Outbox<Transaction<'t, Sqlite>> for SqliteOutbox {
         let cancelled = self.cancel_on(&mut *savepoint, queue, timer).await?;
         savepoint.commit().await.map_err(store_error)?;
         Ok(cancelled)
+    }
+}
+
+/// In a transaction of sqlx. The feature is `sqlite`.
+impl<'t> Inbox<Transaction<'t, Sqlite>> for SqliteInbox {
+    async fn admit_all(
+        &self,
+        tx: &mut Transaction<'t, Sqlite>,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Error> {
+        self.admit_on(&mut **tx, consumer, arrivals).await
     }
 }
 

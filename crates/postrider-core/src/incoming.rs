@@ -1,0 +1,396 @@
+//! A message as it comes off a wire, and how it is read.
+//!
+//! A source undoes its transport's binding and nothing else: what arrives is read here, by the same rules for every transport and for
+//! whoever sent it.
+//!
+//! | what arrives | how it is told | its identity |
+//! |---|---|---|
+//! | CloudEvents 1.0, structured | the content type `application/cloudevents+json` | the event's `id` |
+//! | CloudEvents 1.0, binary | an attribute `specversion` | the event's `id` |
+//! | ours, plain or as Debezium's router writes it | a header `postrider-id` | that header |
+//! | Debezium's router | a header `id` | that header |
+//! | anything else | | the identity that the wire has a place for |
+//!
+//! **Identities are never made up.** What names none cannot be told from its duplicate, so it is refused. The ordering key is no
+//! identity: many messages have the same.
+//!
+//! **Who is trusted.** Nobody. What breaks a rule is undecodable, and says which. Headers that we could not send on are left out:
+//! they are a courtesy, and brokers add their own.
+
+use crate::{
+    Headers, Invalid, Message, MessageBuilder, MessageId, QueueName,
+    cloudevents::Envelope,
+    message::{is_traceparent, is_tracestate},
+};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+use std::{borrow::Cow, collections::BTreeMap, time::SystemTime};
+use uuid::Uuid;
+
+/// A message as it came off a wire, with the transport's binding undone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Incoming {
+    /// Where it was read: a queue, a subject, a topic, a stream, a path.
+    pub origin: String,
+    /// Its identity, where the wire has a place of its own for it.
+    pub id: Option<String>,
+    /// What it is ordered by, where the wire has a place of its own for it.
+    pub key: Option<String>,
+    /// How the body is to be read.
+    pub content_type: Option<String>,
+    /// The payload, or a whole event.
+    pub body: Bytes,
+    /// CloudEvents attributes, without the prefix of the transport's binding.
+    pub attributes: Vec<(String, String)>,
+    /// Everything else that came with it.
+    pub headers: Vec<(String, String)>,
+}
+
+/// What a message says, once it was read.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Letter {
+    /// Its identity. One that is no UUID in the hands of its sender becomes one here, always the same.
+    pub id: MessageId,
+    /// Who sent it, where it says so.
+    pub source: Option<String>,
+    /// When it was sent, by its sender's clock.
+    pub sent_at: Option<SystemTime>,
+    /// The message, in the queue that it was read for.
+    pub message: Message,
+}
+
+/// Identities that are no UUIDs are made into one below this.
+const FOREIGN: Uuid = Uuid::from_u128(0x6f37_2c8e_94b1_5d0a_8e6d_13a5_c0de_7a11);
+const STRUCTURED: &str = "application/cloudevents+json";
+const OURS: &str = "postrider-";
+
+impl Incoming {
+    /// A message that was read at `origin`.
+    pub fn new(origin: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self { origin: origin.into(), body: body.into(), ..Self::default() }
+    }
+
+    /// Reads it, as a message in `queue`.
+    ///
+    /// ```
+    /// # use postrider_core::{QueueName, incoming::Incoming};
+    /// let mut incoming = Incoming::new("orders", r#"{"total":17}"#);
+    /// for (name, value) in [("specversion", "1.0"), ("id", "A-1"), ("source", "/shop"), ("type", "order.placed")] {
+    ///     incoming.attributes.push((name.into(), value.into()));
+    /// }
+    /// let letter = incoming.read(&QueueName::new("billing")?)?;
+    /// assert_eq!(letter.message.event_type().map(|of| of.as_str()), Some("order.placed"));
+    /// # Ok::<(), postrider_core::Invalid>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it names no identity, is no CloudEvent though it says so, or breaks a rule of messages.
+    pub fn read(&self, queue: &QueueName) -> Result<Letter, Invalid> {
+        if self.is_structured() {
+            return self.read_structured(queue);
+        }
+        if has(&self.attributes, "specversion") {
+            let envelope =
+                Envelope::from_attributes(self.attributes.iter().map(|(name, value)| (name, value)))?;
+            return self.letter(queue, envelope, self.content_type.as_deref(), self.body.clone());
+        }
+        let plain: Vec<_> =
+            self.headers.iter().filter_map(|(name, value)| Some((ours(name)?, value))).collect();
+        if plain.iter().any(|(name, _)| *name == "id") {
+            let known = plain.into_iter().map(|(name, value)| (name, value.as_str()));
+            let envelope = Envelope::from_attributes(known.chain([("specversion", "1.0")]))?;
+            return self.letter(queue, envelope, self.content_type.as_deref(), self.body.clone());
+        }
+        self.read_bare(queue)
+    }
+
+    fn is_structured(&self) -> bool {
+        let content_type = self.content_type.as_deref().unwrap_or_default();
+        content_type.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(STRUCTURED))
+    }
+
+    fn read_structured(&self, queue: &QueueName) -> Result<Letter, Invalid> {
+        let broken = |error: &dyn std::fmt::Display| {
+            Invalid::rule("body", format!("says to be {STRUCTURED}, and is not: {error}"))
+        };
+        let event: Structured<'_> = serde_json::from_slice(&self.body).map_err(|error| broken(&error))?;
+        let attributes = event.attributes.iter().filter_map(|(name, value)| Some((name, text(value)?)));
+        let envelope = Envelope::from_attributes(attributes)?;
+        let data = match (event.data, event.data_base64) {
+            (None, None) => Bytes::new(),
+            (Some(data), None) => payload(data, envelope.content_type.as_deref()),
+            (None, Some(encoded)) => decode(&encoded).map_err(|error| broken(&error))?.into(),
+            (Some(_), Some(_)) => return Err(broken(&"it has both `data` and `data_base64`")),
+        };
+        let content_type = envelope.content_type.clone();
+        self.letter(queue, envelope, content_type.as_deref().or(Some("application/json")), data)
+    }
+
+    /// Somebody who knows neither CloudEvents nor us.
+    fn read_bare(&self, queue: &QueueName) -> Result<Letter, Invalid> {
+        let header = self.headers.iter().find(|(name, _)| name == "id").map(|(_, id)| id);
+        let id = header.or(self.id.as_ref()).filter(|id| !id.is_empty()).ok_or_else(|| {
+            let rule = "is missing: without one a duplicate could not be told; send CloudEvents, or set the message id of the broker";
+            Invalid::rule("id", rule)
+        })?;
+        let mut builder = self.builder(queue, self.content_type.as_deref(), self.body.clone());
+        if let Some(key) = &self.key {
+            builder = builder.key(key);
+        }
+        let id = identity(None, id);
+        let message = self.traced(builder).id(id).build()?;
+        Ok(Letter { id, source: None, sent_at: None, message })
+    }
+
+    /// The trace as those write it who know no CloudEvents.
+    fn traced(&self, builder: MessageBuilder) -> MessageBuilder {
+        let header = |wanted: &str, is_good: fn(&str) -> bool| {
+            let found = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            found.map(|(_, text)| text).filter(|text| is_good(text))
+        };
+        let Some(traceparent) = header("traceparent", is_traceparent) else { return builder };
+        let builder = builder.traceparent(traceparent);
+        match header("tracestate", is_tracestate) {
+            Some(tracestate) => builder.tracestate(tracestate),
+            None => builder,
+        }
+    }
+
+    fn letter(
+        &self,
+        queue: &QueueName,
+        envelope: Envelope,
+        content_type: Option<&str>,
+        payload: Bytes,
+    ) -> Result<Letter, Invalid> {
+        let id = identity(Some(&envelope.source), &envelope.id);
+        let Envelope { event_type, subject, key, tenant, trail, .. } = envelope;
+        let content_type = content_type.or(envelope.content_type.as_deref());
+        let mut builder = self.traced(self.builder(queue, content_type, payload).id(id));
+        type Set = fn(MessageBuilder, String) -> MessageBuilder;
+        let known: [(Option<String>, Set); 8] = [
+            (event_type.map(|it| it.to_string()), |builder, value| builder.event_type(value)),
+            (subject.map(|it| it.to_string()), |builder, value| builder.subject(value)),
+            (key.map(|it| it.to_string()), |builder, value| builder.key(value)),
+            (tenant.map(|it| it.to_string()), |builder, value| builder.tenant(value)),
+            (trail.correlation_id, |builder, value| builder.correlation_id(value)),
+            (trail.causation_id, |builder, value| builder.causation_id(value)),
+            (trail.traceparent, |builder, value| builder.traceparent(value)),
+            (trail.tracestate, |builder, value| builder.tracestate(value)),
+        ];
+        for (value, set) in known {
+            if let Some(value) = value {
+                builder = set(builder, value);
+            }
+        }
+        if let Some(hlc) = trail.hlc {
+            builder = builder.hlc(hlc);
+        }
+        Ok(Letter { id, source: Some(envelope.source), sent_at: envelope.time, message: builder.build()? })
+    }
+
+    fn builder(&self, queue: &QueueName, content_type: Option<&str>, payload: Bytes) -> MessageBuilder {
+        let mut builder = Message::builder(queue.as_str()).payload(payload);
+        if let Some(content_type) = content_type.filter(|text| !text.is_empty()) {
+            builder = builder.content_type(content_type);
+        }
+        // Checked one by one: what cannot be kept is left out.
+        let mut kept = Headers::new();
+        for (name, value) in &self.headers {
+            if kept.insert(name, value).is_ok() {
+                builder = builder.header(name, value);
+            }
+        }
+        builder
+    }
+}
+
+#[derive(Deserialize)]
+struct Structured<'e> {
+    #[serde(borrow)]
+    data: Option<&'e RawValue>,
+    #[serde(borrow)]
+    data_base64: Option<Cow<'e, str>>,
+    #[serde(flatten)]
+    attributes: BTreeMap<String, Value>,
+}
+
+/// The data of a structured event: JSON as it stands there, and text without its quotes where it is no JSON.
+fn payload(data: &RawValue, content_type: Option<&str>) -> Bytes {
+    let is_json = content_type.is_none_or(crate::outgoing::is_json);
+    match serde_json::from_str::<Cow<'_, str>>(data.get()) {
+        Ok(text) if !is_json => text.into_owned().into(),
+        _ => Bytes::copy_from_slice(data.get().as_bytes()),
+    }
+}
+
+fn decode(encoded: &str) -> Result<Vec<u8>, base64::DecodeError> {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    STANDARD.decode(encoded)
+}
+
+/// The text of an attribute: CloudEvents allows numbers and booleans, too.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+fn has(pairs: &[(String, String)], wanted: &str) -> bool {
+    pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted))
+}
+
+/// The name of one of our headers, without its beginning.
+fn ours(name: &str) -> Option<&str> {
+    let (start, rest) = name.split_at_checked(OURS.len())?;
+    start.eq_ignore_ascii_case(OURS).then_some(rest)
+}
+
+/// An identity is unique with its source. A UUID is unique by itself.
+fn identity(source: Option<&str>, id: &str) -> MessageId {
+    id.parse().unwrap_or_else(|_| {
+        let both = format!("{}\n{id}", source.unwrap_or_default());
+        MessageId::from_uuid(Uuid::new_v5(&FOREIGN, both.as_bytes()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Format, Hlc, Outgoing};
+    use std::time::Duration;
+
+    fn queue() -> QueueName {
+        QueueName::new("billing").unwrap()
+    }
+
+    fn full() -> Message {
+        Message::builder("billing")
+            .event_type("order.placed")
+            .key("order-17")
+            .tenant("acme")
+            .subject("customer 3")
+            .correlation_id("request-1")
+            .causation_id("message-0")
+            .traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+            .tracestate("rojo=00f067aa0ba902b7")
+            .hlc(Hlc::from_bits(1_784_021_400_123 << 16 | 7))
+            .header("color", "blue")
+            .json(&17)
+            .build()
+            .unwrap()
+    }
+
+    fn staged_at() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(1_784_021_400_123)
+    }
+
+    fn id() -> MessageId {
+        "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap()
+    }
+
+    /// As a source gives it.
+    fn carried(message: &Message, format: Format) -> Incoming {
+        let sent = Outgoing::write(message, id(), staged_at(), "/shop", "orders".to_owned(), format).unwrap();
+        Incoming {
+            content_type: Some(sent.content_type),
+            attributes: sent.attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            headers: sent.headers,
+            ..Incoming::new("orders", sent.body)
+        }
+    }
+
+    #[test]
+    fn what_is_sent_is_read_back_in_every_format() {
+        for format in [Format::Binary, Format::Structured, Format::Plain, Format::Debezium] {
+            let letter = carried(&full(), format).read(&queue()).unwrap();
+            assert_eq!((letter.id, letter.source.as_deref()), (id(), Some("/shop")), "{format:?}");
+            assert_eq!(letter.sent_at, Some(staged_at()), "{format:?}");
+            let mut expected = full().identified(id());
+            if format == Format::Debezium {
+                expected = expected.to_builder().id(id()).header("id", id().to_string()).build().unwrap();
+            }
+            assert_eq!(letter.message, expected, "{format:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_read_back_in_every_format() {
+        let bytes = Message::builder("billing").content_type("image/png").payload(vec![0, 159, 146, 150]);
+        let message = bytes.build().unwrap();
+        for format in [Format::Binary, Format::Structured, Format::Plain, Format::Debezium] {
+            let letter = carried(&message, format).read(&queue()).unwrap();
+            assert_eq!(letter.message.payload(), message.payload(), "{format:?}");
+            assert_eq!(letter.message.content_type(), "image/png", "{format:?}");
+        }
+    }
+
+    #[test]
+    fn text_in_a_structured_event_has_no_quotes() {
+        let event = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","datacontenttype":"text/plain","data":"a\"b"}"#;
+        let mut incoming = Incoming::new("orders", event);
+        incoming.content_type = Some("application/CloudEvents+JSON; charset=utf-8".to_owned());
+        let letter = incoming.read(&queue()).unwrap();
+        assert_eq!(letter.message.payload(), "a\"b");
+        assert_eq!(letter.message.content_type(), "text/plain");
+    }
+
+    #[test]
+    fn an_identity_of_others_is_always_the_same_and_belongs_to_its_source() {
+        let read = |source: &str, id: &str| {
+            let mut incoming = Incoming::new("orders", "");
+            for (name, value) in [("specversion", "1.0"), ("id", id), ("source", source), ("type", "t")] {
+                incoming.attributes.push((name.to_owned(), value.to_owned()));
+            }
+            incoming.read(&queue()).unwrap().id
+        };
+        assert_eq!(read("/a", "17"), read("/a", "17"));
+        assert_ne!(read("/a", "17"), read("/b", "17"));
+        assert_ne!(read("/a", "17"), read("/a", "18"));
+        assert_eq!(read("/a", "01890a5d-ac96-774b-bcce-b302099a8057"), id());
+    }
+
+    #[test]
+    fn a_bare_message_needs_an_identity_and_its_key_is_none() {
+        let mut bare = Incoming::new("orders", "x");
+        bare.key = Some("order-17".to_owned());
+        let error = bare.read(&queue()).unwrap_err().to_string();
+        assert!(error.starts_with("id: is missing"), "{error}");
+        bare.id = Some("A-1".to_owned());
+        let letter = bare.read(&queue()).unwrap();
+        assert_eq!(letter.message.key().map(crate::OrderingKey::as_str), Some("order-17"));
+        // Debezium's header says more than the broker.
+        bare.headers.push(("id".to_owned(), id().to_string()));
+        assert_eq!(bare.read(&queue()).unwrap().id, id());
+    }
+
+    #[test]
+    fn what_says_to_be_an_event_and_is_none_is_undecodable() {
+        let mut incoming = Incoming::new("orders", "{");
+        incoming.content_type = Some(STRUCTURED.to_owned());
+        let error = incoming.read(&queue()).unwrap_err().to_string();
+        assert!(error.starts_with("body: says to be application/cloudevents+json, and is not: "), "{error}");
+        incoming.body =
+            r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":1,"data_base64":"AA=="}"#.into();
+        assert!(incoming.read(&queue()).unwrap_err().to_string().contains("both"));
+        let mut incoming = Incoming::new("orders", "");
+        incoming.attributes.push(("specversion".to_owned(), "0.3".to_owned()));
+        assert!(incoming.read(&queue()).unwrap_err().to_string().starts_with("specversion: "));
+    }
+
+    #[test]
+    fn headers_that_cannot_be_kept_are_left_out() {
+        let mut incoming = carried(&full(), Format::Binary);
+        incoming.headers.push(("x y".to_owned(), "white space".to_owned()));
+        incoming.headers.push(("x-death".to_owned(), "1".to_owned()));
+        incoming.headers.push(("lines".to_owned(), "a\nb".to_owned()));
+        let headers = incoming.read(&queue()).unwrap().message.headers().clone();
+        let names: Vec<_> = headers.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["color", "x-death"]);
+    }
+}

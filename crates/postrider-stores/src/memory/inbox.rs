@@ -1,0 +1,137 @@
+//! What has been received.
+//!
+//! A mark is held by the transaction that made it, until that ends: then it is kept, or gone. Whoever admits what another transaction holds
+//! waits for its end, as in a database. A batch holds nothing while it waits. Two transactions that wait for each other would do so for
+//! ever, so the second one is told.
+
+use super::{MemoryStore, Transaction};
+use postrider_core::{Admission, Arrival, ConsumerName, Error, Inbox};
+use std::{collections::HashMap, time::SystemTime};
+use uuid::Uuid;
+
+/// A message that a consumer has received.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Mark {
+    consumer: ConsumerName,
+    arrival: Arrival,
+}
+
+/// All marks.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// When each was made.
+    kept: HashMap<Mark, SystemTime>,
+    /// The transaction that holds each.
+    held: HashMap<Mark, Uuid>,
+    /// Transactions that wait, and for which one.
+    waiting: HashMap<Uuid, Uuid>,
+}
+
+impl Marks {
+    /// Admits a batch in a transaction, and adds what is new to `made`. Where another transaction holds some of it, nothing is admitted
+    /// and that one is the answer.
+    pub(super) fn admit(
+        &mut self,
+        transaction: Uuid,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+        made: &mut Vec<Mark>,
+    ) -> Result<Vec<Admission>, Uuid> {
+        let mark = |arrival: &Arrival| Mark { consumer: consumer.clone(), arrival: arrival.clone() };
+        let marks: Vec<Mark> = arrivals.iter().map(mark).collect();
+        let mut holders = marks.iter().filter_map(|mark| self.held.get(mark));
+        if let Some(other) = holders.find(|holder| **holder != transaction) {
+            return Err(*other);
+        }
+        let admitted = marks.into_iter().map(|mark| {
+            if self.kept.contains_key(&mark) || self.held.contains_key(&mark) {
+                return Admission::Duplicate;
+            }
+            self.held.insert(mark.clone(), transaction);
+            made.push(mark);
+            Admission::First
+        });
+        Ok(admitted.collect())
+    }
+
+    /// Keeps what a transaction held.
+    pub(super) fn keep(&mut self, marks: Vec<Mark>, now: SystemTime) {
+        for mark in marks {
+            self.held.remove(&mark);
+            self.kept.insert(mark, now);
+        }
+    }
+
+    /// Forgets what a transaction held.
+    pub(super) fn release(&mut self, marks: &[Mark]) {
+        for mark in marks {
+            self.held.remove(mark);
+        }
+    }
+
+    /// Removes up to so many of those that were made by then. Answers how many.
+    pub(super) fn prune(&mut self, by: SystemTime, most: usize) -> usize {
+        let old = self.kept.iter().filter(|(_, made)| **made <= by).map(|(mark, _)| mark.clone());
+        let old: Vec<Mark> = old.take(most).collect();
+        for mark in &old {
+            self.kept.remove(mark);
+        }
+        old.len()
+    }
+
+    /// Whether the end of one transaction depends on that of another.
+    fn depends(&self, mut transaction: Uuid, on: Uuid) -> bool {
+        while transaction != on {
+            match self.waiting.get(&transaction) {
+                Some(next) => transaction = *next,
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Inbox<Transaction> for MemoryStore {
+    async fn admit_all(
+        &self,
+        tx: &mut Transaction,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Error> {
+        tx.check_store(self)?;
+        loop {
+            // Before the look, so that no end in between is missed.
+            let ended = self.shared.ended.notified();
+            let holder = match tx.admit(consumer, arrivals) {
+                Ok(admitted) => return Ok(admitted),
+                Err(holder) => holder,
+            };
+            let _waiting = Waiting::for_end_of(holder, tx.id(), self)?;
+            ended.await;
+        }
+    }
+}
+
+/// A transaction that waits for another one, until this is dropped.
+struct Waiting<'s> {
+    transaction: Uuid,
+    store: &'s MemoryStore,
+}
+
+impl<'s> Waiting<'s> {
+    fn for_end_of(holder: Uuid, transaction: Uuid, store: &'s MemoryStore) -> Result<Self, Error> {
+        let marks = &mut store.lock().marks;
+        if marks.depends(holder, transaction) {
+            let told = "two transactions wait for each other's messages: roll back and begin again";
+            return Err(Error::Unavailable(told.into()));
+        }
+        marks.waiting.insert(transaction, holder);
+        Ok(Self { transaction, store })
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.store.lock().marks.waiting.remove(&self.transaction);
+    }
+}

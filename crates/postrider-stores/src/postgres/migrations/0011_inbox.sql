@@ -1,0 +1,40 @@
+-- What has been received: a mark for each message that a consumer has admitted, made in the transaction of its effects.
+--
+-- Marks are made and deleted, never changed. The index by time is for pruning, and is appended to; those of one batch have one time, and
+-- so one entry. BRIN would be smaller, but a page that pruning has emptied is filled again, and its range then spans all that has ever been
+-- in it: after one turn of the table every range does, and pruning would read everything.
+create table {inbox} (
+  admitted_at timestamptz not null,
+  message_id uuid not null,
+  consumer text collate "C" not null,
+  -- Whose the message is; empty where it is nobody's, since a null would be equal to no other.
+  tenant text collate "C" not null,
+  constraint {#inbox_pkey} primary key (consumer, tenant, message_id)
+) with (
+  autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000,
+  autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_insert_threshold = 100000,
+  autovacuum_vacuum_cost_delay = 0
+);
+create index {#inbox_admitted} on {inbox} (admitted_at);
+
+-- Marks messages as received, and answers with those that were before: their positions, from 1, and identities. The pairs of tenant and
+-- identity must be distinct and in one order for everybody: whoever meets a mark of an open transaction waits for it, and two that wait for
+-- each other would be a deadlock. A function, so that the session keeps the plan whatever the driver does, and that a consumer needs no
+-- right on the table. NOT IN has one plan here, a hash table; a join might be a loop within a loop, for an array is thought to be short.
+create function {admit}(p_consumer text, p_tenant text[], p_id uuid[]) returns table (n integer, id uuid)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := clock_timestamp();
+begin
+  return query
+  with fresh as (
+    insert into {inbox} (admitted_at, message_id, consumer, tenant)
+    select v_now, u.id, p_consumer, u.tenant from unnest(p_tenant, p_id) u(tenant, id)
+    on conflict (consumer, tenant, message_id) do nothing
+    returning tenant, message_id)
+  select u.n::integer, u.id from unnest(p_tenant, p_id) with ordinality u(tenant, id, n)
+  where (u.tenant, u.id) not in (select f.tenant, f.message_id from fresh f);
+end
+$$;
+
+revoke all on function {admit} from public;
