@@ -16,7 +16,10 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use sqlx::{Executor, Postgres, Transaction};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 use support::PostgresFixture;
@@ -25,8 +28,9 @@ use tokio::task::JoinSet;
 const PRODUCERS: u64 = 8;
 const CLAIMERS: u64 = 4;
 const PRODUCE_FOR: Duration = Duration::from_secs(6);
-/// A claimer that finds nothing for so long has everything that it will ever find.
+/// A claimer that finds nothing for so long, in so many looks, has everything that it will ever find.
 const QUIET_FOR: Duration = Duration::from_secs(4);
+const QUIET_LOOKS: u32 = 200;
 const LEASE: Duration = Duration::from_millis(1_000);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,14 +103,17 @@ async fn missed(
         producers.spawn(async move { produce(&fixture, seed, &committed).await });
     }
     let mut claimers = JoinSet::new();
+    let all_committed = Arc::new(AtomicBool::new(false));
     for seed in 0..CLAIMERS {
         let options = configure(PostgresOptions::new(fixture.database.url()).unwrap().with_connections(2));
         let (store, settled) = (PostgresStore::open(options).await.unwrap(), Arc::clone(&settled));
-        claimers.spawn(async move { claim(&store, seed, &settled).await });
+        let all_committed = Arc::clone(&all_committed);
+        claimers.spawn(async move { claim(&store, seed, &settled, &all_committed).await });
     }
     while let Some(done) = producers.join_next().await {
         done.unwrap();
     }
+    all_committed.store(true, SeqCst);
     while let Some(done) = claimers.join_next().await {
         done.unwrap();
     }
@@ -144,17 +151,26 @@ async fn produce(fixture: &PostgresFixture, seed: u64, committed: &Mutex<BTreeSe
     }
 }
 
-async fn claim(store: &PostgresStore, seed: u64, settled: &Mutex<BTreeMap<MessageId, usize>>) {
+async fn claim(
+    store: &PostgresStore,
+    seed: u64,
+    settled: &Mutex<BTreeMap<MessageId, usize>>,
+    all_committed: &AtomicBool,
+) {
     let mut random = StdRng::seed_from_u64(1_000 + seed);
     let request = ClaimRequest::new(QueueName::new("orders").unwrap(), 50).with_lease_for(LEASE);
-    let mut found = Instant::now();
-    while found.elapsed() < QUIET_FOR {
+    let (mut quiet_since, mut looks) = (Instant::now(), 0);
+    while quiet_since.elapsed() < QUIET_FOR || looks < QUIET_LOOKS {
+        let may_be_last = all_committed.load(SeqCst);
         let claimed = store.claim(&request).await.unwrap();
+        looks += 1;
+        if !may_be_last || !claimed.is_empty() {
+            (quiet_since, looks) = (Instant::now(), 0);
+        }
         if claimed.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
             continue;
         }
-        found = Instant::now();
         if random.random_bool(0.03) {
             // It dies with its claims in hand: others take them when the lease is over.
             continue;

@@ -8,7 +8,8 @@
 //!     └── renew: leases ◀───────────────────── ended ─────────────────────────┘
 //! ```
 //!
-//! A [`Deliver`] says what happens between claim and settle: a worker runs a handler there. Nothing else differs.
+//! A [`Deliver`] says what happens between claim and settle: a worker runs a handler there, a relay sends. Nothing else differs. What is
+//! cheaper [`Together`] is run by the hundred; each message of it is still settled for itself, as soon as its end is known.
 //!
 //! **Who is authoritative.** The store. What this process believes about a lease only ever makes it stop sooner: a message
 //! whose lease may have lapsed is cancelled here before the store would hand it to somebody else, and whatever is settled
