@@ -137,7 +137,8 @@ impl Route {
         self
     }
 
-    /// Has at most so many messages on their way; 2,000 unless said otherwise.
+    /// Has at most so many messages on their way; 2,000 unless said otherwise. As many again wait in memory for their turn: where messages
+    /// are large, give less.
     pub fn in_hand(mut self, messages: usize) -> Self {
         self.in_hand = messages;
         self
