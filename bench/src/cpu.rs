@@ -1,6 +1,9 @@
 //! Processor time, of the server's processes and of this one. Linux only; elsewhere it is not shown.
 
-use std::{fs, path::Path, time::Duration};
+use std::{env, fs, path::Path, time::Duration};
+
+/// What names the first process of PostgreSQL.
+const PID: &str = "POSTRIDER_BENCH_POSTGRES_PID";
 
 /// The processes of a server.
 #[derive(Debug, Clone, Copy)]
@@ -9,9 +12,9 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server by its first process.
-    pub(crate) fn new(postmaster: Option<u32>) -> Self {
-        Self { postmaster }
+    /// The server whose first process the environment names.
+    pub(crate) fn named() -> Self {
+        Self { postmaster: env::var(PID).ok().and_then(|id| id.parse().ok()) }
     }
 
     /// The time that its processes used so far, those that have ended included.

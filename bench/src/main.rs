@@ -2,6 +2,7 @@
 
 mod adapters;
 mod cpu;
+mod extent;
 mod figure;
 mod flat;
 mod ground;

@@ -13,6 +13,7 @@ mod redis;
 
 use crate::{
     cpu,
+    extent::{Extent, turns},
     figure::Figure,
     ground::Ground,
     postgres::{Databases, Ours},
@@ -46,39 +47,12 @@ const KNOWN: [(&str, &str); 5] = [
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Print one JSON object per scenario
-    #[arg(long)]
-    json: bool,
-
-    /// How often each side has its turn
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
+    #[command(flatten)]
+    extent: Extent,
 
     /// How many messages are sent in one turn
-    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1_000..))]
-    messages: u32,
-
-    /// A look at how things stand: three rounds of a fifth of the messages
-    #[arg(long)]
-    quick: bool,
-
-    /// Only scenarios whose name begins so: a broker's, or `dead`
-    #[arg(long, value_name = "NAME")]
-    only: Vec<String>,
-}
-
-impl Args {
-    fn rounds(&self) -> u32 {
-        if self.quick { self.rounds.min(3) } else { self.rounds }
-    }
-
-    fn messages(&self) -> usize {
-        (if self.quick { self.messages / 5 } else { self.messages }) as usize
-    }
-
-    fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
-    }
+    #[arg(long, default_value_t = 50_000)]
+    messages: usize,
 }
 
 pub(crate) async fn run(args: &Args) -> Result<()> {
@@ -96,17 +70,19 @@ async fn measure(args: &Args, place: &Place) -> Result<()> {
     for (name, variable) in KNOWN {
         let Some(url) = env::var(variable).ok().filter(|url| !url.is_empty()) else { continue };
         is_any = true;
-        if args.wants(name) {
+        if args.extent.wants(name) {
             let broker = open(name, &url).await.context(name)?;
             for figure in carrying(place, &*broker, args).await.context(name)? {
-                figure.print(args.json)?;
+                figure.print(args.extent.json)?;
             }
         }
         // One broker tells it for all.
-        if name == "rabbitmq" && args.wants("dead") {
+        if name == "rabbitmq" && args.extent.wants("dead") {
             let broker = open(name, &url).await.context(name)?;
-            for figure in dead::measure(place, &*broker, args.rounds(), args.messages()).await? {
-                figure.print(args.json)?;
+            for figure in
+                dead::measure(place, &*broker, args.extent.rounds(), args.extent.of(args.messages)).await?
+            {
+                figure.print(args.extent.json)?;
             }
         }
     }
@@ -137,27 +113,20 @@ const ALL: [Who; 3] = [Who::Relay, Who::Client(1), Who::Client(AT_ONCE)];
 
 /// A relay beside the client alone.
 async fn carrying(place: &Place, broker: &dyn Broker, args: &Args) -> Result<[Figure; 2]> {
-    let (rounds, messages) = (args.rounds(), args.messages());
+    let (rounds, messages) = (args.extent.rounds(), args.extent.of(args.messages));
     let transport = broker.transport()?;
     let mut rates = vec![Vec::new(); ALL.len()];
-    for round in 0..rounds {
-        eprintln!("{}: round {} of {rounds}", broker.name(), round + 1);
-        let mut order: Vec<usize> = (0..ALL.len()).collect();
-        // Whoever comes first has the colder caches.
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
-            let destination = broker.create().await?;
-            rates[index].push(match ALL[index] {
-                Who::Relay => relayed(place, &transport, &destination, messages).await?,
-                Who::Client(at_once) => {
-                    let batch = transport.capacity().batch;
-                    published(broker, (batch, at_once), &destination, messages).await?
-                }
-            });
-            broker.remove(&destination).await?;
-        }
+    for index in turns(rounds, ALL.len()) {
+        eprintln!("{}: {:?}: round {} of {rounds}", broker.name(), ALL[index], rates[index].len() + 1);
+        let destination = broker.create().await?;
+        rates[index].push(match ALL[index] {
+            Who::Relay => relayed(place, &transport, &destination, messages).await?,
+            Who::Client(at_once) => {
+                let batch = transport.capacity().batch;
+                published(broker, (batch, at_once), &destination, messages).await?
+            }
+        });
+        broker.remove(&destination).await?;
     }
     transport.close().await;
     let mut middles = rates.into_iter().map(|rates| median(rates).unwrap_or(f64::NAN));
@@ -253,8 +222,7 @@ struct Used {
 
 impl Used {
     fn so_far() -> Self {
-        let id = env::var("POSTRIDER_BENCH_POSTGRES_PID").ok().and_then(|id| id.parse().ok());
-        Self { own: cpu::own(), database: cpu::Server::new(id).cpu() }
+        Self { own: cpu::own(), database: cpu::Server::named().cpu() }
     }
 
     /// Says what was used since, for each message.

@@ -6,6 +6,7 @@ mod latency;
 mod memory;
 
 use crate::{
+    extent::Extent,
     figure::Figure,
     ground::Ground,
     postgres::{Databases, Ours},
@@ -19,39 +20,12 @@ use std::{future::Future, pin::Pin, time::Duration};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Print one JSON object per scenario
-    #[arg(long)]
-    json: bool,
-
-    /// How often each scenario has its turn
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
+    #[command(flatten)]
+    extent: Extent,
 
     /// How many messages are drained in one turn
     #[arg(long, default_value_t = 100_000)]
     messages: usize,
-
-    /// A look at how things stand: three rounds of a fifth of the messages
-    #[arg(long)]
-    quick: bool,
-
-    /// Only scenarios whose name begins so: `drain`, `latency`, `memory`, `committers`
-    #[arg(long, value_name = "NAME")]
-    only: Vec<String>,
-}
-
-impl Args {
-    fn rounds(&self) -> u32 {
-        if self.quick { self.rounds.min(3) } else { self.rounds }
-    }
-
-    fn messages(&self) -> usize {
-        if self.quick { self.messages / 5 } else { self.messages }
-    }
-
-    fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
-    }
 }
 
 /// A database with the store in it, and a pool of the application's own.
@@ -83,22 +57,23 @@ impl Place {
 type Figures<'f> = Pin<Box<dyn Future<Output = Result<Vec<Figure>>> + 'f>>;
 
 pub(crate) async fn run(args: &Args) -> Result<()> {
+    let extent = &args.extent;
     let mut databases = Databases::connect().await?;
     let url = databases.database(&Ours).await?;
     let place = Place::open(&url).await?;
     let scenarios: [(&str, Figures<'_>); 4] = [
-        ("drain", Box::pin(drain::measure(&place, args.rounds(), args.messages()))),
-        ("latency", Box::pin(latency::measure(&place, if args.quick { 50 } else { 200 }))),
-        ("committers", Box::pin(committers::measure(&place, args.rounds(), args.quick))),
-        ("memory", Box::pin(memory::measure(&place, if args.quick { 200_000 } else { 2_000_000 }))),
+        ("drain", Box::pin(drain::measure(&place, extent.rounds(), extent.of(args.messages)))),
+        ("latency", Box::pin(latency::measure(&place, if extent.quick { 50 } else { 200 }))),
+        ("committers", Box::pin(committers::measure(&place, extent.rounds(), extent.quick))),
+        ("memory", Box::pin(memory::measure(&place, if extent.quick { 200_000 } else { 2_000_000 }))),
     ];
     let mut done = Ok(());
     for (name, figures) in scenarios {
-        if !args.wants(name) {
+        if !extent.wants(name) {
             continue;
         }
         match figures.await {
-            Ok(figures) => figures.iter().try_for_each(|figure| figure.print(args.json))?,
+            Ok(figures) => figures.iter().try_for_each(|figure| figure.print(extent.json))?,
             Err(error) => {
                 done = Err(error.context(name));
                 break;

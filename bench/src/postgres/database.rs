@@ -15,7 +15,6 @@ use sqlx::{
 use std::{env, str::FromStr, time::Duration};
 
 const URL: &str = "POSTRIDER_BENCH_POSTGRES_URL";
-const PID: &str = "POSTRIDER_BENCH_POSTGRES_PID";
 
 /// The server, and the databases that are made in it.
 #[derive(Debug)]
@@ -32,7 +31,7 @@ impl Databases {
     pub(crate) async fn connect() -> Result<Self> {
         let url =
             env::var(URL).with_context(|| format!("{URL} names no server; run `cargo xtask bench store`"))?;
-        let server = Server::new(env::var(PID).ok().and_then(|pid| pid.parse().ok()));
+        let server = Server::named();
         let options = PgConnectOptions::from_str(&url)?.ssl_mode(PgSslMode::Disable);
         let mut admin = PgConnection::connect_with(&options).await.context("connecting to the server")?;
         let row = sqlx::query("select current_setting('server_version')").fetch_one(&mut admin).await?;

@@ -2,6 +2,7 @@
 
 use super::{SOURCE, broker::Broker};
 use crate::{
+    extent::turns,
     figure::Figure,
     report::median,
     side::{self, QUEUE},
@@ -49,15 +50,9 @@ pub(super) async fn measure(
     messages: usize,
 ) -> Result<Vec<Figure>> {
     let mut rates = vec![Vec::new(); ALL.len()];
-    for round in 0..rounds {
-        let mut order: Vec<usize> = (0..ALL.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
-            eprintln!("dead: {:?}: round {} of {rounds}", ALL[index], round + 1);
-            rates[index].push(sent(place, broker, ALL[index], messages).await?);
-        }
+    for index in turns(rounds, ALL.len()) {
+        eprintln!("dead: {:?}: round {} of {rounds}", ALL[index], rates[index].len() + 1);
+        rates[index].push(sent(place, broker, ALL[index], messages).await?);
     }
     let mut middles = rates.into_iter().map(|rates| median(rates).unwrap_or(f64::NAN));
     let mut next = || middles.next().unwrap_or(f64::NAN);

@@ -2,7 +2,7 @@
 //! reads JSON, and with failures.
 
 use super::Place;
-use crate::{figure::Figure, report::median};
+use crate::{extent::turns, figure::Figure, report::median};
 use anyhow::Result;
 use postrider_core::{ClaimRequest, RetryStrategy, Store as _};
 use postrider_engine::{Context, Failure, Queue, Worker};
@@ -46,15 +46,9 @@ const ALL: [Who; 6] = [Who::Store(2), Who::Store(4), Who::Best, Who::Default, Wh
 
 pub(super) async fn measure(place: &Place, rounds: u32, messages: usize) -> Result<Vec<Figure>> {
     let mut rates = vec![Vec::new(); ALL.len()];
-    for round in 0..rounds {
-        let mut order: Vec<usize> = (0..ALL.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
-            eprintln!("drain: {:?}: round {} of {rounds}", ALL[index], round + 1);
-            rates[index].push(drain(place, ALL[index], messages).await?);
-        }
+    for index in turns(rounds, ALL.len()) {
+        eprintln!("drain: {:?}: round {} of {rounds}", ALL[index], rates[index].len() + 1);
+        rates[index].push(drain(place, ALL[index], messages).await?);
     }
     let rate = |who: Who| {
         ALL.iter()

@@ -12,6 +12,7 @@ use crate::{
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider_core::{Format, Outgoing, PublishError, QueueName, Settlement, Template};
 use std::{borrow::Cow, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use tokio::task::coop::consume_budget;
 use tracing::{Instrument, Span};
 
 /// Sends the messages of a queue to one destination.
@@ -63,6 +64,8 @@ impl Together for Relaying {
                     Ok(written) => outgoing.push((place, written)),
                     Err(settlement) => unsent.push((place, settlement)),
                 }
+                // Hundreds of them, with the user's own functions: others have their turn in between.
+                consume_budget().await;
             }
             let mut is_open = vec![true; deliveries.len()];
             unsent.iter().for_each(|(place, _)| is_open[*place] = false);

@@ -22,6 +22,7 @@ use futures_util::{
 };
 use postrider_core::{Message, PublishError, Settlement};
 use std::{sync::Arc, time::Duration};
+use tokio::task::coop::consume_budget;
 
 /// What spans and logs call several destinations.
 const SEVERAL: &str = "several";
@@ -115,6 +116,7 @@ impl FanOut {
                 // From its own queue it fails again, and is judged there.
                 Err(_) => {}
             }
+            consume_budget().await;
         }
         let mut answers = leg.post.send_all(outgoing);
         while let Some((place, answer)) = answers.recv().await {

@@ -25,3 +25,10 @@ pub(crate) use courier::{Courier, Service};
 pub(crate) use listed::{Listed, Refused};
 pub(crate) use trouble::{Kind, Trouble};
 pub(crate) use wire::{Entry, STRING};
+
+/// Whether that can be the name of a queue or topic, with `.fifo` at most so many characters long.
+pub(crate) fn is_name(destination: &str, most: usize) -> bool {
+    let stem = destination.strip_suffix(".fifo").unwrap_or(destination);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    !stem.is_empty() && destination.len() <= most && stem.bytes().all(is_plain)
+}

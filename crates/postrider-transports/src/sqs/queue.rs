@@ -1,7 +1,7 @@
 //! SQS as a service that takes entries.
 
 use super::BYTES;
-use crate::aws::{Entry, Kind, Listed, Refused, STRING, Service, Trouble};
+use crate::aws::{self, Entry, Kind, Listed, Refused, STRING, Service, Trouble};
 use async_trait::async_trait;
 use aws_config::SdkConfig;
 use aws_sdk_sqs::{
@@ -75,9 +75,7 @@ pub(super) fn is_url(destination: &str) -> bool {
 }
 
 pub(super) fn is_name(destination: &str) -> bool {
-    let stem = destination.strip_suffix(".fifo").unwrap_or(destination);
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    !stem.is_empty() && destination.len() <= 80 && stem.bytes().all(is_plain)
+    aws::is_name(destination, 80)
 }
 
 pub(super) fn bad_name(destination: &str) -> String {
