@@ -18,7 +18,7 @@
 //! they are a courtesy, and brokers add their own.
 
 use crate::{
-    Headers, Invalid, Message, MessageBuilder, MessageId, QueueName,
+    Headers, Invalid, Message, MessageBuilder, MessageId, Outgoing, QueueName,
     cloudevents::Envelope,
     message::{is_traceparent, is_tracestate},
 };
@@ -208,6 +208,21 @@ impl Incoming {
     }
 }
 
+impl From<Outgoing> for Incoming {
+    /// What arrives at the other end of a wire that changes nothing.
+    fn from(sent: Outgoing) -> Self {
+        Self {
+            origin: sent.destination,
+            id: Some(sent.id.to_string()),
+            key: sent.key.map(|key| key.to_string()),
+            content_type: Some(sent.content_type),
+            body: sent.body,
+            attributes: sent.attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            headers: sent.headers,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Structured<'e> {
     #[serde(borrow)]
@@ -262,7 +277,7 @@ fn identity(source: Option<&str>, id: &str) -> MessageId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Format, Hlc, Outgoing};
+    use crate::{Format, Hlc};
     use std::time::Duration;
 
     fn queue() -> QueueName {
@@ -296,13 +311,7 @@ mod tests {
 
     /// As a source gives it.
     fn carried(message: &Message, format: Format) -> Incoming {
-        let sent = Outgoing::write(message, id(), staged_at(), "/shop", "orders".to_owned(), format).unwrap();
-        Incoming {
-            content_type: Some(sent.content_type),
-            attributes: sent.attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            headers: sent.headers,
-            ..Incoming::new("orders", sent.body)
-        }
+        Outgoing::write(message, id(), staged_at(), "/shop", "orders".to_owned(), format).unwrap().into()
     }
 
     #[test]

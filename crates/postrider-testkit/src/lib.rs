@@ -22,6 +22,7 @@ pub mod relay_faults;
 pub mod round_trips;
 pub mod server;
 pub mod shared;
+pub mod source;
 pub mod store;
 pub mod transport;
 pub mod worker;

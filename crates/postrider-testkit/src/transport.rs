@@ -3,7 +3,7 @@
 pub mod answers;
 pub mod closing;
 pub mod connections;
-mod helpers;
+pub(crate) mod helpers;
 pub mod travelling;
 pub mod trouble;
 

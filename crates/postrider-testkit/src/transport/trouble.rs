@@ -4,13 +4,10 @@ use super::{TransportFixture, helpers::*};
 use postrider_core::{Outgoing, PublishError};
 use std::{
     collections::BTreeSet,
-    future::Future,
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Waker},
 };
 
 /// Nobody listens: the answer is that nothing gets through, and it comes within a bound.
@@ -38,17 +35,6 @@ pub async fn a_dropped_call_confuses_nobody<F: TransportFixture>(fixture: F) {
                 assert!(answer.is_err(), "after a call that was dropped after {polls} polls");
             }
         }
-    }
-}
-
-/// Polls a future so often, and drops it.
-async fn drop_after<T>(future: impl Future<Output = T>, polls: usize) {
-    let mut future = pin!(future);
-    for _ in 0..polls {
-        if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
-            return;
-        }
-        tokio::task::yield_now().await;
     }
 }
 

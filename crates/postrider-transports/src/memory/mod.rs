@@ -1,5 +1,11 @@
 //! Keeps what it is given: for tests of users' own, with failures on demand.
 
+mod queue;
+mod source;
+
+pub use queue::MemoryQueue;
+pub use source::MemorySource;
+
 use async_trait::async_trait;
 use postrider_core::{Capacity, Finding, Outgoing, PublishError, Receipt, Transport};
 use std::{

@@ -1,0 +1,91 @@
+//! What the cases share.
+
+use super::SourceFixture;
+pub(super) use crate::transport::helpers::{ids, orders, patiently, sorted, written};
+use postrider_core::{Answer, Letter, Parcel, QueueName, Source};
+use std::collections::BTreeSet;
+
+/// What a parcel says.
+pub(super) fn letter(parcel: &Parcel) -> Letter {
+    let queue = QueueName::new("orders").unwrap();
+    parcel.incoming.read(&queue).unwrap_or_else(|error| panic!("{:?}: {error}", parcel.incoming))
+}
+
+/// The identity of a parcel.
+pub(super) fn id(parcel: &Parcel) -> String {
+    letter(parcel).id.to_string()
+}
+
+pub(super) fn identities(parcels: &[Parcel]) -> Vec<String> {
+    parcels.iter().map(id).collect()
+}
+
+/// Receives, within a bound.
+pub(super) async fn receive(source: &dyn Source, most: usize) -> Vec<Parcel> {
+    let received = patiently("receiving", source.receive(most)).await;
+    let parcels = received.unwrap_or_else(|error| panic!("receiving: {error}"));
+    assert!(
+        !parcels.is_empty() && parcels.len() <= most,
+        "{} parcels instead of up to {most}",
+        parcels.len()
+    );
+    parcels
+}
+
+/// Receives until there are so many different messages; what comes twice is answered with `Done` on the way.
+pub(super) async fn receive_all(source: &dyn Source, count: usize) -> Vec<Parcel> {
+    let (mut parcels, mut seen) = (Vec::new(), BTreeSet::new());
+    while parcels.len() < count {
+        for parcel in receive(source, count).await {
+            if seen.insert(id(&parcel)) {
+                parcels.push(parcel);
+            } else {
+                answer(source, &[parcel], Answer::Done).await;
+            }
+        }
+    }
+    parcels
+}
+
+/// Answers all in the same way, which must be possible.
+pub(super) async fn answer(source: &dyn Source, parcels: &[Parcel], with: Answer) {
+    let answers: Vec<_> = parcels.iter().map(|parcel| (parcel.ticket.clone(), with)).collect();
+    let told = patiently("answering", source.answer(&answers)).await;
+    assert_eq!(told.len(), answers.len(), "one result for each answer");
+    for result in told {
+        result.unwrap_or_else(|error| panic!("answering with {with:?}: {error}"));
+    }
+}
+
+/// Receives and answers with `Done` until all of `wanted` have been, over connections that may break, and tells what came.
+pub(super) async fn finish(source: &dyn Source, wanted: &[String]) -> Vec<String> {
+    let mut came = Vec::new();
+    patiently("receiving everything", async {
+        let mut missing: BTreeSet<_> = wanted.iter().cloned().collect();
+        while !missing.is_empty() {
+            let Ok(parcels) = source.receive(50).await else {
+                tokio::task::yield_now().await;
+                continue;
+            };
+            let answers: Vec<_> =
+                parcels.iter().map(|parcel| (parcel.ticket.clone(), Answer::Done)).collect();
+            for (told, parcel) in source.answer(&answers).await.into_iter().zip(&parcels) {
+                came.push(id(parcel));
+                if told.is_ok() {
+                    missing.remove(&id(parcel));
+                }
+            }
+        }
+    })
+    .await;
+    came
+}
+
+/// Sends one more message, and checks that nothing but it comes: what came before is done with.
+pub(super) async fn nothing_is_left<F: SourceFixture>(fixture: &F, place: &str) {
+    let source = fixture.source(place).await;
+    let last = orders(1, place);
+    fixture.send(place, last.clone()).await;
+    assert_eq!(identities(&receive_all(&*source, 1).await), ids(&last), "something else came again");
+    patiently("closing", source.close()).await;
+}
