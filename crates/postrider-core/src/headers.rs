@@ -47,6 +47,11 @@ impl Headers {
         Ok(())
     }
 
+    /// Sets a header that producers cannot, unchecked. No database keeps a NUL in text.
+    pub(crate) fn set_own(&mut self, name: &'static str, value: String) {
+        self.0.insert(name.to_owned(), value.replace('\0', "\u{fffd}"));
+    }
+
     /// The value of `name`, which is looked up in lower case.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(&name.to_ascii_lowercase()).map(String::as_str)

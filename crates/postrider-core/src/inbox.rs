@@ -80,6 +80,26 @@ pub trait InboxExt<Tx: Send>: Inbox<Tx> + Sync {
             Ok(admitted.first().copied().unwrap_or(Admission::Duplicate))
         }
     }
+
+    /// Admits one message, and does what it calls for if it is new: for loops of one's own. Commit the transaction if it answers, and
+    /// acknowledge the message then, whether it was new or not; roll back if it fails.
+    ///
+    /// # Errors
+    /// What the effect failed with, or the inbox.
+    fn once<T, E: From<Error>>(
+        &self,
+        tx: &mut Tx,
+        consumer: &ConsumerName,
+        arrival: Arrival,
+        effect: impl AsyncFnOnce(&mut Tx) -> Result<T, E>,
+    ) -> impl Future<Output = Result<Option<T>, E>> {
+        async move {
+            match self.admit(tx, consumer, arrival).await? {
+                Admission::First => effect(tx).await.map(Some),
+                Admission::Duplicate => Ok(None),
+            }
+        }
+    }
 }
 
 impl<Tx: Send, I: Inbox<Tx> + Sync> InboxExt<Tx> for I {}

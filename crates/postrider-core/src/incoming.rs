@@ -23,7 +23,7 @@ use crate::{
     message::{is_traceparent, is_tracestate},
 };
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use std::{borrow::Cow, collections::BTreeMap, time::SystemTime};
 use uuid::Uuid;
@@ -64,6 +64,12 @@ pub struct Letter {
 
 /// Identities that are no UUIDs are made into one below this.
 const FOREIGN: Uuid = Uuid::from_u128(0x6f37_2c8e_94b1_5d0a_8e6d_13a5_c0de_7a11);
+/// What cannot be read has an identity below this.
+const UNREADABLE: Uuid = Uuid::from_u128(0x1d9e_40f2_7a3c_5b86_91c4_6e02_d7b5_38fa);
+/// The header that says where a kept message came from.
+const ORIGIN: &str = "postrider-origin";
+/// The header with what a message that cannot be read came with.
+const RAW: &str = "postrider-raw";
 const STRUCTURED: &str = "application/cloudevents+json";
 const OURS: &str = "postrider-";
 
@@ -105,6 +111,41 @@ impl Incoming {
             return self.letter(queue, envelope, self.content_type.as_deref(), self.body.clone());
         }
         self.read_bare(queue)
+    }
+
+    /// The message as it is kept where it cannot be read: a message of `queue` with the body as its payload, the rest in a header of ours,
+    /// and an identity that is the same however often it comes. [`kept`](Self::kept) undoes it.
+    pub fn keep(&self, queue: &QueueName) -> Message {
+        let beside = Beside {
+            origin: Cow::Borrowed(&self.origin),
+            id: self.id.as_deref().map(Cow::Borrowed),
+            key: self.key.as_deref().map(Cow::Borrowed),
+            content_type: self.content_type.as_deref().map(Cow::Borrowed),
+            attributes: Cow::Borrowed(&self.attributes),
+            headers: Cow::Borrowed(&self.headers),
+        };
+        let beside = serde_json::to_string(&beside).unwrap_or_default();
+        let mut whole = beside.clone().into_bytes();
+        whole.extend_from_slice(&self.body);
+        let id = MessageId::from_uuid(Uuid::new_v5(&UNREADABLE, &whole));
+        let mut message = Message::bare(queue.clone(), self.body.clone()).identified(id);
+        message.set_own_header(ORIGIN, self.origin.clone());
+        message.set_own_header(RAW, beside);
+        message
+    }
+
+    /// What [`keep`](Self::keep) kept; nothing if it was a message that could be read.
+    pub fn kept(message: &Message) -> Option<Self> {
+        let beside: Beside<'_> = serde_json::from_str(message.headers().get(RAW)?).ok()?;
+        Some(Self {
+            origin: beside.origin.into_owned(),
+            id: beside.id.map(Cow::into_owned),
+            key: beside.key.map(Cow::into_owned),
+            content_type: beside.content_type.map(Cow::into_owned),
+            body: message.payload().clone(),
+            attributes: beside.attributes.into_owned(),
+            headers: beside.headers.into_owned(),
+        })
     }
 
     fn is_structured(&self) -> bool {
@@ -205,6 +246,31 @@ impl Incoming {
             }
         }
         builder
+    }
+}
+
+/// What is kept beside the body.
+#[derive(Serialize, Deserialize)]
+struct Beside<'b> {
+    origin: Cow<'b, str>,
+    id: Option<Cow<'b, str>>,
+    key: Option<Cow<'b, str>>,
+    content_type: Option<Cow<'b, str>>,
+    attributes: Cow<'b, [(String, String)]>,
+    headers: Cow<'b, [(String, String)]>,
+}
+
+impl Letter {
+    /// A message that was read before, as a store kept it.
+    pub fn of(message: Message, id: MessageId, sent_at: SystemTime) -> Self {
+        Self { id, source: None, sent_at: Some(sent_at), message }
+    }
+
+    /// The message with a header `postrider-origin` that says where it came from, to be kept.
+    pub fn keep(&self, origin: &str) -> Message {
+        let mut message = self.message.clone().identified(self.id);
+        message.set_own_header(ORIGIN, origin.to_owned());
+        message
     }
 }
 
@@ -390,6 +456,21 @@ mod tests {
         let mut incoming = Incoming::new("orders", "");
         incoming.attributes.push(("specversion".to_owned(), "0.3".to_owned()));
         assert!(incoming.read(&queue()).unwrap_err().to_string().starts_with("specversion: "));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_kept_whole_and_always_under_one_identity() {
+        let mut incoming = carried(&full(), Format::Binary);
+        incoming.attributes.retain(|(name, _)| name != "id");
+        incoming.headers.push(("lines".to_owned(), "a\n\0b".to_owned()));
+        incoming.body = Bytes::from_static(&[0, 159]);
+        let message = incoming.keep(&queue());
+        assert_eq!((message.payload(), message.id()), (&incoming.body, incoming.keep(&queue()).id()));
+        assert_eq!(message.headers().get("postrider-origin"), Some("orders"));
+        assert_eq!(Incoming::kept(&message), Some(incoming.clone()));
+        let other = Incoming { body: Bytes::from_static(b"other"), ..incoming };
+        assert_ne!(message.id(), other.keep(&queue()).id());
+        assert_eq!(Incoming::kept(&full()), None);
     }
 
     #[test]

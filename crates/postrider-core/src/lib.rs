@@ -24,6 +24,7 @@ pub mod name;
 pub mod outbox;
 pub mod outgoing;
 pub mod policy;
+pub mod receive;
 pub mod retry;
 pub mod schema;
 pub mod settlement;
@@ -56,6 +57,7 @@ pub use name::{
 pub use outbox::{Outbox, OutboxExt};
 pub use outgoing::{Format, Outgoing};
 pub use policy::{OnFailure, Ordering, QueuePolicy};
+pub use receive::{Parked, Receive};
 pub use retry::RetryStrategy;
 pub use settlement::{Reason, Settlement};
 pub use source::{Abilities, Answer, Lane, Parcel, Redelivers, Source, SourceError, Ticket};

@@ -156,6 +156,29 @@ impl Message {
         self.timer.as_ref()
     }
 
+    /// A message with a payload and nothing else.
+    pub(crate) fn bare(queue: QueueName, payload: Bytes) -> Self {
+        Self {
+            id: None,
+            queue,
+            payload,
+            content_type: None,
+            event_type: None,
+            key: None,
+            tenant: None,
+            subject: None,
+            trail: Trail::default(),
+            headers: Headers::new(),
+            due: Due::Now,
+            timer: None,
+        }
+    }
+
+    /// Sets a header that producers cannot: one whose name begins with ours.
+    pub(crate) fn set_own_header(&mut self, name: &'static str, value: String) {
+        self.headers.set_own(name, value);
+    }
+
     /// The same message under an identity of its own, as a store hands it out.
     #[must_use]
     pub fn identified(mut self, id: MessageId) -> Self {

@@ -119,8 +119,8 @@ pub struct Parcel {
     /// How often it was delivered, this time included, where the other side knows.
     pub deliveries: Option<u32>,
     /// What it must not overtake, where the other side keeps an order: the next message of a lane is not begun before the one in front
-    /// of it was answered. After [`Answer::Again`] for one, all that were received behind it in its lane are answered in the same way,
-    /// and come again behind it.
+    /// of it was answered. After [`Answer::Again`] for one, all that were received behind it in its lane are answered in the same way.
+    /// They come again in their order: what a source gives after it was told, it gives behind the one that comes again.
     pub lane: Option<Lane>,
 }
 

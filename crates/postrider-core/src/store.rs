@@ -1,6 +1,6 @@
 //! The seam between the engine and the place where messages wait.
 
-use crate::{Claimed, Invalid, Lease, QueueName, Settle, TenantWeights, limits};
+use crate::{Claimed, ConsumerName, Invalid, Lease, QueueName, Settle, TenantWeights, limits};
 use async_trait::async_trait;
 use std::{fmt::Debug, time::Duration};
 
@@ -126,6 +126,8 @@ pub struct PruneRequest {
     /// Marks of the [inbox](crate::Inbox) that were made longer ago than this; `None` leaves them alone. A message whose mark is
     /// gone is new when it arrives again: keep marks for longer than anybody may send it again.
     pub inbox_older_than: Option<Duration>,
+    /// Only the marks of this consumer; of all if `None`.
+    pub inbox_of: Option<ConsumerName>,
     /// How many rows at the most in one call.
     pub limit: usize,
 }
@@ -133,7 +135,7 @@ pub struct PruneRequest {
 impl PruneRequest {
     /// What the archive no longer keeps, up to 10,000 rows in one call.
     pub fn new() -> Self {
-        Self { dead_older_than: None, inbox_older_than: None, limit: 10_000 }
+        Self { dead_older_than: None, inbox_older_than: None, inbox_of: None, limit: 10_000 }
     }
 
     /// Also dead letters that failed longer ago than `age`.
@@ -143,11 +145,18 @@ impl PruneRequest {
         self
     }
 
-    /// Also marks of the inbox that were made longer ago than `age`.
+    /// Also marks of the inbox that were made longer ago than `age`, whoever made them.
     #[must_use]
     pub fn with_inbox_older_than(mut self, age: Duration) -> Self {
         self.inbox_older_than = Some(age);
         self
+    }
+
+    /// Also marks of the inbox that this consumer made longer ago than `age`, and nobody else's.
+    #[must_use]
+    pub fn with_inbox_of(mut self, consumer: ConsumerName, age: Duration) -> Self {
+        self.inbox_of = Some(consumer);
+        self.with_inbox_older_than(age)
     }
 
     /// Up to so many rows in one call.

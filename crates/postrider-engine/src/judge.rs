@@ -28,6 +28,28 @@ pub enum ErrorText {
     Full(Arc<dyn Fn(&str) -> String + Send + Sync>),
 }
 
+impl ErrorText {
+    /// What is kept of a failure.
+    pub(crate) fn of(&self, failure: &Failure) -> String {
+        let (Self::Full(redact), Some(source)) = (self, failure.source()) else {
+            return failure.kind().to_owned();
+        };
+        let mut text = source.to_string();
+        let mut cause = source.source();
+        while let Some(next) = cause {
+            text = format!("{text}: {next}");
+            cause = next.source();
+        }
+        // A redactor that fails must not let anything through, nor take the worker along.
+        let Ok(text) = catch_unwind(AssertUnwindSafe(|| redact(&text))) else {
+            return failure.kind().to_owned();
+        };
+        let mut text = format!("{}: {text}", failure.kind());
+        text.truncate(text.floor_char_boundary(MOST_ERROR_BYTES));
+        text
+    }
+}
+
 impl fmt::Debug for ErrorText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -53,7 +75,7 @@ pub(crate) struct Judge {
 impl Judge {
     /// How a delivery that failed is settled.
     pub(crate) fn settle(&self, failure: &Failure, delivery: &Delivery) -> Settlement {
-        let error = self.text_of(failure);
+        let error = self.error_text.of(failure);
         let settlement = match failure.next {
             Next::Reject => Settlement::Dead { reason: Reason::Rejected, error: Some(error) },
             Next::Undecodable => Settlement::Dead { reason: Reason::Undecodable, error: Some(error) },
@@ -92,25 +114,6 @@ impl Judge {
         };
         let attempt = Attempt { number: claimed.attempts.saturating_add(1), elapsed, error };
         decide(self.retry.as_ref(), &attempt, &mut rand::rng())
-    }
-
-    fn text_of(&self, failure: &Failure) -> String {
-        let (ErrorText::Full(redact), Some(source)) = (&self.error_text, failure.source()) else {
-            return failure.kind().to_owned();
-        };
-        let mut text = source.to_string();
-        let mut cause = source.source();
-        while let Some(next) = cause {
-            text = format!("{text}: {next}");
-            cause = next.source();
-        }
-        // A redactor that fails must not let anything through, nor take the worker along.
-        let Ok(text) = catch_unwind(AssertUnwindSafe(|| redact(&text))) else {
-            return failure.kind().to_owned();
-        };
-        let mut text = format!("{}: {text}", failure.kind());
-        text.truncate(text.floor_char_boundary(MOST_ERROR_BYTES));
-        text
     }
 }
 

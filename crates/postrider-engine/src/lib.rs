@@ -1,13 +1,14 @@
 //! What moves Postrider's messages.
 //!
 //! One loop claims, hands over, runs and settles ([`carry`]); what happens between claim and settle is up to whoever uses it.
-//! The [`worker`] runs handlers there, the [`relay`] publishes.
+//! The [`worker`] runs handlers there, the [`relay`] publishes. The [`consumer`] receives what others publish.
 //!
 //! With the feature `cron`, schedules stage what recurs.
 //!
 //! Users add the crate `postrider`, which re-exports all of this.
 
 pub mod carry;
+pub mod consumer;
 #[cfg(feature = "cron")]
 pub mod cron;
 mod failure;
@@ -19,6 +20,7 @@ mod set_up;
 pub mod worker;
 
 pub use carry::{Stopped, Tally};
+pub use consumer::{Consumed, Consumer, ConsumerBuilder};
 pub use relay::{Destination, Relay, Route};
 #[cfg(feature = "testing")]
 pub use worker::ContextBuilder;

@@ -4,6 +4,9 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/consuming.rs"]
+mod consuming;
+
 use async_trait::async_trait;
 use postrider_core::{
     Arrival, ClaimRequest, Claimed, ConsumerName, Error, Fate, InboxExt, Limits, Message, MessageBuilder,
@@ -119,6 +122,11 @@ impl TransactFixture for MemoryFixture {
 postrider_testkit::store_suite!(memory);
 postrider_testkit::worker_suite!(memory);
 postrider_testkit::relay_suite!(memory);
+postrider_testkit::consumer_suite!(receiving);
+
+async fn receiving() -> consuming::OnMemoryQueue<MemoryFixture> {
+    consuming::OnMemoryQueue::new(memory().await)
+}
 
 mod special {
     use super::*;

@@ -3,8 +3,8 @@
 use crate::{Call, TestStore};
 use async_trait::async_trait;
 use postrider_core::{
-    Admission, Arrival, ClaimRequest, Claimed, ConsumerName, Error, Inbox, Lease, Message, Outbox,
-    PruneRequest, Pruned, QueueName, ScheduleName, Settle, Settlement, Staged, Store, TimerName,
+    Admission, Arrival, ClaimRequest, Claimed, ConsumerName, Error, Inbox, Lease, Message, Outbox, Parked,
+    PruneRequest, Pruned, QueueName, Receive, ScheduleName, Settle, Settlement, Staged, Store, TimerName,
     timetable::{Reading, Timetable},
     transact::Transact,
 };
@@ -102,6 +102,40 @@ impl Inbox<Transaction> for TestStore {
     ) -> Result<Vec<Admission>, Error> {
         self.lock().script.check(Call::Admit)?;
         self.memory.admit_all(tx, consumer, arrivals).await
+    }
+}
+
+impl Receive for TestStore {
+    type Store = Self;
+
+    fn store(&self) -> Self {
+        self.clone()
+    }
+
+    async fn park_all(&self, tx: &mut Transaction, parked: &[Parked]) -> Result<(), Error> {
+        self.memory.park_all(tx, parked).await
+    }
+
+    async fn count_all(
+        &self,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+        by: i32,
+    ) -> Result<Vec<u32>, Error> {
+        self.memory.count_all(consumer, arrivals, by).await
+    }
+
+    async fn uncount_all(
+        &self,
+        tx: &mut Transaction,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<(), Error> {
+        self.memory.uncount_all(tx, consumer, arrivals).await
+    }
+
+    async fn verify(&self, tx: &mut Transaction) -> Result<(), Error> {
+        self.memory.verify(tx).await
     }
 }
 

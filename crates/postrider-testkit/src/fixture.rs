@@ -2,8 +2,7 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    Inbox, Outbox, Store, inspect::Inspect, schema::Schema, timetable::Timetable, transact::Transact,
-    wake::Wake,
+    Inbox, Outbox, Receive, Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -71,8 +70,8 @@ pub trait Fixture: Sized + Send + Sync + 'static {
 
 /// A fixture whose store can end claims in the caller's transactions.
 pub trait TransactFixture: Fixture {
-    /// Ends claims in such a transaction.
-    type Transactions: Transact<Tx = Self::Tx>;
+    /// Ends claims, and receives, in such a transaction.
+    type Transactions: Receive<Tx = Self::Tx, Store: Inspect>;
 
     /// The transactions that handlers run in.
     fn transactions(&self) -> Self::Transactions;

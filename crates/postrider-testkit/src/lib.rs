@@ -10,6 +10,7 @@
 
 pub mod adapter;
 pub mod broker;
+pub mod consumer;
 pub mod fixture;
 pub mod flaws;
 pub mod history;

@@ -113,6 +113,7 @@ macro_rules! store_suite {
                 who_admits_the_same_waits_for_the_first
                 batches_that_overlap_never_deadlock
                 pruning_removes_what_is_older_in_bounded_steps
+                pruning_for_one_consumer_leaves_the_marks_of_others
                 pruning_leaves_marks_alone_unless_asked
             }
             payloads {

@@ -43,7 +43,7 @@ mod meter;
 pub(crate) mod pace;
 mod run;
 mod running;
-mod signal;
+pub(crate) mod signal;
 mod subscription;
 mod tally;
 pub(crate) mod trouble;

@@ -38,15 +38,15 @@ impl From<Result<(), Failure>> for Handled {
 }
 
 /// How an event is made of a payload.
-pub(super) type Decode<E> = fn(&[u8]) -> Result<E, CodecError>;
+pub(crate) type Decode<E> = fn(&[u8]) -> Result<E, CodecError>;
 
 /// Reads an event as its own codec writes it.
-pub(super) fn event<E: Event>() -> Decode<E> {
+pub(crate) fn event<E: Event>() -> Decode<E> {
     <E::Codec as Codec<E>>::decode
 }
 
 /// Reads any type from JSON.
-pub(super) fn json<E: DeserializeOwned>() -> Decode<E> {
+pub(crate) fn json<E: DeserializeOwned>() -> Decode<E> {
     |payload| serde_json::from_slice(payload).map_err(CodecError::decode)
 }
 

@@ -1,8 +1,8 @@
 //! The worker: runs handlers on the shared loop.
 
-mod context;
-mod deliver;
-mod handler;
+pub(crate) mod context;
+pub(crate) mod deliver;
+pub(crate) mod handler;
 #[cfg(feature = "testing")]
 mod made_up;
 mod queue;

@@ -14,7 +14,7 @@ use std::{
     fmt,
     future::Future,
     ops::{Deref, DerefMut},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -23,13 +23,27 @@ use std::{
 /// by itself.
 pub struct Tx<T> {
     inner: Option<T>,
-    home: Arc<Mutex<Option<T>>>,
+    home: Home<T>,
+}
+
+/// Where a lent transaction comes back to.
+pub(crate) struct Home<T>(Arc<Mutex<Option<T>>>);
+
+impl<T> Home<T> {
+    /// The transaction, if it has come back.
+    pub(crate) fn take(&self) -> Option<T> {
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<T> Tx<T> {
-    fn lend(inner: T) -> (Self, Arc<Mutex<Option<T>>>) {
+    pub(crate) fn lend(inner: T) -> (Self, Home<T>) {
         let home = Arc::new(Mutex::new(None));
-        (Self { inner: Some(inner), home: Arc::clone(&home) }, home)
+        (Self { inner: Some(inner), home: Home(Arc::clone(&home)) }, Home(home))
     }
 }
 
@@ -51,7 +65,7 @@ impl<T> DerefMut for Tx<T> {
 
 impl<T> Drop for Tx<T> {
     fn drop(&mut self) {
-        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = self.inner.take();
+        *self.home.lock() = self.inner.take();
     }
 }
 
@@ -115,7 +129,7 @@ impl<E, S: Transact, F> Transactional<E, S, F> {
         };
         let (tx, home) = Tx::lend(begun);
         let result = (self.run)(event, tx, context).await.map_err(Into::into);
-        let returned = home.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let returned = home.take();
         match (result, returned) {
             (Ok(()), Some(mut tx)) => {
                 if self.store.settle_in(&mut tx, &end).await? {

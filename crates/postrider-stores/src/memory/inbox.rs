@@ -5,8 +5,11 @@
 //! ever, so the second one is told.
 
 use super::{MemoryStore, Transaction};
-use postrider_core::{Admission, Arrival, ConsumerName, Error, Inbox};
-use std::{collections::HashMap, time::SystemTime};
+use postrider_core::{Admission, Arrival, ConsumerName, Error, Inbox, Parked, Receive};
+use std::{
+    collections::{HashMap, HashSet},
+    time::SystemTime,
+};
 use uuid::Uuid;
 
 /// A message that a consumer has received.
@@ -14,6 +17,13 @@ use uuid::Uuid;
 pub(super) struct Mark {
     consumer: ConsumerName,
     arrival: Arrival,
+}
+
+impl Mark {
+    pub(super) fn all(consumer: &ConsumerName, arrivals: &[Arrival]) -> Vec<Self> {
+        let mark = |arrival: &Arrival| Self { consumer: consumer.clone(), arrival: arrival.clone() };
+        arrivals.iter().map(mark).collect()
+    }
 }
 
 /// All marks.
@@ -25,6 +35,8 @@ pub(super) struct Marks {
     held: HashMap<Mark, Uuid>,
     /// Transactions that wait, and for which one.
     waiting: HashMap<Uuid, Uuid>,
+    /// How often each was delivered that has not been handled yet, and when that was counted.
+    counts: HashMap<Mark, (u32, SystemTime)>,
 }
 
 impl Marks {
@@ -37,8 +49,7 @@ impl Marks {
         arrivals: &[Arrival],
         made: &mut Vec<Mark>,
     ) -> Result<Vec<Admission>, Uuid> {
-        let mark = |arrival: &Arrival| Mark { consumer: consumer.clone(), arrival: arrival.clone() };
-        let marks: Vec<Mark> = arrivals.iter().map(mark).collect();
+        let marks = Mark::all(consumer, arrivals);
         let mut holders = marks.iter().filter_map(|mark| self.held.get(mark));
         if let Some(other) = holders.find(|holder| **holder != transaction) {
             return Err(*other);
@@ -69,9 +80,29 @@ impl Marks {
         }
     }
 
-    /// Removes up to so many of those that were made by then. Answers how many.
-    pub(super) fn prune(&mut self, by: SystemTime, most: usize) -> usize {
-        let old = self.kept.iter().filter(|(_, made)| **made <= by).map(|(mark, _)| mark.clone());
+    /// Counts a delivery of each.
+    pub(super) fn count(&mut self, marks: Vec<Mark>, by: i32, now: SystemTime) -> Vec<u32> {
+        let distinct: HashSet<&Mark> = marks.iter().collect();
+        for mark in distinct {
+            let (deliveries, counted_at) = self.counts.entry(mark.clone()).or_insert((0, now));
+            (*deliveries, *counted_at) = (deliveries.saturating_add_signed(by), now);
+        }
+        marks.iter().map(|mark| self.counts.get(mark).map_or(0, |(deliveries, _)| *deliveries)).collect()
+    }
+
+    /// Forgets how often these were delivered.
+    pub(super) fn uncount(&mut self, marks: &[Mark]) {
+        for mark in marks {
+            self.counts.remove(mark);
+        }
+    }
+
+    /// Removes up to so many of those that were made by then, by this consumer if one is named. Answers how many.
+    pub(super) fn prune(&mut self, of: Option<&ConsumerName>, by: SystemTime, most: usize) -> usize {
+        let is_meant = |mark: &Mark| of.is_none_or(|consumer| mark.consumer == *consumer);
+        self.counts.retain(|mark, (_, counted_at)| !is_meant(mark) || *counted_at > by);
+        let old = self.kept.iter().filter(|(mark, made)| **made <= by && is_meant(mark));
+        let old = old.map(|(mark, _)| mark.clone());
         let old: Vec<Mark> = old.take(most).collect();
         for mark in &old {
             self.kept.remove(mark);
@@ -109,6 +140,48 @@ impl Inbox<Transaction> for MemoryStore {
             let _waiting = Waiting::for_end_of(holder, tx.id(), self)?;
             ended.await;
         }
+    }
+}
+
+impl Receive for MemoryStore {
+    type Store = Self;
+
+    fn store(&self) -> Self {
+        self.clone()
+    }
+
+    async fn park_all(&self, tx: &mut Transaction, parked: &[Parked]) -> Result<(), Error> {
+        tx.check_store(self)?;
+        if self.lock().dead_letters_broken && !parked.is_empty() {
+            return Err(Error::Unavailable("dead letters cannot be written".into()));
+        }
+        tx.park(parked);
+        Ok(())
+    }
+
+    async fn count_all(
+        &self,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+        by: i32,
+    ) -> Result<Vec<u32>, Error> {
+        let (mut rooms, now) = self.enter();
+        Ok(rooms.marks.count(Mark::all(consumer, arrivals), by, now))
+    }
+
+    async fn uncount_all(
+        &self,
+        tx: &mut Transaction,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<(), Error> {
+        tx.check_store(self)?;
+        tx.uncount(Mark::all(consumer, arrivals));
+        Ok(())
+    }
+
+    async fn verify(&self, tx: &mut Transaction) -> Result<(), Error> {
+        Ok(tx.check_store(self)?)
     }
 }
 

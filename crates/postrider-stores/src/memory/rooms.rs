@@ -1,7 +1,7 @@
 //! Everything that the mutex guards.
 
-use super::{draft::Draft, inbox::Marks, queue::Queue};
-use postrider_core::{MessageId, PruneRequest, Pruned, QueueName, ScheduleName, inspect::AuditRow};
+use super::{draft::Draft, inbox::Marks, queue::Queue, row::Row};
+use postrider_core::{MessageId, Parked, PruneRequest, Pruned, QueueName, ScheduleName, inspect::AuditRow};
 use std::{
     collections::{BTreeMap, HashMap},
     time::SystemTime,
@@ -48,6 +48,19 @@ impl Rooms {
         woken
     }
 
+    /// Messages become dead letters, unless their queues know them.
+    pub(super) fn park(&mut self, parked: Vec<Parked>, now: SystemTime) {
+        for Parked { message, reason, error, deliveries } in parked {
+            let id = message.id().unwrap_or_else(|| MessageId::from_uuid(Uuid::now_v7()));
+            let queue = self.queues.entry(message.queue().clone()).or_default();
+            if queue.spot(id).is_none() {
+                let mut row = Row::new(&message, id, self.line.draw(), now);
+                (row.deliveries, row.error) = (deliveries, error);
+                queue.bury(row, reason, now);
+            }
+        }
+    }
+
     fn is_slept_on(&self, queue: &QueueName, now: SystemTime) -> bool {
         self.sleepers.iter().any(|((on, _), until)| on == queue && *until > now)
     }
@@ -71,7 +84,7 @@ impl Rooms {
             }
         }
         if let Some(made_by) = request.inbox_older_than.and_then(|age| now.checked_sub(age)) {
-            let marks = self.marks.prune(made_by, left);
+            let marks = self.marks.prune(request.inbox_of.as_ref(), made_by, left);
             pruned.inbox = marks as u64;
             left -= marks;
         }

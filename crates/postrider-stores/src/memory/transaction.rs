@@ -2,8 +2,8 @@
 
 use super::{MemoryStore, draft::Draft, inbox::Mark, queue::Queue, rooms::Rooms};
 use postrider_core::{
-    Admission, Arrival, ConsumerName, Error, Invalid, Message, QueueName, ScheduleName, Settle, Staged,
-    TimerName,
+    Admission, Arrival, ConsumerName, Error, Invalid, Message, Parked, QueueName, ScheduleName, Settle,
+    Staged, TimerName,
 };
 use std::{collections::BTreeMap, fmt, mem, time::SystemTime};
 use uuid::Uuid;
@@ -20,6 +20,10 @@ pub struct Transaction {
     /// What it has admitted, and how much of that before its savepoint.
     marks: Vec<Mark>,
     marks_saved: usize,
+    /// What becomes a dead letter with it.
+    parked: Vec<Parked>,
+    /// What is not counted any more with it.
+    uncounted: Vec<Mark>,
     id: Uuid,
 }
 
@@ -32,6 +36,8 @@ impl Transaction {
             settles: Vec::new(),
             marks: Vec::new(),
             marks_saved: 0,
+            parked: Vec::new(),
+            uncounted: Vec::new(),
             id: Uuid::now_v7(),
         }
     }
@@ -52,6 +58,8 @@ impl Transaction {
         for queue in rooms.commit(mem::take(&mut self.drafts), now) {
             self.store.shared.signals.send(queue);
         }
+        rooms.park(mem::take(&mut self.parked), now);
+        rooms.marks.uncount(&mem::take(&mut self.uncounted));
         let marks = mem::take(&mut self.marks);
         if !marks.is_empty() {
             rooms.marks.keep(marks, now);
@@ -62,6 +70,16 @@ impl Transaction {
     /// Ends a claim when it commits.
     pub(super) fn settle(&mut self, settle: Settle) {
         self.settles.push(settle);
+    }
+
+    /// Parks messages when it commits.
+    pub(super) fn park(&mut self, parked: &[Parked]) {
+        self.parked.extend_from_slice(parked);
+    }
+
+    /// Forgets counts when it commits.
+    pub(super) fn uncount(&mut self, marks: impl IntoIterator<Item = Mark>) {
+        self.uncounted.extend(marks);
     }
 
     /// Makes everything in it happen, unless a claim that ends with it was lost.

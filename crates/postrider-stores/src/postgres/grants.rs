@@ -25,7 +25,8 @@ pub enum Role {
     /// also schedules is granted both roles.
     Scheduler,
     /// Admits what it has received, through [`PostgresInbox`](super::PostgresInbox): it may run the function that marks, and has no right
-    /// on the table. A consumer that also stages is granted a producer's role, too.
+    /// on the table; and it counts deliveries. A consumer that also stages is granted a producer's role, too, and the program that parks
+    /// and replays messages those of a Rust producer and a worker.
     Consumer,
     /// Claims, renews, settles, prunes, sleeps, and declares queues. It cannot change a payload, act as an operator or alter
     /// anything.
@@ -73,6 +74,7 @@ select, insert, update on {schedule}
 
 const CONSUMER: &str = "\
 execute on function {admit}
+select, insert, update, delete on {inbox_count}
 ";
 
 /// Locking a row takes the right to update one of its columns.
@@ -82,7 +84,7 @@ select on {queue}
 select, insert, delete on {ready}, {later}
 update (token, lease_until, attempts, deliveries, due_at, last_error, ordered, fair, key) on {ready}
 update (due_at) on {later}
-select, delete on {timer}, {archive_rest}, {inbox}
+select, delete on {timer}, {archive_rest}, {inbox}, {inbox_count}
 select, insert, delete on {dead}
 insert on {archive}
 select, insert, update, delete on {lane}, {sleeper}
@@ -91,7 +93,7 @@ usage on sequence {turn}
 ";
 
 const READ_ONLY: &str = "\
-select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}, {schedule}, {inbox}
+select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}, {schedule}, {inbox}, {inbox_count}
 ";
 
 const OPERATOR: &str = "\

@@ -35,6 +35,7 @@ mod names;
 mod pool;
 mod prune;
 mod queues;
+mod receive;
 mod renew;
 mod returned;
 mod row;

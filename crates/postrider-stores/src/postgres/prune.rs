@@ -5,10 +5,11 @@
 //! chunks.
 
 use super::{Names, claim::limit, connections::Connections, error::store_error};
-use postrider_core::{Error, PruneRequest, Pruned};
+use postrider_core::{ConsumerName, Error, PruneRequest, Pruned};
 use sqlx::Row;
 
-const PRUNE: &str = "with archived as ( \
+/// Consumers are found one after the other, each by a step into the index: there are few, and they have many marks.
+const PRUNE: &str = "with recursive archived as ( \
       delete from {archive_rest} a where a.ctid = any(array( \
         select r.ctid from {archive_rest} r where r.expires_at <= (select clock_timestamp()) \
         order by r.expires_at limit $1)) returning 1), \
@@ -19,11 +20,21 @@ const PRUNE: &str = "with archived as ( \
             and r.failed_at <= (select clock_timestamp() - $2::float8 * interval '1 s') \
           order by r.queue, r.failed_at, r.id limit $1) s \
         limit greatest(0, $1 - (select count(*) from archived)))) returning 1), \
+    consumers as ( \
+      (select i.consumer from {inbox} i where $4::text is null and $3::float8 is not null order by i.consumer limit 1) \
+      union all \
+      select (select i.consumer from {inbox} i where i.consumer > c.consumer order by i.consumer limit 1) \
+      from consumers c where c.consumer is not null), \
     marks as ( \
       delete from {inbox} i where i.ctid = any(array( \
-        select r.ctid from {inbox} r where r.admitted_at <= (select clock_timestamp() - $3::float8 * interval '1 s') \
-        order by r.admitted_at \
-        limit greatest(0, $1 - (select count(*) from archived) - (select count(*) from dead)))) returning 1) \
+        select s.ctid from (select consumer from consumers union all select $4::text) c, lateral ( \
+          select r.ctid from {inbox} r where r.consumer = c.consumer \
+            and r.admitted_at <= (select clock_timestamp() - $3::float8 * interval '1 s') \
+          order by r.consumer, r.admitted_at limit $1) s \
+        limit greatest(0, $1 - (select count(*) from archived) - (select count(*) from dead)))) returning 1), \
+    counts as ( \
+      delete from {inbox_count} n where n.counted_at <= (select clock_timestamp() - $3::float8 * interval '1 s') \
+        and ($4::text is null or n.consumer = $4)) \
     select (select count(*) from archived), (select count(*) from dead), (select count(*) from marks), {drop_days}()";
 
 /// Removes a chunk.
@@ -36,6 +47,7 @@ pub(super) async fn prune(
     let query = sql.query().bind(limit(request.limit));
     let query = query.bind(request.dead_older_than.map(|age| age.as_secs_f64()));
     let query = query.bind(request.inbox_older_than.map(|age| age.as_secs_f64()));
+    let query = query.bind(request.inbox_of.as_ref().map(ConsumerName::as_str));
     let row = connections.run_for_one(query).await?;
     let count = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs).map_err(store_error);
     let (archived, dead, inbox, dropped) = (count(0)?, count(1)?, count(2)?, count(3)?);

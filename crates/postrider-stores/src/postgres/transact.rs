@@ -1,6 +1,6 @@
 //! Transactions in which a handler's effects and the end of its message commit together.
 
-use super::{PostgresStore, error::store_error};
+use super::{PostgresStore, connections::Route, error::store_error, names::Sql};
 use postrider_core::{Error, Settle, transact::Transact};
 use sqlx::{PgPool, Postgres, Transaction};
 
@@ -8,13 +8,19 @@ use sqlx::{PgPool, Postgres, Transaction};
 /// [`PostgresStore::transactions`].
 #[derive(Debug, Clone)]
 pub struct PostgresTransactions {
-    store: PostgresStore,
-    pool: PgPool,
+    pub(super) store: PostgresStore,
+    pub(super) pool: PgPool,
 }
 
 impl PostgresTransactions {
     pub(super) fn new(store: PostgresStore, pool: PgPool) -> Self {
         Self { store, pool }
+    }
+
+    /// A statement on the pool's connections, which may be behind a pooler.
+    pub(super) fn sql(&self, template: &str) -> Sql {
+        let sql = self.store.inner.names.sql(template);
+        if self.store.inner.route == Route::Pooled { sql.unprepared() } else { sql }
     }
 }
 

@@ -41,6 +41,7 @@ mod options;
 mod page;
 mod prune;
 mod queues;
+mod receive;
 mod row;
 mod rows;
 mod schema;
@@ -189,6 +190,7 @@ impl SqliteStore {
             ("admit", inbox::ADMIT.to_owned()),
             ("prune the archive", prune::ARCHIVED.to_owned()),
             ("prune dead letters", prune::DEAD.to_owned()),
+            ("find the consumers of the inbox", prune::CONSUMERS.to_owned()),
             ("prune the inbox", prune::MARKS.to_owned()),
             ("page of what is ready", page::page_template(Room::Ready)),
             ("page of what waits", page::page_template(Room::Later)),

@@ -9,7 +9,7 @@ use super::{
     row::limit,
     writer::Write,
 };
-use postrider_core::{Error, PruneRequest, Pruned};
+use postrider_core::{ConsumerName, Error, PruneRequest, Pruned};
 use sqlx::Row;
 use uuid::Uuid;
 
@@ -20,8 +20,19 @@ pub(super) const ARCHIVED: &str = "select id from {archive} indexed by {archive_
 pub(super) const DEAD: &str = "select d.id from {queue} q cross join {dead} d indexed by {dead_failed} \
     on d.queue = q.id and d.failed_at <= ?1 limit ?2";
 
-pub(super) const MARKS: &str = "select consumer, tenant, message_id from {inbox} indexed by {inbox_admitted} \
-    where admitted_at <= ?1 order by admitted_at limit ?2";
+/// Consumer by consumer, since each keeps its marks as long as it has to. They are found one after the other, each by a step into the
+/// index.
+pub(super) const CONSUMERS: &str = "with recursive each(name) as ( \
+      select min(consumer) from {inbox} indexed by {inbox_admitted} \
+      union all \
+      select (select min(i.consumer) from {inbox} i indexed by {inbox_admitted} where i.consumer > each.name) \
+      from each where each.name is not null) \
+    select name from each where name is not null";
+
+pub(super) const MARKS: &str = "select tenant, message_id from {inbox} indexed by {inbox_admitted} \
+    where consumer = ?1 and admitted_at <= ?2 order by admitted_at limit ?3";
+
+const COUNTS: &str = "delete from {inbox_count} where counted_at <= ?1 and (?2 is null or consumer = ?2)";
 
 /// Removes a chunk.
 pub(super) async fn prune(write: &mut Write, names: &Names, request: &PruneRequest) -> Result<Pruned, Error> {
@@ -35,23 +46,43 @@ pub(super) async fn prune(write: &mut Write, names: &Names, request: &PruneReque
     }
     let mut inbox = 0;
     if let Some(age) = request.inbox_older_than {
-        let left = request.limit - archived.len() - dead.len();
-        inbox = marks(write, names, write.now.saturating_sub(micros(age)), left).await?;
+        let by = write.now.saturating_sub(micros(age));
+        let only = request.inbox_of.as_ref().map(ConsumerName::as_str);
+        for consumer in consumers(write, names, only).await? {
+            let left = request.limit - archived.len() - dead.len() - inbox;
+            inbox += marks(write, names, &consumer, by, left).await?;
+        }
+        let counts = names.statement(COUNTS).bind(by).bind(only.map(str::to_owned));
+        write.connection.execute(counts).await?;
     }
     let more = request.limit > 0 && archived.len() + dead.len() + inbox >= request.limit;
     Ok(Pruned { archived: archived.len() as u64, dead: dead.len() as u64, inbox: inbox as u64, more })
 }
 
-/// Removes what was marked by then, and answers how many marks that were.
-async fn marks(write: &mut Write, names: &Names, by: Micros, most: usize) -> Result<usize, Error> {
-    let old = names.statement(MARKS).bind(by).bind(limit(most));
-    let mut marks: Vec<(String, String, Uuid)> = Vec::new();
+async fn consumers(write: &mut Write, names: &Names, only: Option<&str>) -> Result<Vec<String>, Error> {
+    if let Some(only) = only {
+        return Ok(vec![only.to_owned()]);
+    }
+    let rows = write.connection.rows(names.statement(CONSUMERS)).await?;
+    rows.iter().map(|row| Cells::get(row, 0)).collect()
+}
+
+/// Removes what a consumer had marked by then, and answers how many marks that were.
+async fn marks(
+    write: &mut Write,
+    names: &Names,
+    consumer: &str,
+    by: Micros,
+    most: usize,
+) -> Result<usize, Error> {
+    let old = names.statement(MARKS).bind(consumer).bind(by).bind(limit(most));
+    let mut marks: Vec<(String, Uuid)> = Vec::new();
     for row in write.connection.rows(old).await? {
-        marks.push((Cells::get(&row, 0)?, Cells::get(&row, 1)?, Cells::get(&row, 2)?));
+        marks.push((Cells::get(&row, 0)?, Cells::get(&row, 1)?));
     }
     let delete = "delete from {inbox} where consumer = ? and tenant = ? and message_id = ?";
-    each(&mut write.connection, names, delete, &marks, |statement, (consumer, tenant, id)| {
-        statement.bind(consumer.clone()).bind(tenant.clone()).bind(*id)
+    each(&mut write.connection, names, delete, &marks, |statement, (tenant, id)| {
+        statement.bind(consumer.to_owned()).bind(tenant.clone()).bind(*id)
     })
     .await?;
     Ok(marks.len())

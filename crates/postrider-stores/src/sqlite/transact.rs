@@ -13,8 +13,8 @@ use sqlx::{Row, Sqlite, SqlitePool, Transaction};
 /// [`SqliteStore::transactions`].
 #[derive(Debug, Clone)]
 pub struct SqliteTransactions {
-    store: SqliteStore,
-    pool: SqlitePool,
+    pub(super) store: SqliteStore,
+    pub(super) pool: SqlitePool,
 }
 
 impl SqliteTransactions {

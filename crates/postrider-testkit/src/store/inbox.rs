@@ -260,6 +260,30 @@ pub async fn pruning_removes_what_is_older_in_bounded_steps<F: Fixture>(fixture:
     assert_eq!(admit_all(&fixture, "billing", &old).await, [First; 25]);
 }
 
+/// Each consumer keeps its marks as long as it has to: one that forgets soon does not make another forget.
+pub async fn pruning_for_one_consumer_leaves_the_marks_of_others<F: Fixture>(fixture: F) {
+    let batch = arrivals(15);
+    for name in ["archive", "billing", "shipping"] {
+        admit_all(&fixture, name, &batch).await;
+    }
+    fixture.advance(minutes(60)).await;
+    let request = PruneRequest::new().with_inbox_of(consumer("billing"), minutes(30)).with_limit(10);
+
+    let store = fixture.store();
+    let mut pruned = Vec::new();
+    for _ in 0..3 {
+        pruned.push(store.prune(&request).await.unwrap().inbox);
+    }
+    assert_eq!(pruned, [10, 5, 0]);
+    assert_eq!(admit_all(&fixture, "archive", &batch).await, [Duplicate; 15]);
+    assert_eq!(admit_all(&fixture, "billing", &batch).await, [First; 15]);
+    assert_eq!(admit_all(&fixture, "shipping", &batch).await, [Duplicate; 15]);
+    // And without a name, everybody's.
+    fixture.advance(minutes(60)).await;
+    let everybodys = PruneRequest::new().with_inbox_older_than(minutes(30));
+    assert_eq!(store.prune(&everybodys).await.unwrap().inbox, 45);
+}
+
 /// Promise 3: marks stay for ever unless somebody asks otherwise.
 pub async fn pruning_leaves_marks_alone_unless_asked<F: Fixture>(fixture: F) {
     let batch = arrivals(3);

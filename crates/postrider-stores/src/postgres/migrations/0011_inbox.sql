@@ -1,7 +1,7 @@
 -- What has been received: a mark for each message that a consumer has admitted, made in the transaction of its effects.
 --
--- Marks are made and deleted, never changed. The index by time is for pruning, and is appended to; those of one batch have one time, and
--- so one entry. BRIN would be smaller, but a page that pruning has emptied is filled again, and its range then spans all that has ever been
+-- Marks are made and deleted, never changed. The index by time is for pruning, consumer by consumer since each keeps its marks as long as
+-- it has to, and is appended to; those of one batch have one time, and so one entry. BRIN would be smaller, but a page that pruning has emptied is filled again, and its range then spans all that has ever been
 -- in it: after one turn of the table every range does, and pruning would read everything.
 create table {inbox} (
   admitted_at timestamptz not null,
@@ -15,7 +15,7 @@ create table {inbox} (
   autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_insert_threshold = 100000,
   autovacuum_vacuum_cost_delay = 0
 );
-create index {#inbox_admitted} on {inbox} (admitted_at);
+create index {#inbox_admitted} on {inbox} (consumer, admitted_at);
 
 -- Marks messages as received, and answers with those that were before: their positions, from 1, and identities. The pairs of tenant and
 -- identity must be distinct and in one order for everybody: whoever meets a mark of an open transaction waits for it, and two that wait for
@@ -38,3 +38,14 @@ end
 $$;
 
 revoke all on function {admit} from public;
+
+-- How often messages were delivered that have not been handled yet, for brokers that do not count. Small: what was handled, or parked, is
+-- forgotten in the same transaction.
+create table {inbox_count} (
+  counted_at timestamptz not null,
+  message_id uuid not null,
+  deliveries integer not null,
+  consumer text collate "C" not null,
+  tenant text collate "C" not null,
+  constraint {#inbox_count_pkey} primary key (consumer, tenant, message_id)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);

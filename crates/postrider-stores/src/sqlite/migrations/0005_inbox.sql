@@ -7,4 +7,15 @@ create table {inbox} (
   admitted_at integer not null,
   primary key (consumer, tenant, message_id)
 ) strict, without rowid;
-create index {inbox_admitted} on {inbox} (admitted_at);
+create index {inbox_admitted} on {inbox} (consumer, admitted_at);
+
+-- How often messages were delivered that have not been handled yet, for brokers that do not count. What was handled, or parked, is
+-- forgotten in the same transaction.
+create table {inbox_count} (
+  consumer text not null,
+  tenant text not null,
+  message_id blob not null check (length(message_id) = 16),
+  deliveries integer not null,
+  counted_at integer not null,
+  primary key (consumer, tenant, message_id)
+) strict, without rowid;
