@@ -56,11 +56,17 @@ async fn another_schema_and_a_prefix_are_as_good() {
 }
 
 /// Each alteration, and the object that must be reported, as missing or as altered.
-const ALTERATIONS: [(&str, &str, Found); 18] = [
+const ALTERATIONS: [(&str, &str, Found); 20] = [
     ("drop table postrider.schedule", "table schedule", Found::Nothing),
     ("drop table postrider.inbox", "table inbox", Found::Nothing),
     ("alter table postrider.inbox drop constraint inbox_pkey", "constraint inbox_pkey", Found::Nothing),
     ("drop index postrider.inbox_admitted", "index inbox_admitted", Found::Nothing),
+    ("drop table postrider.inbox_count", "table inbox_count", Found::Nothing),
+    (
+        "alter table postrider.inbox_count drop constraint inbox_count_pkey",
+        "constraint inbox_count_pkey",
+        Found::Nothing,
+    ),
     ("drop table postrider.sleeper", "table sleeper", Found::Nothing),
     ("alter table postrider.ready drop column tenant", "column ready.tenant", Found::Nothing),
     ("alter table postrider.dead alter column attempts type bigint", "column dead.attempts", Found::Else),

@@ -53,6 +53,7 @@ async fn every_missing_or_altered_object_is_reported() {
         ),
         ("drop table postrider_inbox", "table inbox"),
         ("drop index postrider_inbox_admitted", "index inbox_admitted"),
+        ("drop table postrider_inbox_count", "table inbox_count"),
         ("drop view postrider_outbox", "view outbox"),
         ("drop view postrider_outbox", "trigger outbox_insert"),
         (
