@@ -26,7 +26,14 @@ pub mod sns;
 #[cfg(feature = "sqs")]
 pub mod sqs;
 pub mod stdout;
-#[cfg(any(feature = "kafka", feature = "nats", feature = "redis", feature = "sqs", feature = "sns"))]
+#[cfg(any(
+    feature = "kafka",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "redis",
+    feature = "sqs",
+    feature = "sns"
+))]
 mod timeout;
 #[cfg(any(feature = "nats", feature = "redis"))]
 mod tls;

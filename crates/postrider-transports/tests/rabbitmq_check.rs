@@ -13,7 +13,7 @@ use lapin::{
 use postrider_core::{Finding, PublishError, Severity, Transport};
 use postrider_testkit::{Kind, shared};
 use postrider_transports::rabbitmq::RabbitMqTransport;
-use rabbit::{Rabbit, durable, durable_exchange, table, unique};
+use rabbit::{Rabbit, durable, durable_exchange, table, text, unique};
 
 async fn rabbit() -> Rabbit {
     Rabbit::at(&shared::url(Kind::RabbitMq)).await
@@ -37,10 +37,6 @@ fn number(value: i64) -> AMQPValue {
     AMQPValue::LongLongInt(value)
 }
 
-fn text(value: &str) -> AMQPValue {
-    AMQPValue::LongString(value.into())
-}
-
 async fn queue_with<const N: usize>(arguments: [(&str, AMQPValue); N]) -> String {
     let queue = unique("queue");
     rabbit().await.declare(&queue, durable(), table(arguments)).await;
@@ -53,6 +49,8 @@ async fn a_good_destination_has_no_findings() {
     assert_eq!(check(&rabbit.queue().await).await, []);
     for arguments in [
         table([("x-queue-type", text("quorum"))]),
+        table([("x-queue-type", text("classic"))]),
+        table([("x-queue-type", text("stream"))]),
         table([("x-max-length", number(10)), ("x-overflow", text("reject-publish"))]),
         table([("x-max-length-bytes", number(10)), ("x-overflow", text("reject-publish"))]),
         table([("x-max-priority", number(3)), ("x-dead-letter-exchange", text("spare"))]),
@@ -149,6 +147,10 @@ async fn messages_that_expire_are_found() {
         codes(&queue_with([("x-message-ttl", number(60_000))]).await).await,
         [("message_ttl", Severity::Warning)]
     );
+    let quorum = [("x-message-ttl", number(60_000)), ("x-queue-type", text("quorum"))];
+    assert_eq!(codes(&queue_with(quorum).await).await, [("message_ttl", Severity::Warning)]);
+    let stream = [("x-max-age", text("7D")), ("x-queue-type", text("stream"))];
+    assert_eq!(codes(&queue_with(stream).await).await, [("message_ttl", Severity::Warning)]);
 }
 
 /// Looking makes nothing, changes nothing and leaves no message.

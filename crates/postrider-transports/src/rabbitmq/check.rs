@@ -3,7 +3,7 @@
 use super::{
     address::Address,
     line::Line,
-    probe::{self, Exchange, Queue, Seen},
+    probe::{self, Exchange, MESSAGE_TTL, Queue, Seen},
 };
 use postrider_core::Finding;
 
@@ -89,6 +89,11 @@ fn of_queue(subject: &str, seen: Seen<Queue>) -> Vec<Finding> {
         }
         Seen::Hidden(_) => return vec![hidden(subject, seen)],
     };
+    not_lasting(subject, &queue)
+}
+
+/// How a queue loses messages that were in it.
+pub(super) fn not_lasting(subject: &str, queue: &Queue) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !queue.is_durable {
         findings.push(
@@ -112,11 +117,7 @@ fn of_queue(subject: &str, seen: Seen<Queue>) -> Vec<Finding> {
         );
     }
     for (argument, code, what) in [
-        (
-            "x-message-ttl",
-            "message_ttl",
-            "messages that nobody has read for so many milliseconds are dropped",
-        ),
+        (MESSAGE_TTL, "message_ttl", "messages that nobody has read for so many milliseconds are dropped"),
         (
             "x-expires",
             "expiring_queue",
@@ -135,7 +136,7 @@ fn of_queue(subject: &str, seen: Seen<Queue>) -> Vec<Finding> {
     findings
 }
 
-fn hidden<T>(subject: &str, seen: Seen<T>) -> Finding {
+pub(super) fn hidden<T>(subject: &str, seen: Seen<T>) -> Finding {
     let why = if let Seen::Hidden(why) = seen { why } else { "it is locked".to_owned() };
     Finding::note("not_visible", subject)
         .because(format!("it exists, and the broker does not say whether it is durable and limited: {why}"))

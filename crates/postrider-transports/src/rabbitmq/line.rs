@@ -5,8 +5,9 @@
 //! its connection is not used again: nobody knows what is still under way there.
 
 use lapin::{Channel, Connection, ConnectionProperties, options::ConfirmSelectOptions, uri::AMQPUri};
-use postrider_core::PublishError;
+use postrider_core::Invalid;
 use std::{
+    error::Error as StdError,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -17,6 +18,21 @@ use tokio::time::timeout;
 const SHELF: usize = 16;
 /// A broker that says nothing for about twice as long is taken for gone.
 const HEARTBEAT_SECONDS: u16 = 10;
+
+/// There is no connection, for this reason.
+#[derive(Debug)]
+pub(super) struct NoLine(String);
+
+/// Reads the URL of a broker, and shows nothing of it.
+pub(super) fn address_of(url: &str) -> Result<AMQPUri, Invalid> {
+    // The parser's own words may hold the password.
+    url.parse().map_err(|_| {
+        Invalid::rule(
+            "url",
+            "is not one of RabbitMQ: write amqp://user:password@host:port/vhost, or amqps:// for TLS",
+        )
+    })
+}
 
 /// Connects when it is needed, and again when a connection has ended.
 pub(super) struct Lines {
@@ -48,7 +64,7 @@ impl Lines {
     }
 
     /// The connection that works, or a new one.
-    pub(super) async fn line(&self) -> Result<Arc<Line>, PublishError> {
+    pub(super) async fn line(&self) -> Result<Arc<Line>, NoLine> {
         if let Some(line) = self.working() {
             return Ok(line);
         }
@@ -68,7 +84,7 @@ impl Lines {
     }
 
     /// A channel with confirms, for one batch.
-    pub(super) async fn lend(&self, line: &Arc<Line>) -> Result<Loan<'_>, PublishError> {
+    pub(super) async fn lend(&self, line: &Arc<Line>) -> Result<Loan<'_>, NoLine> {
         let shelved = lock(&line.shelf).pop().filter(|channel| channel.status().connected());
         let channel = match shelved {
             Some(channel) => channel,
@@ -99,7 +115,7 @@ impl Lines {
     }
 
     /// The next call gets another one. Those who have it finish with it.
-    fn retire(&self, line: &Arc<Line>) {
+    pub(super) fn retire(&self, line: &Arc<Line>) {
         let mut current = lock(&self.current);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, line)) {
             *current = None;
@@ -107,9 +123,9 @@ impl Lines {
     }
 
     /// Names the server, and no password.
-    fn cannot_connect(&self, why: &dyn fmt::Display) -> PublishError {
+    fn cannot_connect(&self, why: &dyn fmt::Display) -> NoLine {
         let authority = &self.uri.authority;
-        PublishError::down(format!(
+        NoLine(format!(
             "no connection to RabbitMQ at {}:{} (user {}, virtual host {}): {why}",
             authority.host, authority.port, authority.userinfo.username, self.uri.vhost
         ))
@@ -160,8 +176,22 @@ impl Drop for Loan<'_> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Display for NoLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for NoLine {}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for Lines {

@@ -24,13 +24,16 @@ mod batch;
 mod check;
 mod line;
 mod probe;
+mod source;
 mod wire;
+
+pub use source::{RabbitMqSource, RabbitMqSourceBuilder};
 
 use async_trait::async_trait;
 use batch::Answer;
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
-use lapin::{types::ShortString, uri::AMQPUri};
-use line::{Line, Lines};
+use lapin::types::ShortString;
+use line::{Line, Lines, NoLine, address_of};
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use std::{
     collections::BTreeSet,
@@ -112,13 +115,7 @@ impl RabbitMqOptions {
     /// Names the first setting that makes no sense, and says what does.
     pub fn build(self) -> Result<RabbitMqTransport, Invalid> {
         let wrong = |field: &'static str, rule: &'static str| Err(Invalid::rule(field, rule));
-        // The parser's own words may hold the password.
-        let Ok(uri) = self.url.parse::<AMQPUri>() else {
-            return wrong(
-                "url",
-                "is not one of RabbitMQ: write amqp://user:password@host:port/vhost, or amqps:// for TLS",
-            );
-        };
+        let uri = address_of(&self.url)?;
         if self.connect_within.is_zero() {
             return wrong("connect_timeout", "is zero; no connection could be made");
         }
@@ -221,7 +218,7 @@ impl RabbitMqTransport {
         if parcels.is_empty() {
             return Ok(());
         }
-        let line = self.lines.line().await?;
+        let line = self.lines.line().await.map_err(PublishError::down)?;
         if line.is_blocked() {
             return Err(PublishError::down(
                 "the broker is short of memory or disk and asks not to publish (connection.blocked)",
@@ -281,7 +278,7 @@ impl RabbitMqTransport {
     }
 }
 
-fn down(parcels: &[Parcel<'_>], error: &PublishError) -> Vec<Answer> {
+fn down(parcels: &[Parcel<'_>], error: &NoLine) -> Vec<Answer> {
     parcels.iter().map(|_| Err(PublishError::down(error.to_string()))).collect()
 }
 
@@ -328,7 +325,7 @@ impl Transport for RabbitMqTransport {
     /// queues behind an exchange.
     async fn check(&self, destinations: &[&str]) -> Result<Vec<Finding>, PublishError> {
         let mut findings: Vec<Finding> = Vec::new();
-        let line = self.lines.line().await?;
+        let line = self.lines.line().await.map_err(PublishError::down)?;
         for destination in destinations {
             let looking = timeout(self.answer_within, check::check(&line, destination)).await;
             let looked =

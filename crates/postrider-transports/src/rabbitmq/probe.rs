@@ -22,6 +22,11 @@ const NOBODYS: i64 = 424_242_424_243;
 const MAX_LENGTH: &str = "x-max-length";
 const MAX_LENGTH_BYTES: &str = "x-max-length-bytes";
 const OVERFLOW: &str = "x-overflow";
+const MAX_AGE: &str = "x-max-age";
+const QUEUE_TYPE: &str = "x-queue-type";
+const DELIVERY_LIMIT: &str = "x-delivery-limit";
+const DEAD_LETTERS: &str = "x-dead-letter-exchange";
+pub(super) const MESSAGE_TTL: &str = "x-message-ttl";
 const ALTERNATE: &str = "alternate-exchange";
 
 /// What there is to see.
@@ -55,6 +60,30 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    /// Whether it is a quorum queue.
+    pub(super) fn is_quorum(&self) -> bool {
+        self.has_type("quorum")
+    }
+
+    /// Whether it is a stream, which keeps what was read.
+    pub(super) fn is_stream(&self) -> bool {
+        self.has_type("stream")
+    }
+
+    /// Where it sends what is refused.
+    pub(super) fn dead_letters(&self) -> Option<&str> {
+        self.arguments.get(DEAD_LETTERS).map(String::as_str)
+    }
+
+    /// After how many failures it gives a message up.
+    pub(super) fn delivery_limit(&self) -> Option<&str> {
+        self.arguments.get(DELIVERY_LIMIT).map(String::as_str)
+    }
+
+    fn has_type(&self, wanted: &str) -> bool {
+        self.arguments.get(QUEUE_TYPE).is_some_and(|known| known == wanted)
+    }
+
     /// Its limit, where it makes room by dropping its oldest messages.
     pub(super) fn drops_above(&self) -> Option<String> {
         let limits = [MAX_LENGTH, MAX_LENGTH_BYTES].into_iter();
@@ -150,18 +179,7 @@ pub(super) async fn queue(line: &Line, name: &ShortString) -> lapin::Result<Seen
     let mut options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
     let mut known: BTreeMap<String, Option<Value>> = BTreeMap::new();
     for _ in 0..QUESTIONS {
-        let is_limited = [MAX_LENGTH, MAX_LENGTH_BYTES]
-            .into_iter()
-            .any(|name| known.get(name).is_some_and(Option::is_some));
-        // Arguments before the one that is asked for tell themselves.
-        let asked = [
-            (MAX_LENGTH, AMQPValue::LongLongInt(NOBODYS)),
-            (MAX_LENGTH_BYTES, AMQPValue::LongLongInt(NOBODYS)),
-            (OVERFLOW, AMQPValue::LongString("drop-head".into())),
-        ];
-        let mut asked = asked.into_iter().filter(|(name, _)| is_limited || *name != OVERFLOW);
-        let asked = asked.find(|(name, _)| !known.contains_key(*name));
-        let Some(asked) = asked else {
+        let Some(asked) = next_question(&known) else {
             let arguments = known.into_iter().filter_map(|(name, value)| Some((name, value?.text))).collect();
             let QueueDeclareOptions { durable, auto_delete, .. } = options;
             return Ok(Seen::Facts(Queue { is_durable: durable, is_auto_delete: auto_delete, arguments }));
@@ -170,15 +188,17 @@ pub(super) async fn queue(line: &Line, name: &ShortString) -> lapin::Result<Seen
         let arguments = table(set.chain([asked.clone()]));
         let channel = line.ask().await?;
         let Err(error) = channel.queue_declare(name.clone(), options, arguments).await else {
-            if asked.0 != OVERFLOW {
+            if [MAX_LENGTH, MAX_LENGTH_BYTES].contains(&asked.0) {
                 // Nothing has that limit: the queue was deleted a moment ago, and the question made a new one.
                 let unused =
                     QueueDeleteOptions { if_unused: true, if_empty: true, ..QueueDeleteOptions::default() };
                 channel.queue_delete(name.clone(), unused).await?;
                 return Ok(Seen::Missing);
             }
-            // That is how it was declared.
-            known.insert(OVERFLOW.to_owned(), Some(Value { text: "drop-head".to_owned(), is_text: true }));
+            // That is how it was declared; or this kind of queue has no such argument.
+            let text = if let AMQPValue::LongString(text) = &asked.1 { Some(text.to_string()) } else { None };
+            let value = text.filter(|_| asked.0 != DEAD_LETTERS).map(|text| Value { text, is_text: true });
+            known.insert(asked.0.to_owned(), value);
             continue;
         };
         let Some(Difference { argument, current }) = difference(&error) else { return unseen(error) };
@@ -189,6 +209,28 @@ pub(super) async fn queue(line: &Line, name: &ShortString) -> lapin::Result<Seen
         }
     }
     Ok(Seen::Hidden("it answers in circles".to_owned()))
+}
+
+/// What to ask for next. Arguments that the broker looks at before the one that is asked for tell themselves; and what the queue's
+/// type does not have is not asked for, because nobody would look at it.
+fn next_question(known: &BTreeMap<String, Option<Value>>) -> Option<(&'static str, AMQPValue)> {
+    let is_set = |name: &str| known.get(name).is_some_and(Option::is_some);
+    let kind = known.get(QUEUE_TYPE).and_then(|kind| Some(kind.as_ref()?.text.as_str()));
+    let is_stream = kind == Some("stream");
+    let number = || AMQPValue::LongLongInt(NOBODYS);
+    let text = |text: &str| AMQPValue::LongString(text.into());
+    let questions = [
+        (!is_stream, MAX_LENGTH, number()),
+        (true, MAX_LENGTH_BYTES, number()),
+        (!is_stream, MESSAGE_TTL, number()),
+        (!is_stream, DEAD_LETTERS, text(&format!("postrider-nowhere-{NOBODYS}"))),
+        (true, QUEUE_TYPE, text("classic")),
+        (is_stream, MAX_AGE, text("42Y")),
+        (kind == Some("quorum"), DELIVERY_LIMIT, number()),
+        (!is_stream && (is_set(MAX_LENGTH) || is_set(MAX_LENGTH_BYTES)), OVERFLOW, text("drop-head")),
+    ];
+    let open = questions.into_iter().find(|(applies, name, _)| *applies && !known.contains_key(*name));
+    open.map(|(_, name, value)| (name, value))
 }
 
 /// Why there are no facts. An error when the connection has ended.

@@ -38,6 +38,10 @@ pub(crate) fn table<const N: usize>(arguments: [(&str, AMQPValue); N]) -> FieldT
     table
 }
 
+pub(crate) fn text(value: &str) -> AMQPValue {
+    AMQPValue::LongString(value.into())
+}
+
 /// Runs `rabbitmqctl` on a broker of a test's own, in the environment of that broker: the node's name and cookie are there.
 pub(crate) fn control(broker: &RabbitMq, arguments: &[&str]) {
     let id = broker.processes().pop().unwrap();

@@ -1,0 +1,126 @@
+//! Queues of RabbitMQ, as the suites of those who receive want them.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use crate::{
+    rabbit::{Rabbit, durable, table, text, unique},
+    support::soon,
+};
+use async_trait::async_trait;
+use lapin::{BasicProperties, options::BasicPublishOptions, types::FieldTable};
+use postrider_core::{Outgoing, Source, Transport};
+use postrider_testkit::{
+    Kind,
+    broker::RabbitMq,
+    proxy::FaultProxy,
+    shared,
+    source::{SourceFeatures, SourceFixture},
+};
+use postrider_transports::rabbitmq::{RabbitMqSource, RabbitMqTransport};
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+pub(crate) struct RabbitSourceFixture {
+    url: String,
+    is_quorum: bool,
+    /// One that may be killed.
+    own: Option<Mutex<RabbitMq>>,
+}
+
+impl RabbitSourceFixture {
+    /// Quorum queues of the server that all tests share.
+    pub(crate) fn quorum() -> Self {
+        Self { url: shared::url(Kind::RabbitMq), is_quorum: true, own: None }
+    }
+
+    /// Classic queues of it.
+    pub(crate) fn classic() -> Self {
+        Self { is_quorum: false, ..Self::quorum() }
+    }
+
+    /// Quorum queues, or classic ones, of a server of its own.
+    pub(crate) async fn own(is_quorum: bool) -> Self {
+        let broker = RabbitMq::start().await;
+        Self { url: broker.url().to_owned(), is_quorum, own: Some(Mutex::new(broker)) }
+    }
+
+    pub(crate) fn source_at(&self, url: &str, queue: &str) -> RabbitMqSource {
+        RabbitMqSource::builder(url, queue).with_quorum(self.is_quorum).build().unwrap()
+    }
+}
+
+/// The arguments of a quorum queue.
+pub(crate) fn quorum() -> FieldTable {
+    table([("x-queue-type", text("quorum"))])
+}
+
+/// Sends until everything is accepted: a broker that has just started may refuse.
+pub(crate) async fn send(transport: &dyn Transport, mut batch: Vec<Outgoing>) {
+    let sending = async {
+        while !batch.is_empty() {
+            let answers = transport.publish(&batch).await;
+            let unsent = batch.into_iter().zip(answers).filter(|(_, answer)| answer.is_err());
+            batch = unsent.map(|(outgoing, _)| outgoing).collect();
+            tokio::task::yield_now().await;
+        }
+        transport.close().await;
+    };
+    soon(sending).await;
+}
+
+#[async_trait]
+impl SourceFixture for RabbitSourceFixture {
+    fn features(&self) -> SourceFeatures {
+        SourceFeatures {
+            keeps_order: false,
+            shares: true,
+            carries_id: true,
+            survives_restarts: self.own.is_some(),
+        }
+    }
+
+    async fn place(&self) -> String {
+        let queue = unique("orders");
+        let arguments = if self.is_quorum { quorum() } else { FieldTable::default() };
+        Rabbit::at(&self.url).await.declare(&queue, durable(), arguments).await;
+        if let Some(broker) = &self.own {
+            // A broker writes definitions to its disk a moment after it has said that they are there. One that is stopped has.
+            broker.lock().await.restart().await;
+        }
+        queue
+    }
+
+    async fn send(&self, place: &str, batch: Vec<Outgoing>) {
+        assert!(batch.iter().all(|outgoing| outgoing.destination == place), "it is sent elsewhere");
+        send(&RabbitMqTransport::new(self.url.as_str()).unwrap(), batch).await;
+    }
+
+    async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
+        let properties = id.map_or_else(BasicProperties::default, |id| {
+            BasicProperties::default().with_message_id(id.into())
+        });
+        let channel = Rabbit::at(&self.url).await.confirming().await;
+        let options = BasicPublishOptions::default();
+        let sent = channel.basic_publish("".into(), place.into(), options, body.as_bytes(), properties).await;
+        sent.unwrap().await.unwrap();
+    }
+
+    async fn source(&self, place: &str) -> Arc<dyn Source> {
+        Arc::new(self.source_at(&self.url, place))
+    }
+
+    async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
+        Some(Arc::new(self.source_at("amqp://guest:guest@127.0.0.1:1/%2f", "orders")))
+    }
+
+    async fn through_proxy(&self, place: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
+        let (proxy, url) = FaultProxy::before_url(&self.url).await;
+        Some((proxy, Arc::new(self.source_at(&url, place))))
+    }
+
+    async fn kill_and_restart(&self) {
+        let mut broker = self.own.as_ref().expect("this one is not ours to kill").lock().await;
+        broker.kill();
+        broker.restart().await;
+    }
+}
