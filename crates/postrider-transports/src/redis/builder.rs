@@ -1,36 +1,22 @@
 //! What a connection to Redis needs.
 
-use super::RedisTransport;
+use super::{RedisTransport, server::ServerOptions};
 use crate::timeout::check_timeout;
 use postrider_core::Invalid;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, TlsCertificates};
 use std::{fmt, path::PathBuf, time::Duration};
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Collects what a transport to Redis needs; [`build`](Self::build) checks it all.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisBuilder {
-    url: String,
+    server: ServerOptions,
     pub(super) must_exist: bool,
     pub(super) replicas: Option<(u32, Duration)>,
-    answer_timeout: Duration,
-    connect_timeout: Duration,
-    root_certificates: Option<PathBuf>,
 }
 
 impl RedisBuilder {
     pub(super) fn new(url: String) -> Self {
-        Self {
-            url,
-            must_exist: false,
-            replicas: None,
-            answer_timeout: ANSWER_TIMEOUT,
-            connect_timeout: CONNECT_TIMEOUT,
-            root_certificates: None,
-        }
+        Self { server: ServerOptions::new(url), must_exist: false, replicas: None }
     }
 
     /// Refuses, for now, what goes to a stream that does not exist, instead of making it. Then a typing error in a name is told and
@@ -50,20 +36,20 @@ impl RedisBuilder {
 
     /// Trusts the certificates in this file of the format PEM, instead of those of the system.
     pub fn with_root_certificates(mut self, file: impl Into<PathBuf>) -> Self {
-        self.root_certificates = Some(file.into());
+        self.server.root_certificates = Some(file.into());
         self
     }
 
     /// What is not answered after so long may have arrived, or not; 10 seconds unless said otherwise. Waiting for replicas comes
     /// on top. The relay's own timeout holds besides.
     pub fn with_answer_timeout(mut self, timeout: Duration) -> Self {
-        self.answer_timeout = timeout;
+        self.server.answer_timeout = timeout;
         self
     }
 
     /// Gives the server so long to answer a new connection; 5 seconds unless said otherwise.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.server.connect_timeout = timeout;
         self
     }
 
@@ -72,16 +58,6 @@ impl RedisBuilder {
     /// # Errors
     /// Names the first setting that makes no sense, and says what does. It never shows the URL, which may hold a password.
     pub fn build(self) -> Result<RedisTransport, Invalid> {
-        let unreadable = "write redis://user:password@host:6379/0, or rediss:// with TLS";
-        let info = self.url.as_str().into_connection_info().map_err(|_| Invalid::rule("url", unreadable))?;
-        let address = match info.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                format!("{host}:{port}")
-            }
-            _ => "a socket of this machine".to_owned(),
-        };
-        check_timeout("answer_timeout", self.answer_timeout)?;
-        check_timeout("connect_timeout", self.connect_timeout)?;
         if let Some((count, timeout)) = self.replicas
             && (count == 0 || timeout.as_millis() == 0)
         {
@@ -91,19 +67,8 @@ impl RedisBuilder {
         if let Some((_, timeout)) = self.replicas {
             check_timeout("replicas", timeout)?;
         }
-        let root_cert = self.root_certificates.as_ref().map(std::fs::read).transpose();
-        let root_cert = root_cert
-            .map_err(|error| Invalid::rule("root_certificates", format!("cannot be read: {error}")))?;
-        let client = match root_cert {
-            None => Client::open(info),
-            some => Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert: some }),
-        };
-        let client = client.map_err(|error| Invalid::rule("url", error.to_string()))?;
         let waits = self.replicas.map(|(_, timeout)| timeout).unwrap_or_default();
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.answer_timeout.saturating_add(waits)));
-        let server = Server { client, config, address };
+        let server = self.server.server(waits)?;
         Ok(RedisTransport::with(server, self.must_exist, self.replicas))
     }
 }
@@ -116,12 +81,4 @@ impl fmt::Debug for RedisBuilder {
             .field("replicas", &self.replicas)
             .finish_non_exhaustive()
     }
-}
-
-/// A server, and how to connect to it.
-pub(super) struct Server {
-    pub(super) client: Client,
-    pub(super) config: AsyncConnectionConfig,
-    /// For people.
-    pub(super) address: String,
 }

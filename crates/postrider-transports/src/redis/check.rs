@@ -5,7 +5,7 @@ use postrider_core::{Finding, PublishError};
 use redis::Value;
 use std::collections::BTreeMap;
 
-/// Everything that concerns these streams, and the server that holds them.
+/// Everything that concerns these streams, as their writer sees them, and the server that holds them.
 pub(super) async fn findings(
     link: &RedisLink,
     streams: &[&str],
@@ -16,6 +16,13 @@ pub(super) async fn findings(
     for &stream in streams {
         findings.extend(of_stream(link, stream, must_exist).await?);
     }
+    findings.extend(of_server(link, replicas).await?);
+    Ok(findings)
+}
+
+/// What concerns every stream of a server.
+pub(super) async fn of_server(link: &RedisLink, replicas: Option<u32>) -> Result<Vec<Finding>, PublishError> {
+    let mut findings = Vec::new();
     let told = link.ask(&redis::cmd("INFO")).await?;
     let told = redis::from_redis_value::<String>(told).unwrap_or_default();
     let told: BTreeMap<&str, &str> = told.lines().filter_map(|line| line.split_once(':')).collect();
@@ -60,7 +67,8 @@ pub(super) async fn findings(
     Ok(findings)
 }
 
-async fn of_stream(
+/// What concerns a stream, as long as it is one.
+pub(super) async fn of_stream(
     link: &RedisLink,
     stream: &str,
     must_exist: bool,
@@ -104,7 +112,7 @@ fn eviction(most: &str, policy: &str) -> Option<Finding> {
             .because(format!(
                 "its memory is limited and its policy is {policy}: to make room it removes {what}, unread"
             ))
-            .fixed_by("CONFIG SET maxmemory-policy noeviction: a full server then refuses, and the relay tries again"),
+            .fixed_by("CONFIG SET maxmemory-policy noeviction: a full server then refuses, and whoever writes tries again"),
     )
 }
 

@@ -1,6 +1,6 @@
 //! A message as an entry of a stream.
 
-use postrider_core::Outgoing;
+use postrider_core::{Incoming, Outgoing};
 use redis::Cmd;
 
 /// The fields that every entry has, or may have.
@@ -55,6 +55,37 @@ pub(super) fn add(outgoing: &Outgoing, must_exist: bool, largest: usize) -> Resu
     Ok(command)
 }
 
+/// The binding undone. Whoever wrote the entry may have left out anything; of fields that are there twice the first counts.
+pub(super) fn read(stream: &str, fields: Vec<(Vec<u8>, Vec<u8>)>) -> Incoming {
+    let mut incoming = Incoming::new(stream, "");
+    let mut has_body = false;
+    for (name, value) in fields {
+        let name = String::from_utf8_lossy(&name);
+        if name == "body" {
+            if !has_body {
+                incoming.body = value.into();
+            }
+            has_body = true;
+            continue;
+        }
+        let value = String::from_utf8_lossy(&value).into_owned();
+        let place = match &*name {
+            "id" => &mut incoming.id,
+            "key" => &mut incoming.key,
+            "content_type" => &mut incoming.content_type,
+            _ => {
+                match name.strip_prefix("ce_") {
+                    Some(attribute) => incoming.attributes.push((attribute.to_owned(), value)),
+                    None => incoming.headers.push((name.into_owned(), value)),
+                }
+                continue;
+            }
+        };
+        place.get_or_insert(value);
+    }
+    incoming
+}
+
 /// A server ends the connection that sends it a longer value, and with it everybody else's messages.
 fn fits(what: &str, bytes: usize, largest: usize) -> Result<(), String> {
     match bytes > largest {
@@ -106,6 +137,26 @@ mod tests {
             outgoing.headers.push((name.to_owned(), "mine".to_owned()));
             assert!(add(&outgoing, false, 1_000).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn what_others_wrote_is_read_without_complaint() {
+        let field = |name: &[u8], value: &[u8]| (name.to_vec(), value.to_vec());
+        let incoming = read(
+            "orders",
+            vec![
+                field(b"id", b"1"),
+                field(b"id", b"2"),
+                field(b"ce_type", b"t"),
+                field(b"body", b"\xff"),
+                field(b"body", b"b"),
+                field(b"\xff", b"\xfe"),
+            ],
+        );
+        assert_eq!((incoming.id.as_deref(), &incoming.body[..]), (Some("1"), &b"\xff"[..]));
+        assert_eq!(incoming.attributes, [("type".to_owned(), "t".to_owned())]);
+        assert_eq!(incoming.headers, [("\u{fffd}".to_owned(), "\u{fffd}".to_owned())]);
+        assert_eq!(read("orders", Vec::new()), Incoming::new("orders", ""));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! A connection to Redis.
 
-use super::{answer, builder::Server, entry};
+use super::{answer, entry, server::Server};
 use crate::{line::Link, tls::choose_crypto};
 use postrider_core::{Outgoing, PublishError, Receipt};
-use redis::{Pipeline, Value, aio::MultiplexedConnection};
+use redis::{Cmd, Pipeline, Value, aio::MultiplexedConnection};
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicBool, Ordering},
@@ -57,10 +57,9 @@ impl RedisLink {
             if let Some((count, timeout)) = replicas {
                 pipeline.cmd("WAIT").arg(count).arg(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
             }
-            answers = match self.connection.clone().send_packed_commands(&pipeline, 0, pipeline.len()).await {
-                Ok(answers) if answers.len() == pipeline.len() => answers,
-                Ok(answers) => return unknown(written, &format!("{} answers came", answers.len())),
-                Err(error) => return unknown(written, &error.to_string()),
+            answers = match self.send_all(&pipeline).await {
+                Ok(answers) => answers,
+                Err(why) => return unknown(written, &why),
             };
         }
         let replicated = replicas.filter(|_| sent > 0).and_then(|(count, _)| {
@@ -79,12 +78,26 @@ impl RedisLink {
         written.into_iter().zip(batch).map(answer).collect()
     }
 
+    /// One answer for each command, be it a refusal; an error when nobody knows what became of them.
+    pub(super) async fn send_all(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
+        match self.connection.clone().send_packed_commands(pipeline, 0, pipeline.len()).await {
+            Ok(answers) if answers.len() == pipeline.len() => Ok(answers),
+            Ok(answers) => Err(format!("{} answers came", answers.len())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The answer to a command, be it a refusal.
+    pub(super) async fn send(&self, command: &Cmd) -> Result<Value, String> {
+        self.connection.clone().send_packed_command(command).await.map_err(|error| error.to_string())
+    }
+
     /// One command that only asks.
-    pub(super) async fn ask(&self, command: &redis::Cmd) -> Result<Value, PublishError> {
-        match self.connection.clone().send_packed_command(command).await {
+    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, PublishError> {
+        match self.send(command).await {
             Ok(Value::ServerError(error)) => Err(answer::refused(&error)),
             Ok(value) => Ok(value),
-            Err(error) => Err(PublishError::down(error.to_string())),
+            Err(why) => Err(PublishError::down(why)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Redis Streams.
+//! Redis Streams, written and read.
 //!
 //! A batch is added in one go and not as a transaction, so that each message has its own answer: one that is refused harms none of
 //! its neighbours, and none of them hides it. Nothing is ever trimmed.
@@ -23,14 +23,17 @@ mod builder;
 mod check;
 mod entry;
 mod link;
+mod server;
+mod source;
 
 pub use builder::RedisBuilder;
+pub use source::{RedisSource, RedisSourceBuilder};
 
 use crate::line::{Doubt, Line, Link};
 use async_trait::async_trait;
-use builder::Server;
 use link::RedisLink;
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
+use server::Server;
 use std::{fmt, sync::Arc, time::Duration};
 
 const BATCH: usize = 500;

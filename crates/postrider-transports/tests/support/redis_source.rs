@@ -1,0 +1,110 @@
+//! Consumers of Redis Streams for suites: on a server that all tests share, or on one that is killed.
+
+#![allow(
+    dead_code,
+    clippy::unused_async,
+    reason = "each test binary uses a part of it, and suites wait for their fixtures"
+)]
+
+use crate::{
+    server::{connection, new_stream, run},
+    support::{PATIENCE, publish, unused_port},
+};
+use async_trait::async_trait;
+use postrider_core::{Outgoing, Source};
+use postrider_testkit::{
+    Kind,
+    broker::Redis,
+    proxy::FaultProxy,
+    shared,
+    source::{SourceFeatures, SourceFixture},
+};
+use postrider_transports::redis::{RedisSource, RedisSourceBuilder, RedisTransport};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::Mutex;
+
+/// What a dead consumer had comes again soon.
+pub(crate) const HOLD: Duration = Duration::from_secs(2);
+
+pub(crate) struct RedisSourceFixture {
+    pub(crate) url: String,
+    own: Option<Mutex<Redis>>,
+}
+
+pub(crate) async fn shared_server() -> RedisSourceFixture {
+    RedisSourceFixture { url: shared::url(Kind::Redis), own: None }
+}
+
+pub(crate) async fn own_server() -> RedisSourceFixture {
+    let own = Redis::start().await;
+    RedisSourceFixture { url: own.url().to_owned(), own: Some(Mutex::new(own)) }
+}
+
+pub(crate) fn builder(url: &str, stream: &str) -> RedisSourceBuilder {
+    let builder = RedisSource::builder(url, stream).with_group("billing").with_hold(HOLD);
+    // Shorter than the patience of the suite: a connection that is silent is given up in time.
+    builder.with_answer_timeout(Duration::from_secs(5)).with_connect_timeout(Duration::from_secs(20))
+}
+
+/// A stream with its group.
+pub(crate) async fn stream(url: &str) -> String {
+    let stream = new_stream();
+    run::<()>(url, &format!("XGROUP CREATE {stream} billing 0 MKSTREAM")).await;
+    stream
+}
+
+pub(crate) async fn send(url: &str, batch: &[Outgoing]) {
+    let transport = RedisTransport::builder(url).with_answer_timeout(PATIENCE).build().unwrap();
+    for answer in publish(&transport, batch).await {
+        answer.unwrap();
+    }
+}
+
+#[async_trait]
+impl SourceFixture for RedisSourceFixture {
+    fn features(&self) -> SourceFeatures {
+        SourceFeatures {
+            keeps_order: false,
+            shares: true,
+            carries_id: true,
+            survives_restarts: self.own.is_some(),
+        }
+    }
+
+    async fn place(&self) -> String {
+        stream(&self.url).await
+    }
+
+    async fn send(&self, _: &str, batch: Vec<Outgoing>) {
+        send(&self.url, &batch).await;
+    }
+
+    async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
+        let mut add = redis::cmd("XADD");
+        add.arg(place).arg("*").arg("body").arg(body);
+        if let Some(id) = id {
+            add.arg("id").arg(id);
+        }
+        add.query_async::<String>(&mut connection(&self.url).await).await.unwrap();
+    }
+
+    async fn source(&self, place: &str) -> Arc<dyn Source> {
+        Arc::new(builder(&self.url, place).build().unwrap())
+    }
+
+    async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
+        let url = format!("redis://127.0.0.1:{}", unused_port());
+        Some(Arc::new(builder(&url, "orders").build().unwrap()))
+    }
+
+    async fn through_proxy(&self, place: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
+        let (proxy, url) = FaultProxy::before_url(&self.url).await;
+        Some((proxy, Arc::new(builder(&url, place).build().unwrap())))
+    }
+
+    async fn kill_and_restart(&self) {
+        let mut own = self.own.as_ref().unwrap().lock().await;
+        own.kill();
+        own.restart().await;
+    }
+}
