@@ -1,4 +1,4 @@
-//! Where Postrider's messages go.
+//! Where Postrider's messages go, and where they come from.
 //!
 //! Each transport is a module of its own, behind a feature of its own, and knows nothing of the others. All of them pass the
 //! transport suite of the test kit, against the real server. What a message looks like on the wire is decided by
@@ -8,7 +8,7 @@
 
 #[cfg(any(feature = "sqs", feature = "sns"))]
 pub mod aws;
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "http-source"))]
 pub mod http;
 #[cfg(feature = "kafka")]
 pub mod kafka;

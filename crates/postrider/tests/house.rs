@@ -34,6 +34,7 @@ const ROOMS: [(&str, &[&str]); 11] = [
             "aws-smithy-http-client",
             "aws-smithy-runtime-api",
             "aws-smithy-types",
+            "axum",
             "futures-util",
             "hmac",
             "httpdate",

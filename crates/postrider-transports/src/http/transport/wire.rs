@@ -4,7 +4,7 @@
 //! names, as they are: HTTP carries UTF-8 there, and readers of `traceparent` know no other encoding. What HTTP would bend is
 //! refused.
 
-use super::signature;
+use crate::http::binding::{EVENT, OF_REQUESTS};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use postrider_core::Outgoing;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -12,38 +12,17 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 /// What the binding encodes besides all that is not ASCII.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
-/// What belongs to the request itself, not to the message.
-const OURS: &[&str] = &[
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "user-agent",
-    signature::ID,
-    signature::TIMESTAMP,
-    signature::SIGNATURE,
-];
-
 /// The headers of a request, but for the signature; or why there cannot be one.
 pub(super) fn headers(outgoing: &Outgoing, configured: &HeaderMap) -> Result<HeaderMap, String> {
     let mut headers = configured.clone();
     headers.insert(CONTENT_TYPE, value("content-type", &outgoing.content_type)?);
     for (name, text) in &outgoing.attributes {
         let encoded = utf8_percent_encode(text, ENCODED).to_string();
-        headers.insert(self::name(&format!("ce-{name}"))?, value(name, &encoded)?);
+        headers.insert(self::name(&format!("{EVENT}{name}"))?, value(name, &encoded)?);
     }
     for (name, text) in &outgoing.headers {
         let header = self::name(name)?;
-        if OURS.contains(&header.as_str()) || headers.contains_key(&header) {
+        if OF_REQUESTS.contains(&header.as_str()) || headers.contains_key(&header) {
             return Err(format!("the header {name} belongs to the request; give the message's another name"));
         }
         headers.insert(header, value(name, text)?);
@@ -67,7 +46,7 @@ pub(super) fn value(name: &str, text: &str) -> Result<HeaderValue, String> {
 /// Whether a header may be configured: it belongs neither to the request nor to messages.
 pub(super) fn may_be_configured(name: &HeaderName) -> bool {
     let name = name.as_str();
-    !OURS.contains(&name) && !name.starts_with("ce-") && !name.starts_with("postrider-")
+    !OF_REQUESTS.contains(&name) && !name.starts_with(EVENT) && !name.starts_with("postrider-")
 }
 
 #[cfg(test)]

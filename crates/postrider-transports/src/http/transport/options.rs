@@ -3,10 +3,10 @@
 use super::{
     answer::Reading,
     guard::{self, Guard},
-    signature::Secret,
     target::Targets,
     tls, wire,
 };
+use crate::http::signature::Secret;
 use postrider_core::Invalid;
 use reqwest::header::HeaderMap;
 use rustls::pki_types::CertificateDer;
