@@ -37,13 +37,33 @@ const SUITES: &[Suite] = &[
         tools: tools::POSTGRES,
         tests: Tests::Binaries("postgres"),
     },
-    // The receivers of webhooks are servers that the tests start themselves.
-    Suite { name: "http", servers: &[], tools: &[], tests: Tests::Binaries("http") },
-    Suite { name: "rabbitmq", servers: &[Kind::RabbitMq], tools: &[], tests: Tests::Binaries("rabbitmq") },
-    Suite { name: "nats", servers: &[Kind::Nats], tools: &[], tests: Tests::Binaries("nats") },
-    Suite { name: "redis", servers: &[Kind::Redis], tools: &[], tests: Tests::Binaries("redis") },
-    Suite { name: "kafka", servers: &[Kind::Kafka], tools: &[], tests: Tests::Binaries("kafka") },
-    Suite { name: "sqs", servers: &[Kind::Sqs], tools: &[], tests: Tests::Binaries("sqs") },
+    // The receivers of webhooks are servers that the tests start themselves. With a database, because messages go from one to another.
+    Suite { name: "http", servers: &[Kind::Postgres], tools: &[], tests: Tests::Binaries("http") },
+    Suite {
+        name: "rabbitmq",
+        servers: &[Kind::Postgres, Kind::RabbitMq],
+        tools: &[],
+        tests: Tests::Binaries("rabbitmq"),
+    },
+    Suite {
+        name: "nats",
+        servers: &[Kind::Postgres, Kind::Nats],
+        tools: &[],
+        tests: Tests::Binaries("nats"),
+    },
+    Suite {
+        name: "redis",
+        servers: &[Kind::Postgres, Kind::Redis],
+        tools: &[],
+        tests: Tests::Binaries("redis"),
+    },
+    Suite {
+        name: "kafka",
+        servers: &[Kind::Postgres, Kind::Kafka],
+        tools: &[],
+        tests: Tests::Binaries("kafka"),
+    },
+    Suite { name: "sqs", servers: &[Kind::Postgres, Kind::Sqs], tools: &[], tests: Tests::Binaries("sqs") },
 ];
 
 /// What `cargo xtask faults` can name: the relay's fault matrix, on each kind of broker.

@@ -4,8 +4,6 @@
 
 #[path = "support/orders.rs"]
 mod orders;
-#[path = "support/process.rs"]
-mod process;
 #[path = "support/shop.rs"]
 mod shop;
 #[path = "support/sqlite_shop.rs"]
@@ -13,6 +11,7 @@ mod sqlite_shop;
 #[path = "support/storm.rs"]
 mod storm;
 
+use postrider_testkit::process;
 use shop::Shop;
 use sqlite_shop::SqliteShop;
 use std::time::Duration;

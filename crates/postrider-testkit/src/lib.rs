@@ -17,6 +17,7 @@ pub mod history;
 pub mod pooler;
 pub mod postgres;
 mod private;
+pub mod process;
 pub mod proxy;
 pub mod relay;
 pub mod relay_faults;

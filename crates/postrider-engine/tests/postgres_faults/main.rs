@@ -13,14 +13,14 @@ mod outages;
 mod pooled;
 #[path = "../support/postgres_shop.rs"]
 mod postgres_shop;
-#[path = "../support/process.rs"]
-mod process;
 #[path = "../support/shop.rs"]
 mod shop;
 mod stopped;
 
 #[path = "../support/storm.rs"]
 mod storm;
+
+use postrider_testkit::process;
 
 /// The name of the next function.
 const BODY: &str = "a_worker";

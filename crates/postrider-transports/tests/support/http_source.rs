@@ -135,8 +135,12 @@ impl SourceFixture for HttpFixture {
     }
 
     async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
-        let (address, request) =
-            (self.places.lock().unwrap()[place].sent_to, Post::signed(id.unwrap(), body));
+        let address = self.places.lock().unwrap()[place].sent_to;
+        let request = match id {
+            Some(id) => Post::signed(id, body),
+            // Webhooks always have an identity. This one says to be an event besides, and is none.
+            None => Post::signed("A-0", body).with("content-type", "application/cloudevents+json"),
+        };
         self.send_by_and_by(async move {
             while request.send(address).await.is_none_or(|answer| answer.status == 503) {}
         });

@@ -15,28 +15,38 @@ const TOLD: &str = "POSTRIDER_TEST_TOLD";
 
 /// Another process. Dropped, it is killed.
 #[derive(Debug)]
-pub(crate) struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
     /// Runs the test `body` in another process and tells it something.
-    pub(crate) fn start(body: &str, told: &str) -> Self {
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(body: &str, told: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([body, "--exact", "--nocapture", "--test-threads=1"]).env(TOLD, told);
         // Closed when this process dies, whatever it dies of.
         Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.0.id().cast_signed()), signal).unwrap();
     }
 
     /// How it ended, if it did.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    ///
+    /// # Panics
+    /// When that cannot be asked.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().unwrap()
     }
 
     /// Waits for its end; `None` when it takes longer.
-    pub(crate) async fn ends_within(&mut self, longest: Duration) -> Option<ExitStatus> {
+    pub async fn ends_within(&mut self, longest: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + longest;
         loop {
             let ended = self.ended();
@@ -48,7 +58,7 @@ impl Process {
     }
 
     /// SIGKILL: nothing of it runs any more when this returns.
-    pub(crate) fn kill(mut self) {
+    pub fn kill(mut self) {
         self.end();
     }
 
@@ -65,7 +75,7 @@ impl Drop for Process {
 }
 
 /// In the other process: what it was told. From here on it ends when its parent does.
-pub(crate) fn told() -> Option<String> {
+pub fn told() -> Option<String> {
     let told = std::env::var(TOLD).ok()?;
     std::thread::spawn(|| {
         std::io::stdin().read_to_end(&mut Vec::new()).ok();
