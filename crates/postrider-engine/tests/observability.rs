@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use postrider_core::{Message, OutboxExt, RetryStrategy};
+use postrider_core::{Incoming, Message, OutboxExt, RetryStrategy};
 use postrider_engine::{
-    Context, Destination, Failure, Queue, Relay, Route, Worker,
+    Consumer, Context, Destination, Failure, Queue, Relay, Route, Tx, Worker,
     cron::{Schedule, Scheduler},
 };
-use postrider_stores::memory::MemoryStore;
-use postrider_transports::memory::MemoryTransport;
+use postrider_stores::memory::{MemoryStore, Transaction};
+use postrider_transports::memory::{MemoryQueue, MemoryTransport};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -46,7 +46,8 @@ fn written(prefix: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_event_is_documented() {
-    let spans = BTreeSet::from(["handle", "relay", "publish"].map(|name| format!("postrider.{name}")));
+    let spans =
+        BTreeSet::from(["handle", "relay", "publish", "receive"].map(|name| format!("postrider.{name}")));
     assert!(spans.iter().all(|name| DOCUMENT.contains(&format!("`{name}`"))));
     assert_eq!(&written("postrider.") - &spans, documented("postrider."));
 }
@@ -94,6 +95,12 @@ async fn every_documented_metric_is_emitted() {
         .destination(Destination::new("mail", MemoryTransport::new()))
         .route(Route::new("letters").to("mail", "letters"));
     assert_eq!(relay.build().unwrap().run_once().await.unwrap().delivered, 1);
+    let letters = MemoryQueue::new("letters");
+    let consumer = Consumer::builder("post", letters.source(), store.clone());
+    let consumer = consumer.on_any(|_: Tx<Transaction>, _: Context| async { Ok::<(), Failure>(()) });
+    let consumer = consumer.build().unwrap();
+    letters.put(Incoming::new("letters", "nobody's"));
+    assert_eq!(consumer.run_until_idle(Duration::from_millis(20)).await.unwrap().parked, 1);
     let running = Worker::builder(store).queue(queue).build().unwrap().start();
     while running.tally().delivered < 47 {
         tokio::task::yield_now().await;

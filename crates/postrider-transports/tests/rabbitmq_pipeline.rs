@@ -57,7 +57,7 @@ async fn every_message_has_one_effect_and_one_follow_up() {
     let mut broker = RabbitMq::start().await;
     let url = broker.url().to_owned();
     // Handlers fail and processes die more often than a queue allows unless it is told otherwise.
-    let arguments = table([("x-queue-type", text("quorum")), ("x-delivery-limit", (-1_i32).into())]);
+    let arguments = table([("x-queue-type", text("quorum")), ("x-delivery-limit", 1_000_000_i32.into())]);
     Rabbit::at(&url).await.declare("orders", durable(), arguments).await;
     // A broker writes definitions to its disk a moment after it has said that they are there. One that is stopped has.
     broker.restart().await;

@@ -15,7 +15,14 @@
     doc = "| [`worker`] | claims messages, runs their handlers and settles them |"
 )]
 #![cfg_attr(feature = "relay", doc = "| [`relay`] | claims messages and publishes them |")]
-#![cfg_attr(feature = "relay", doc = "| [`transports`] | where a relay publishes to |")]
+#![cfg_attr(
+    feature = "consumer",
+    doc = "| [`consumer`] | receives messages, and runs handlers whose effects are there once |"
+)]
+#![cfg_attr(
+    any(feature = "relay", feature = "consumer"),
+    doc = "| [`transports`] | where a relay publishes to, and a consumer receives from |"
+)]
 #![cfg_attr(feature = "cron", doc = "| [`cron`] | schedules, and the scheduler that stages what recurs |")]
 #![cfg_attr(feature = "memory", doc = "| [`memory`] | the store in memory, for tests |")]
 #![cfg_attr(
@@ -79,10 +86,14 @@ assert_eq!(handled.links[0].span_context.span_id(), checkout.span_context.span_i
 pub use postrider_core::*;
 #[cfg(feature = "cron")]
 pub use postrider_engine::cron;
-#[cfg(feature = "worker")]
-pub use postrider_engine::{Context, Failure, Queue, Tx, Worker, worker};
+#[cfg(feature = "consumer")]
+pub use postrider_engine::{Consumed, Consumer, consumer};
+#[cfg(any(feature = "worker", feature = "relay", feature = "consumer"))]
+pub use postrider_engine::{Context, Failure, Tx};
 #[cfg(feature = "relay")]
 pub use postrider_engine::{Destination, Relay, Route, relay};
+#[cfg(feature = "worker")]
+pub use postrider_engine::{Queue, Worker, worker};
 #[cfg(feature = "memory")]
 pub use postrider_stores::memory;
 #[cfg(feature = "postgres")]
@@ -91,7 +102,7 @@ pub use postrider_stores::postgres;
 pub use postrider_stores::sqlite;
 #[cfg(feature = "testing")]
 pub use postrider_testing as testing;
-#[cfg(feature = "relay")]
+#[cfg(any(feature = "relay", feature = "consumer"))]
 pub use postrider_transports as transports;
 
 /// The guides whose code is run.

@@ -1,0 +1,206 @@
+//! What only PostgreSQL can do to a consumer: transactions that are broken in silence, sessions that are ended.
+
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/consuming.rs"]
+mod consuming;
+#[path = "support/postgres.rs"]
+mod support;
+
+use consuming::OnMemoryQueue;
+use postrider_core::{
+    Admission, Arrival, ConsumerName, Error, Inbox, Incoming, Parked, Receive, RetryStrategy, Settle,
+    transact::Transact,
+};
+use postrider_engine::{Consumer, ConsumerBuilder, Context, Failure, Tx};
+use postrider_testkit::TransactFixture;
+use sqlx::{Postgres, Row, Transaction};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use support::PostgresFixture;
+
+type Lent = Tx<Transaction<'static, Postgres>>;
+
+async fn world() -> OnMemoryQueue<PostgresFixture> {
+    let world = OnMemoryQueue::new(PostgresFixture::new().await);
+    let create = "create table effect (number bigint primary key check (number < 1000))";
+    sqlx::query(create).execute(&world.store.app).await.unwrap();
+    world
+}
+
+fn billing<R: Receive>(world: &OnMemoryQueue<PostgresFixture>, store: R) -> ConsumerBuilder<R> {
+    let soon = RetryStrategy::constant(Duration::from_millis(10)).without_max_attempts();
+    Consumer::builder("billing", world.queue.source(), store).redeliver(soon)
+}
+
+fn put(world: &OnMemoryQueue<PostgresFixture>, numbers: std::ops::Range<i64>) {
+    for number in numbers {
+        let mut order = Incoming::new("orders", number.to_string());
+        order.id = Some(format!("order-{number}"));
+        world.queue.put(order);
+    }
+}
+
+async fn effects(world: &OnMemoryQueue<PostgresFixture>) -> i64 {
+    let count = sqlx::query("select count(*) from effect").fetch_one(&world.store.app).await.unwrap();
+    count.get(0)
+}
+
+async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it takes for ever");
+}
+
+/// Writes its effect, and the first time breaks its transaction and says nothing of it.
+async fn careless(number: i64, mut tx: Lent, runs: Arc<AtomicUsize>) -> Result<(), Failure> {
+    sqlx::query("insert into effect values ($1)").bind(number).execute(&mut **tx).await?;
+    if runs.fetch_add(1, SeqCst) == 0 {
+        // Best effort, somebody thought. From here on nothing can be committed.
+        sqlx::query("insert into effect values (5000)").execute(&mut **tx).await.ok();
+    }
+    Ok(())
+}
+
+/// PostgreSQL answers COMMIT with ROLLBACK, and the driver does not tell. The message must not be acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_swallowed_error_is_no_success() {
+    let world = world().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let consumer = billing(&world, world.store.transactions())
+        .on_json(move |number: i64, tx: Lent, _: Context| careless(number, tx, Arc::clone(&counted)))
+        .build()
+        .unwrap();
+    put(&world, 0..1);
+    let running = consumer.start().await.unwrap();
+    until(async || running.consumed().processed == 1).await;
+    let drained = running.shutdown(Duration::from_secs(60)).await;
+    assert_eq!((drained.consumed.failed, runs.load(SeqCst)), (1, 2));
+    assert_eq!((effects(&world).await, world.queue.left()), (1, 0));
+}
+
+/// The same without the question whether there is something to commit, as a loop of one's own is easily written.
+#[derive(Debug, Clone)]
+struct Trusting<R>(R);
+
+impl<R: Receive> Transact for Trusting<R> {
+    type Tx = R::Tx;
+
+    async fn begin(&self) -> Result<R::Tx, Error> {
+        self.0.begin().await
+    }
+
+    async fn settle_in(&self, tx: &mut R::Tx, settle: &Settle) -> Result<bool, Error> {
+        self.0.settle_in(tx, settle).await
+    }
+
+    async fn commit(&self, tx: R::Tx) -> Result<(), Error> {
+        self.0.commit(tx).await
+    }
+
+    async fn rollback(&self, tx: R::Tx) -> Result<(), Error> {
+        self.0.rollback(tx).await
+    }
+}
+
+impl<R: Receive> Inbox<R::Tx> for Trusting<R> {
+    async fn admit_all(
+        &self,
+        tx: &mut R::Tx,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Error> {
+        self.0.admit_all(tx, consumer, arrivals).await
+    }
+}
+
+impl<R: Receive> Receive for Trusting<R> {
+    type Store = R::Store;
+
+    fn store(&self) -> R::Store {
+        self.0.store()
+    }
+
+    async fn park_all(&self, tx: &mut R::Tx, parked: &[Parked]) -> Result<(), Error> {
+        self.0.park_all(tx, parked).await
+    }
+
+    async fn count_all(
+        &self,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+        by: i32,
+    ) -> Result<Vec<u32>, Error> {
+        self.0.count_all(consumer, arrivals, by).await
+    }
+
+    async fn uncount_all(
+        &self,
+        tx: &mut R::Tx,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<(), Error> {
+        self.0.uncount_all(tx, consumer, arrivals).await
+    }
+
+    async fn verify(&self, _: &mut R::Tx) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// The negative control: the message is acknowledged, and its effect is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_trusts_the_commit_loses_the_effect() {
+    let world = world().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let consumer = billing(&world, Trusting(world.store.transactions()))
+        .on_json(move |number: i64, tx: Lent, _: Context| careless(number, tx, Arc::clone(&runs)))
+        .build()
+        .unwrap();
+    put(&world, 0..1);
+    let running = consumer.start().await.unwrap();
+    until(async || world.queue.left() == 0).await;
+    running.shutdown(Duration::from_secs(60)).await;
+    assert_eq!((effects(&world).await, world.queue.left()), (0, 0));
+}
+
+/// Sessions that are ended in the middle cost nothing but time: what is in hand is tried again there, and no delivery is counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_ends_sessions_is_waited_for() {
+    let world = world().await;
+    let consumer = billing(&world, world.store.transactions())
+        .max_deliveries(1)
+        .together(10)
+        .retry_in_place(RetryStrategy::constant(Duration::from_millis(5)).without_max_attempts())
+        .on_json(|number: i64, mut tx: Lent, _: Context| async move {
+            sqlx::query("insert into effect values ($1)").bind(number).execute(&mut **tx).await?;
+            Ok::<(), Failure>(())
+        })
+        .build()
+        .unwrap();
+    put(&world, 0..500);
+    let running = consumer.start().await.unwrap();
+    let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+        where datname = current_database() and pid <> pg_backend_pid()";
+    let mut admin = sqlx::PgPool::connect(world.store.database.url()).await.unwrap();
+    for _ in 0..10 {
+        sqlx::query(end).fetch_one(&admin).await.unwrap();
+        let before = running.consumed().processed;
+        until(async || running.consumed().processed > before || running.consumed().processed == 500).await;
+        admin = sqlx::PgPool::connect(world.store.database.url()).await.unwrap();
+    }
+    until(async || running.consumed().processed == 500).await;
+    let drained = running.shutdown(Duration::from_secs(60)).await;
+    assert_eq!((drained.consumed.failed, drained.consumed.parked), (0, 0));
+    assert_eq!((effects(&world).await, world.queue.left()), (500, 0));
+}
