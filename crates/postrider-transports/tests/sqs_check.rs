@@ -31,19 +31,12 @@ async fn of_topic(destination: &str) -> Vec<Finding> {
     soon(sns.check(&[destination])).await.unwrap()
 }
 
-/// A policy that leads to a dead-letter queue that keeps for as long as possible.
-async fn redrive(aws: &Aws, ending: &str) -> String {
-    let dead = unique("dead") + ending;
-    let dead = aws.queue(&dead, &[(Setting::MessageRetentionPeriod, "1209600")]).await;
-    format!(r#"{{"deadLetterTargetArn":"{}","maxReceiveCount":"10"}}"#, aws.arn(&dead).await)
-}
-
 /// What a good queue with these settings is told.
 async fn finds(settings: &[(Setting, &str)], expected: &[(Severity, &str)]) {
     let aws = aws().await;
     for ending in ["", ".fifo"] {
         let name = unique("orders") + ending;
-        let redrive = redrive(&aws, ending).await;
+        let redrive = aws.redrive(&(unique("dead") + ending), "1209600", 10).await;
         let mut all = vec![(Setting::RedrivePolicy, redrive.as_str())];
         all.extend_from_slice(settings);
         let url = aws.queue(&name, &all).await;
@@ -102,10 +95,9 @@ async fn a_queue_without_dead_letters_is_told() {
 #[tokio::test]
 async fn a_missing_dead_letter_queue_is_told() {
     let (aws, name, dead) = (aws().await, unique("orders"), unique("dead"));
-    let queue = aws.queue(&dead, &[]).await;
-    let policy = format!(r#"{{"deadLetterTargetArn":"{}","maxReceiveCount":"10"}}"#, aws.arn(&queue).await);
+    let policy = aws.redrive(&dead, "1209600", 10).await;
     aws.queue(&name, &[(Setting::RedrivePolicy, &policy)]).await;
-    aws.sqs.delete_queue().queue_url(queue).send().await.unwrap();
+    aws.delete(&dead).await;
     let findings = of_queue(&name).await;
     assert_eq!(codes(&findings), [(Problem, "no_dead_letter_queue")]);
     assert!(findings[0].reason.contains(&dead), "{findings:?}");
@@ -113,9 +105,8 @@ async fn a_missing_dead_letter_queue_is_told() {
 
 #[tokio::test]
 async fn dead_letters_that_do_not_outlive_their_queue_are_told() {
-    let (aws, name, dead) = (aws().await, unique("orders"), unique("dead"));
-    let queue = aws.queue(&dead, &[(Setting::MessageRetentionPeriod, "345600")]).await;
-    let policy = format!(r#"{{"deadLetterTargetArn":"{}","maxReceiveCount":"10"}}"#, aws.arn(&queue).await);
+    let (aws, name) = (aws().await, unique("orders"));
+    let policy = aws.redrive(&unique("dead"), "345600", 10).await;
     aws.queue(&name, &[(Setting::RedrivePolicy, &policy)]).await;
     assert_eq!(codes(&of_queue(&name).await), [(Warning, "short_dead_letters")]);
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 pub async fn what_is_done_never_comes_again<F: SourceFixture>(fixture: F) {
     let place = fixture.place().await;
     let source = fixture.source(&place).await;
-    fixture.send(&place, orders(20, &place)).await;
+    fixture.send(&place, loose_orders(20, &place)).await;
     answer(&*source, &receive_all(&*source, 20).await, Answer::Done).await;
     patiently("closing", source.close()).await;
     nothing_is_left(&fixture, &place).await;
@@ -65,7 +65,7 @@ pub async fn what_is_refused_never_comes_again<F: SourceFixture>(fixture: F) {
 pub async fn every_answer_is_for_its_own_message<F: SourceFixture>(fixture: F) {
     let place = fixture.place().await;
     let source = fixture.source(&place).await;
-    fixture.send(&place, orders(12, &place)).await;
+    fixture.send(&place, loose_orders(12, &place)).await;
     let parcels = receive_all(&*source, 12).await;
     let kinds = [Answer::Done, Answer::AT_ONCE, Answer::Refuse];
     // By lane, so that nothing comes again in front of what is done.
@@ -98,7 +98,7 @@ pub async fn every_answer_is_for_its_own_message<F: SourceFixture>(fixture: F) {
 pub async fn answers_may_come_in_any_order<F: SourceFixture>(fixture: F) {
     let place = fixture.place().await;
     let source = fixture.source(&place).await;
-    fixture.send(&place, orders(20, &place)).await;
+    fixture.send(&place, loose_orders(20, &place)).await;
     let mut parcels = receive_all(&*source, 20).await;
     parcels.reverse();
     for parcel in parcels {

@@ -2,8 +2,14 @@
 
 use super::SourceFixture;
 pub(super) use crate::transport::helpers::{ids, orders, patiently, sorted, written};
-use postrider_core::{Answer, Letter, Parcel, QueueName, Source};
+use postrider_core::{Answer, Format, Letter, Message, Outgoing, Parcel, QueueName, Source};
 use std::collections::BTreeSet;
+
+/// So many orders without a key: all of them can be in hand at once, wherever the next of a key waits for the one before.
+pub(super) fn loose_orders(count: usize, place: &str) -> Vec<Outgoing> {
+    let order = |number| Message::builder("orders").event_type("order.placed").json(&number);
+    (0..count).map(|number| written(order(number), place, Format::Binary)).collect()
+}
 
 /// What a parcel says.
 pub(super) fn letter(parcel: &Parcel) -> Letter {

@@ -15,7 +15,7 @@ use std::time::Duration;
 const IDLE_FOR: Duration = Duration::from_secs(15);
 
 /// Looks around for what the options leave open.
-pub(super) async fn configure(options: &AwsOptions) -> Result<SdkConfig, Trouble> {
+pub(crate) async fn configure(options: &AwsOptions) -> Result<SdkConfig, Trouble> {
     let mut trusted = TrustStore::default();
     if let Some(pem) = &options.roots {
         trusted = TrustStore::empty().with_pem_certificate(pem.as_bytes());

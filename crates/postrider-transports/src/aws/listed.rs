@@ -24,9 +24,22 @@ pub(crate) struct Refused {
 }
 
 impl Listed {
-    /// One answer for each of the ids `0` to `count`.
+    /// One answer for each of the ids `0` to `count`, as senders need it.
     pub(super) fn answers(&self, count: usize) -> Vec<Result<(), Trouble>> {
-        let mut named: Vec<Vec<Result<(), Trouble>>> = vec![Vec::new(); count];
+        let refuse = |refused: &Refused| {
+            Trouble::new(of_entry(&refused.code, refused.is_senders_fault), refused.told())
+        };
+        self.judged(count, refuse, |said| Trouble::new(Kind::Unknown, said.to_owned()))
+    }
+
+    /// One answer for each of the ids `0` to `count`: what a refusal means, and what it means that nobody knows, is for the caller to say.
+    pub(crate) fn judged<E>(
+        &self,
+        count: usize,
+        refuse: impl Fn(&Refused) -> E,
+        unknown: impl Fn(&str) -> E,
+    ) -> Vec<Result<(), E>> {
+        let mut named: Vec<Vec<Result<(), E>>> = (0..count).map(|_| Vec::new()).collect();
         let mut note = |id: &str, answer| {
             // As it was written: "01" is nobody.
             if let Some(own) = (0..count).find(|number| number.to_string() == id) {
@@ -37,16 +50,21 @@ impl Listed {
             note(id, Ok(()));
         }
         for refused in &self.refused {
-            let kind = of_entry(&refused.code, refused.is_senders_fault);
-            note(&refused.id, Err(Trouble::new(kind, told(&refused.code, refused.message.as_deref(), 200))));
+            note(&refused.id, Err(refuse(refused)));
         }
-        let unknown = |said: &str| Err(Trouble::new(Kind::Unknown, said.to_owned()));
         let judge = |mut own: Vec<_>| match (own.pop(), own.is_empty()) {
             (Some(answer), true) => answer,
-            (Some(_), false) => unknown("the answer names it more than once"),
-            (None, _) => unknown("the answer does not name it"),
+            (Some(_), false) => Err(unknown("the answer names it more than once")),
+            (None, _) => Err(unknown("the answer does not name it")),
         };
         named.into_iter().map(judge).collect()
+    }
+}
+
+impl Refused {
+    /// Its code, and what the service says.
+    pub(crate) fn told(&self) -> String {
+        told(&self.code, self.message.as_deref(), 200)
     }
 }
 

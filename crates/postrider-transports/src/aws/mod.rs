@@ -10,14 +10,14 @@
 //!
 //! The client's own retries are off: the relay retries, and its store remembers.
 
-mod client;
+pub(crate) mod client;
 mod courier;
 mod halted;
 mod listed;
 mod options;
-mod plan;
+pub(crate) mod plan;
 mod trouble;
-mod wire;
+pub(crate) mod wire;
 
 pub use options::AwsOptions;
 

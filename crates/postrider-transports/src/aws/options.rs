@@ -25,7 +25,7 @@ pub struct AwsOptions {
     pub(super) credentials: Option<Credentials>,
     pub(super) roots: Option<String>,
     pub(super) connect_timeout: Duration,
-    pub(super) answer_timeout: Duration,
+    pub(crate) answer_timeout: Duration,
 }
 
 impl AwsOptions {

@@ -7,7 +7,7 @@ use super::Entry;
 use std::collections::BTreeMap;
 
 /// What a request takes, here and there.
-pub(super) const ENTRIES: usize = 10;
+pub(crate) const ENTRIES: usize = 10;
 
 /// The places of messages that go together.
 pub(super) type Request = Vec<usize>;

@@ -17,7 +17,7 @@ use aws_smithy_runtime_api::{
 };
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use hyper_util::client::legacy;
-use postrider_core::PublishError;
+use postrider_core::{PublishError, SourceError};
 use std::{error::Error, time::Duration};
 
 /// Unless the service says when.
@@ -84,6 +84,13 @@ impl From<Trouble> for PublishError {
             Kind::Reject => Self::reject(trouble.said),
             Kind::Down => Self::down(trouble.said),
         }
+    }
+}
+
+impl From<Trouble> for SourceError {
+    /// Of a request that was to receive or to answer something.
+    fn from(trouble: Trouble) -> Self {
+        Self::down(trouble.said)
     }
 }
 

@@ -26,10 +26,10 @@ use std::{borrow::Cow, collections::BTreeSet, fmt::Write};
 /// The type of every attribute. It counts as part of the message.
 pub(crate) const STRING: &str = "String";
 
-const CONTENT_TYPE: &str = "content-type";
-const ENCODING: &str = "content-transfer-encoding";
-const MORE: &str = "postrider-more";
-const EVENT: &str = "ce_";
+pub(crate) const CONTENT_TYPE: &str = "content-type";
+pub(crate) const ENCODING: &str = "content-transfer-encoding";
+pub(crate) const MORE: &str = "postrider-more";
+pub(crate) const EVENT: &str = "ce_";
 /// As many attributes as a message may have.
 const ATTRIBUTES: usize = 10;
 /// What CloudEvents demand, and what most readers ask for.

@@ -13,38 +13,42 @@ use std::collections::BTreeMap;
 /// Four days, as a queue has it unless told otherwise: a weekend in which nobody reads.
 const LEAST_RETENTION: u64 = 4 * 24 * 60 * 60;
 
-type Attributes = BTreeMap<String, String>;
+pub(super) type Attributes = BTreeMap<String, String>;
 
 pub(super) async fn findings(sqs: &Sqs, destination: &str) -> Result<Vec<Finding>, PublishError> {
     if !is_url(destination) && !is_name(destination) {
         let finding = Finding::problem("bad_destination", destination).because(bad_name(destination));
         return Ok(vec![finding.fixed_by("correct the address of the route")]);
     }
-    let queue = match look(sqs, destination).await {
+    let queue = match seen(look(sqs, destination).await, destination, "every message is refused")? {
         Ok((_, queue)) => queue,
-        Err(Trouble { kind: Kind::Missing, .. }) => {
-            return Ok(vec![
-                Finding::problem("no_queue", destination)
-                    .because("there is no such queue; every message is refused")
-                    .fixed_by(Sqs::make(destination)),
-            ]);
-        }
-        Err(Trouble { kind: Kind::Retry(_), said }) => {
-            return Ok(vec![
-                Finding::note("not_visible", destination)
-                    .because(format!("what it is like cannot be seen: {said}"))
-                    .fixed_by("permit sqs:GetQueueUrl and sqs:GetQueueAttributes"),
-            ]);
-        }
-        Err(trouble) => return Err(trouble.into()),
+        Err(finding) => return Ok(vec![finding]),
     };
     let mut findings = of_itself(destination, &queue);
     findings.extend(of_dead_letters(sqs, destination, &queue).await?);
     Ok(findings)
 }
 
+/// What was seen, or the finding that it cannot be, and `so` what becomes of messages.
+pub(super) fn seen<T>(
+    looked: Result<T, Trouble>,
+    destination: &str,
+    so: &str,
+) -> Result<Result<T, Finding>, Trouble> {
+    match looked {
+        Ok(seen) => Ok(Ok(seen)),
+        Err(Trouble { kind: Kind::Missing, .. }) => Ok(Err(Finding::problem("no_queue", destination)
+            .because(format!("there is no such queue; {so}"))
+            .fixed_by(Sqs::make(destination)))),
+        Err(Trouble { kind: Kind::Retry(_), said }) => Ok(Err(Finding::note("not_visible", destination)
+            .because(format!("what it is like cannot be seen: {said}"))
+            .fixed_by("permit sqs:GetQueueUrl and sqs:GetQueueAttributes"))),
+        Err(trouble) => Err(trouble),
+    }
+}
+
 /// The URL of a queue, and what it is like.
-async fn look(sqs: &Sqs, destination: &str) -> Result<(String, Attributes), Trouble> {
+pub(super) async fn look(sqs: &Sqs, destination: &str) -> Result<(String, Attributes), Trouble> {
     let url = sqs.find(destination).await?;
     let asked = sqs.0.get_queue_attributes().queue_url(&url).attribute_names(QueueAttributeName::All);
     let answer = asked.send().await.map_err(|error| Trouble::of(&error))?;
@@ -52,23 +56,24 @@ async fn look(sqs: &Sqs, destination: &str) -> Result<(String, Attributes), Trou
     Ok((url, attributes.map(|(name, value)| (name.as_str().to_owned(), value)).collect()))
 }
 
-fn number(queue: &Attributes, name: &str) -> Option<u64> {
+pub(super) fn number(queue: &Attributes, name: &str) -> Option<u64> {
     queue.get(name)?.parse().ok()
 }
 
-fn set(destination: &str, setting: &str) -> String {
+pub(super) fn set(destination: &str, setting: &str) -> String {
     format!("aws sqs set-queue-attributes --queue-url <URL of {destination}> --attributes {setting}")
+}
+
+pub(super) fn short_retention(destination: &str, queue: &Attributes) -> Option<Finding> {
+    let seconds = number(queue, "MessageRetentionPeriod").filter(|seconds| *seconds < LEAST_RETENTION)?;
+    let because = format!("what nobody has read after {seconds} seconds is dropped");
+    let fix = set(destination, "MessageRetentionPeriod=1209600");
+    Some(Finding::warning("short_retention", destination).because(because).fixed_by(fix))
 }
 
 fn of_itself(destination: &str, queue: &Attributes) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some(seconds) =
-        number(queue, "MessageRetentionPeriod").filter(|seconds| *seconds < LEAST_RETENTION)
-    {
-        let because = format!("what nobody has read after {seconds} seconds is dropped");
-        let fix = set(destination, "MessageRetentionPeriod=1209600");
-        findings.push(Finding::warning("short_retention", destination).because(because).fixed_by(fix));
-    }
+    findings.extend(short_retention(destination, queue));
     if let Some(bytes) = number(queue, "MaximumMessageSize").filter(|bytes| *bytes < BYTES as u64) {
         let because =
             format!("it takes {bytes} bytes at most; larger messages become dead letters of the relay");
@@ -115,14 +120,18 @@ fn denies_everybody(policy: &str) -> bool {
     })
 }
 
+/// Where messages go that were received too often.
+pub(super) fn redrive(queue: &Attributes) -> Value {
+    queue.get("RedrivePolicy").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
 /// What becomes of messages that nobody can handle.
-async fn of_dead_letters(
+pub(super) async fn of_dead_letters(
     sqs: &Sqs,
     destination: &str,
     queue: &Attributes,
-) -> Result<Option<Finding>, PublishError> {
-    let redrive: Value =
-        queue.get("RedrivePolicy").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+) -> Result<Option<Finding>, Trouble> {
+    let redrive = redrive(queue);
     let Some(arn) = redrive["deadLetterTargetArn"].as_str() else {
         let because = "it has no dead-letter queue: what its readers fail at comes again until it is dropped for its age";
         let setting = r#"RedrivePolicy='{"deadLetterTargetArn":"<ARN>","maxReceiveCount":"10"}'"#;
@@ -141,7 +150,7 @@ async fn of_dead_letters(
         }
         // Somebody else's, or nothing that we may see.
         Err(Trouble { kind: Kind::Retry(_), .. }) => return Ok(None),
-        Err(trouble) => return Err(trouble.into()),
+        Err(trouble) => return Err(trouble),
     };
     let (own, theirs) = (number(queue, "MessageRetentionPeriod"), number(&dead, "MessageRetentionPeriod"));
     if theirs > own || theirs >= Some(1_209_600) || (own, theirs) == (None, None) {

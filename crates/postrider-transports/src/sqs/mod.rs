@@ -25,8 +25,10 @@
 
 mod check;
 mod queue;
+mod source;
 
 pub use crate::aws::AwsOptions;
+pub use source::{SqsSource, SqsSourceBuilder};
 
 use crate::aws::Courier;
 use async_trait::async_trait;

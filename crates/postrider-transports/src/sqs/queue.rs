@@ -7,7 +7,7 @@ use aws_config::SdkConfig;
 use aws_sdk_sqs::{
     Client,
     error::BuildError,
-    types::{MessageAttributeValue, SendMessageBatchRequestEntry},
+    types::{BatchResultErrorEntry, MessageAttributeValue, SendMessageBatchRequestEntry},
 };
 
 /// What requests are made with.
@@ -40,14 +40,8 @@ impl Service for Sqs {
         let built = built.map_err(|error| Trouble::new(Kind::Reject, error.to_string()))?;
         let sent = self.0.send_message_batch().queue_url(address).set_entries(Some(built)).send().await;
         let answer = sent.map_err(|error| Trouble::of(&error))?;
-        let refused = answer.failed.into_iter().map(|failed| Refused {
-            id: failed.id,
-            code: failed.code,
-            message: failed.message,
-            is_senders_fault: failed.sender_fault,
-        });
         let accepted = answer.successful.into_iter().map(|accepted| accepted.id);
-        Ok(Listed { accepted: accepted.collect(), refused: refused.collect() })
+        Ok(Listed { accepted: accepted.collect(), refused: refused(answer.failed) })
     }
 
     fn make(destination: &str) -> String {
@@ -68,6 +62,17 @@ fn build(number: usize, entry: &Entry) -> Result<SendMessageBatchRequestEntry, B
         request = request.message_attributes(name, value);
     }
     request.build()
+}
+
+/// Those of a batch that failed.
+pub(super) fn refused(failed: Vec<BatchResultErrorEntry>) -> Vec<Refused> {
+    let refused = |failed: BatchResultErrorEntry| Refused {
+        id: failed.id,
+        code: failed.code,
+        message: failed.message,
+        is_senders_fault: failed.sender_fault,
+    };
+    failed.into_iter().map(refused).collect()
 }
 
 pub(super) fn is_url(destination: &str) -> bool {

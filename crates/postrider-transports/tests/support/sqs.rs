@@ -59,6 +59,18 @@ impl Aws {
         asked.send().await.unwrap().attributes.unwrap().remove(&QueueAttributeName::QueueArn).unwrap()
     }
 
+    /// A policy by which what was received so often goes to a new queue, which keeps it for so many seconds.
+    pub(crate) async fn redrive(&self, dead: &str, keeps: &str, receives: u32) -> String {
+        let dead = self.queue(dead, &[(QueueAttributeName::MessageRetentionPeriod, keeps)]).await;
+        let arn = self.arn(&dead).await;
+        format!(r#"{{"deadLetterTargetArn":"{arn}","maxReceiveCount":"{receives}"}}"#)
+    }
+
+    pub(crate) async fn delete(&self, queue: &str) {
+        let found = self.sqs.get_queue_url().queue_name(queue).send().await.unwrap();
+        self.sqs.delete_queue().set_queue_url(found.queue_url).send().await.unwrap();
+    }
+
     /// A new topic; its ARN.
     pub(crate) async fn topic(&self, name: &str) -> String {
         let mut request = self.sns.create_topic().name(name);

@@ -1,0 +1,94 @@
+//! Receiving from SQS as tests see it: standard and FIFO queues of a test's own.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use super::{
+    server::{Aws, options, unique},
+    support::unused_port,
+};
+use async_trait::async_trait;
+use postrider_core::{Outgoing, Source, Transport};
+use postrider_testkit::{
+    Kind,
+    proxy::FaultProxy,
+    shared,
+    source::{SourceFeatures, SourceFixture},
+};
+use postrider_transports::sqs::{SqsSource, SqsSourceBuilder, SqsTransport};
+use std::{sync::Arc, time::Duration};
+
+/// Queues whose names end in this.
+pub(crate) struct SqsFixture {
+    ending: &'static str,
+    url: String,
+    aws: Aws,
+}
+
+pub(crate) async fn fixture(ending: &'static str) -> SqsFixture {
+    let url = shared::url(Kind::Sqs);
+    SqsFixture { ending, aws: Aws::at(&url).await, url }
+}
+
+/// A source that leaves to moto what it can do: it loses what is deleted or sent at one moment, hands out twice what two ask for, and lets a request
+/// that waits not see which groups are free again.
+pub(crate) fn builder(url: &str, queue: &str) -> SqsSourceBuilder {
+    SqsSource::builder(options(url), queue)
+        .with_requests(1)
+        .with_prefetch(10)
+        .with_wait(Duration::from_secs(1))
+        // A dead consumer's messages have to come back, and a slow machine has to answer in time.
+        .with_visibility_timeout(Duration::from_secs(15))
+}
+
+impl SqsFixture {
+    fn at(&self, url: &str, place: &str) -> Arc<dyn Source> {
+        Arc::new(builder(url, place).build().unwrap())
+    }
+}
+
+#[async_trait]
+impl SourceFixture for SqsFixture {
+    fn features(&self) -> SourceFeatures {
+        let is_fifo = self.ending == ".fifo";
+        SourceFeatures { keeps_order: is_fifo, shares: true, carries_id: is_fifo, survives_restarts: false }
+    }
+
+    async fn place(&self) -> String {
+        let name = unique("orders") + self.ending;
+        self.aws.queue(&name, &[]).await;
+        name
+    }
+
+    async fn send(&self, _: &str, batch: Vec<Outgoing>) {
+        let transport = SqsTransport::new(options(&self.url)).unwrap();
+        for answer in transport.publish(&batch).await {
+            answer.unwrap();
+        }
+    }
+
+    async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
+        let url = self.aws.sqs.get_queue_url().queue_name(place).send().await.unwrap().queue_url.unwrap();
+        let request = self.aws.sqs.send_message().queue_url(url).message_body(body);
+        let group = id.map(|_| "key".to_owned());
+        let request = request.set_message_group_id(group).set_message_deduplication_id(id.map(str::to_owned));
+        request.send().await.unwrap();
+    }
+
+    async fn source(&self, place: &str) -> Arc<dyn Source> {
+        self.at(&self.url, place)
+    }
+
+    async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
+        Some(self.at(&format!("http://127.0.0.1:{}", unused_port()), "orders"))
+    }
+
+    async fn through_proxy(&self, place: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
+        let (proxy, url) = FaultProxy::before_url(&self.url).await;
+        let source = self.at(&url, place);
+        Some((proxy, source))
+    }
+
+    async fn kill_and_restart(&self) {
+        unreachable!("it holds everything in memory")
+    }
+}
