@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "../../../examples/consume_http.rs"]
+mod consume_http;
 #[path = "../../../examples/cron.rs"]
 mod cron;
 #[path = "../../../examples/outbox.rs"]
@@ -181,5 +183,23 @@ async fn the_testing_example_passes_weeks_in_no_time() {
          PaymentDue { order: 17 } in 14 days\n\
          1 retried, 1 lost, 1 delivered\n\
          dead: NoSuchOrder\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_consume_http_example_receives_what_the_relay_http_example_posts() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hooks", listener.local_addr().unwrap());
+    let mut out = Vec::new();
+    let receiving =
+        consume_http::run(listener, "/hooks/acme/orders", std::time::Duration::from_secs(2), &mut out);
+    let mut posted = Vec::new();
+    let (received, sent) = tokio::join!(receiving, relay_http::run(&url, &mut posted));
+    (received.unwrap(), sent.unwrap());
+    let (out, posted) = (String::from_utf8(out).unwrap(), String::from_utf8(posted).unwrap());
+    assert!(out.ends_with("3 processed, 0 duplicates, 0 parked, 0 failed\n"), "{out}");
+    assert!(
+        posted.ends_with("3 accepted, 0 to be sent again, 0 refused for good, 0 wait for the receiver\n"),
+        "{posted}"
     );
 }

@@ -3,6 +3,8 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "../../../examples/consume_redis.rs"]
+mod consume_redis;
 #[path = "../../../examples/relay_redis.rs"]
 mod relay_redis;
 
@@ -28,4 +30,17 @@ async fn the_relay_publishes_what_was_committed() {
         told(&server, "list").await,
         "problem wrong_type: choose another name, or move what is there\n0 published, 2 dead\n"
     );
+}
+
+#[tokio::test]
+async fn the_consumer_receives_what_the_relay_has_published() {
+    let server = Redis::start_with(&["--appendfsync", "always"]).await;
+    assert_eq!(told(&server, "orders").await, "2 published, 0 dead\n");
+    for expected in
+        ["2 processed, 0 duplicates, 0 parked, 0 failed\n", "0 processed, 0 duplicates, 0 parked, 0 failed\n"]
+    {
+        let mut out = Vec::new();
+        consume_redis::run(server.url(), "orders", &mut out).await.unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "../../../examples/consume_sqs.rs"]
+mod consume_sqs;
 #[path = "../../../examples/relay_sqs.rs"]
 mod relay_sqs;
 
@@ -53,4 +55,16 @@ async fn the_sqs_example_publishes_where_there_is_a_queue() {
     let answer =
         ask(&url, &format!("Action=GetQueueAttributes&QueueUrl={url}/123456789012/{queue}&{count}")).await;
     assert!(answer.contains("<Value>2</Value>"), "{answer}");
+}
+
+#[tokio::test]
+async fn the_consumer_receives_what_the_relay_has_published() {
+    let url = shared::url(Kind::Sqs);
+    let queue = format!("example-{}", postrider::MessageId::at(std::time::SystemTime::now()));
+    ask(&url, &format!("Action=CreateQueue&QueueName={queue}")).await;
+    told(&url, &queue).await;
+    let mut out = Vec::new();
+    consume_sqs::run(&url, &queue, &mut out).await.unwrap();
+    let out = String::from_utf8(out).unwrap();
+    assert!(out.ends_with("2 processed, 0 duplicates, 0 parked, 0 failed\n"), "{out}");
 }

@@ -1,0 +1,54 @@
+//! A consumer of a queue of Amazon SQS: each message has its effect once, however often it is delivered.
+//!
+//! `SQS_URL` says where a server on this machine is, such as moto or LocalStack; `http://127.0.0.1:5000` unless it is set. With
+//! `AwsOptions::new()` alone it would be Amazon's, in the region and with the credentials of the environment.
+
+use postrider::{
+    Consumer, Context, Failure, Message, OutboxExt, Source, Tx,
+    memory::{MemoryStore, Transaction},
+    transports::sqs::{AwsOptions, SqsSource},
+};
+use std::{error::Error, io::Write, time::Duration};
+
+/// Receives from `queue` until nothing comes any more, and writes what happened to `out`.
+pub(crate) async fn run(url: &str, queue: &str, out: &mut (impl Write + Send)) -> Result<(), Box<dyn Error>> {
+    let options = AwsOptions::new()
+        .with_endpoint_url(url)
+        .with_region("eu-central-1")
+        .with_credentials("test", "test", None);
+    let source = SqsSource::builder(options, queue).build()?;
+
+    // What would lose messages is told before anything is received.
+    for finding in source.check().await? {
+        writeln!(out, "{} {}: {}", finding.severity, finding.code, finding.fix)?;
+    }
+
+    // In your program: a store in your own database, whose transactions you write in.
+    let store = MemoryStore::new();
+    let outbox = store.clone();
+    let consumer = Consumer::builder("billing", source, store)
+        .on_json(move |order: u64, mut tx: Tx<Transaction>, context: Context| {
+            let outbox = outbox.clone();
+            async move {
+                let invoice = Message::builder("invoices").json(&order);
+                outbox.stage(&mut *tx, context.follow(invoice)).await?;
+                Ok::<(), Failure>(())
+            }
+        })
+        .max_deliveries(5)
+        .build()?;
+    let consumed = consumer.run_until_idle(Duration::from_secs(1)).await?; // or `start`, or `run_until_signal`
+    writeln!(
+        out,
+        "{} processed, {} duplicates, {} parked, {} failed",
+        consumed.processed, consumed.duplicates, consumed.parked, consumed.failed
+    )?;
+    Ok(())
+}
+
+#[allow(dead_code, reason = "the tests call `run`")]
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = std::env::var("SQS_URL").unwrap_or_else(|_| "http://127.0.0.1:5000".to_owned());
+    run(&url, "orders", &mut std::io::stdout()).await
+}
