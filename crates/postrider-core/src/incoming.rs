@@ -298,8 +298,12 @@ mod tests {
     fn carried(message: &Message, format: Format) -> Incoming {
         let sent = Outgoing::write(message, id(), staged_at(), "/shop", "orders".to_owned(), format).unwrap();
         Incoming {
-            content_type: Some(sent.content_type),
-            attributes: sent.attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            content_type: Some(sent.content_type.into()),
+            attributes: sent
+                .attributes
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.into()))
+                .collect(),
             headers: sent.headers,
             ..Incoming::new("orders", sent.body)
         }
