@@ -71,9 +71,8 @@ impl Together for Relaying {
             unsent.iter().for_each(|(place, _)| is_open[*place] = false);
             tell(unsent);
             let mut answers = self.leg.post.send_all(outgoing);
-            let mut answered = Vec::new();
-            while answers.recv_many(&mut answered, deliveries.len()).await > 0 {
-                let settled = answered.drain(..).map(|(place, answer)| {
+            while let Some(answered) = answers.recv().await {
+                let settled = answered.into_iter().map(|(place, answer)| {
                     is_open[place] = false;
                     (place, spans.of(place, || self.judged(answer, &deliveries[place])))
                 });
