@@ -351,3 +351,76 @@ impl fmt::Debug for Post {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider_core::{Format, Message, MessageId};
+    use postrider_transports::memory::MemoryTransport;
+    use std::time::SystemTime;
+
+    fn post(capacity: Capacity) -> Post {
+        let second = Duration::from_secs(1);
+        let breaker = Arc::new(Breaker::new("billing", second, second, second));
+        Post::new(
+            "billing".to_owned(),
+            Arc::new(MemoryTransport::new()),
+            capacity,
+            (second, 1),
+            None,
+            breaker,
+        )
+    }
+
+    fn outgoing(payload: usize) -> Outgoing {
+        let message = Message::builder("orders").payload(vec![b'x'; payload]).build().unwrap();
+        let now = SystemTime::now();
+        Outgoing::write(&message, MessageId::at(now), now, "/shop", "orders".to_owned(), Format::Plain)
+            .unwrap()
+    }
+
+    /// Hands in messages with payloads of these sizes, and answers with who waits for them.
+    fn hand_in(post: &Post, payloads: &[usize]) -> mpsc::UnboundedReceiver<Answers> {
+        let (answers, answered) = mpsc::unbounded_channel();
+        let messages: Vec<_> = payloads.iter().map(|payload| outgoing(*payload)).enumerate().collect();
+        post.hand_in(Sack { messages: messages.into_iter(), answers });
+        answered
+    }
+
+    /// The places of each who waits, batch by batch, until nothing is left.
+    fn batches(post: &Post) -> Vec<Vec<Vec<usize>>> {
+        let next = || {
+            let batch = post.take(post.capacity.batch);
+            let count: usize = batch.waiting.iter().map(|(_, places)| places.len()).sum();
+            assert_eq!(batch.outgoing.len(), count);
+            (count > 0).then(|| batch.waiting.into_iter().map(|(_, places)| places).collect())
+        };
+        let batches = std::iter::from_fn(next).collect();
+        assert_eq!(post.desk().waiting, 0);
+        batches
+    }
+
+    #[test]
+    fn a_batch_is_filled_from_several_and_the_rest_goes_with_the_next() {
+        let post = post(Capacity::of(3));
+        let _waiting = [hand_in(&post, &[1, 1]), hand_in(&post, &[1, 1, 1, 1]), hand_in(&post, &[])];
+        assert_eq!(batches(&post), [vec![vec![0, 1], vec![0]], vec![vec![1, 2, 3]]]);
+    }
+
+    /// Nobody is told of an empty batch: it would be taken for an answer that is missing.
+    #[test]
+    fn what_does_not_fit_waits_for_the_next_batch() {
+        let post = post(Capacity::of(10).with_batch_bytes(10_000));
+        let _waiting =
+            [hand_in(&post, &[6_000]), hand_in(&post, &[6_000, 1_000, 6_000]), hand_in(&post, &[20_000])];
+        assert_eq!(batches(&post), [vec![vec![0]], vec![vec![0, 1]], vec![vec![2]], vec![vec![0]]]);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_left_out() {
+        let post = post(Capacity::of(10));
+        drop(hand_in(&post, &[1, 1]));
+        let _waiting = hand_in(&post, &[1]);
+        assert_eq!(batches(&post), [vec![vec![0]]]);
+    }
+}
