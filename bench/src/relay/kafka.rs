@@ -84,9 +84,9 @@ impl Client for Acknowledged {
 fn headers(outgoing: &Outgoing) -> OwnedHeaders {
     let mut headers = OwnedHeaders::new_with_capacity(1 + outgoing.attributes.len() + outgoing.headers.len());
     for (name, value) in &outgoing.attributes {
-        headers = headers.insert(Header { key: &format!("ce_{name}"), value: Some(value) });
+        headers = headers.insert(Header { key: &format!("ce_{name}"), value: Some(value.as_str()) });
     }
-    headers = headers.insert(Header { key: "content-type", value: Some(&outgoing.content_type) });
+    headers = headers.insert(Header { key: "content-type", value: Some(outgoing.content_type.as_str()) });
     for (name, value) in &outgoing.headers {
         headers = headers.insert(Header { key: name, value: Some(value) });
     }

@@ -74,9 +74,9 @@ fn pipeline(batch: &[Outgoing]) -> redis::Pipeline {
     for outgoing in batch {
         let entry = pipeline.cmd("XADD").arg(&outgoing.destination).arg("*");
         entry.arg("id").arg(outgoing.id.to_string());
-        entry.arg("content_type").arg(&outgoing.content_type);
+        entry.arg("content_type").arg(outgoing.content_type.as_str());
         for (name, value) in &outgoing.attributes {
-            entry.arg(format!("ce_{name}")).arg(value);
+            entry.arg(format!("ce_{name}")).arg(value.as_str());
         }
         for (name, value) in &outgoing.headers {
             entry.arg(name).arg(value);

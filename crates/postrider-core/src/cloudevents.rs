@@ -19,11 +19,11 @@
 pub mod rfc3339;
 
 use crate::{
-    EventType, Invalid, Message, MessageId, OrderingKey, SubjectId, TenantId,
+    EventType, Invalid, Message, MessageId, OrderingKey, SubjectId, TenantId, Text,
     limits::{self, Charset},
     message::{Trail, is_traceparent, is_tracestate},
 };
-use std::{borrow::Cow, collections::BTreeMap, time::SystemTime};
+use std::{collections::BTreeMap, time::SystemTime};
 
 /// The type of a message that names none, since CloudEvents demands one.
 pub const DEFAULT_TYPE: &str = "postrider.message";
@@ -65,33 +65,32 @@ const KNOWN: [&str; 14] = [
 /// assert_eq!(envelope.key.as_ref(), message.key());
 /// # Ok::<(), postrider_core::Invalid>(())
 /// ```
-pub fn attributes<'a>(
-    message: &'a Message,
+pub fn attributes(
+    message: &Message,
     id: MessageId,
-    source: &'a str,
+    source: impl Into<Text>,
     time: SystemTime,
-) -> Vec<(&'static str, Cow<'a, str>)> {
-    let trail = message.trail();
-    let required = [
-        ("specversion", SPEC_VERSION.into()),
-        ("id", id.to_string().into()),
-        ("source", source.into()),
-        ("type", message.event_type().map_or(DEFAULT_TYPE, EventType::as_str).into()),
-        ("time", rfc3339::format(time).into()),
-        ("datacontenttype", message.content_type().into()),
-    ];
+) -> Vec<(&'static str, Text)> {
+    let Trail { correlation_id, causation_id, traceparent, tracestate, hlc } = message.trail();
+    let own = |text: &Option<String>| text.clone().map(Text::from);
+    // Most messages have these and one or two more.
+    let mut known = Vec::with_capacity(8);
+    known.push(("specversion", SPEC_VERSION.into()));
+    known.push(("id", id.to_string().into()));
+    known.push(("source", source.into()));
+    known.push(("type", message.event_type().map_or(DEFAULT_TYPE.into(), Text::from)));
+    known.push(("time", rfc3339::format(time).into()));
+    known.push(("datacontenttype", message.content_type_text()));
     let optional = [
-        ("subject", message.subject().map(|subject| subject.as_str().into())),
-        ("partitionkey", message.key().map(|key| key.as_str().into())),
-        ("correlationid", trail.correlation_id.as_deref().map(Cow::from)),
-        ("causationid", trail.causation_id.as_deref().map(Cow::from)),
-        ("traceparent", trail.traceparent.as_deref().map(Cow::from)),
-        ("tracestate", trail.tracestate.as_deref().map(Cow::from)),
-        ("tenantid", message.tenant().map(|tenant| tenant.as_str().into())),
-        ("hlc", trail.hlc.map(|hlc| hlc.to_string().into())),
+        ("subject", message.subject().map(Text::from)),
+        ("partitionkey", message.key().map(Text::from)),
+        ("correlationid", own(correlation_id)),
+        ("causationid", own(causation_id)),
+        ("traceparent", own(traceparent)),
+        ("tracestate", own(tracestate)),
+        ("tenantid", message.tenant().map(Text::from)),
+        ("hlc", hlc.map(|hlc| hlc.to_string().into())),
     ];
-    let mut known = Vec::with_capacity(KNOWN.len());
-    known.extend(required);
     known.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     known
 }

@@ -281,9 +281,13 @@ impl From<Outgoing> for Incoming {
             origin: sent.destination,
             id: Some(sent.id.to_string()),
             key: sent.key.map(|key| key.to_string()),
-            content_type: Some(sent.content_type),
+            content_type: Some(sent.content_type.into()),
             body: sent.body,
-            attributes: sent.attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            attributes: sent
+                .attributes
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.into()))
+                .collect(),
             headers: sent.headers,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     Codec, CodecError, EventType, Headers, Hlc, Invalid, Json, MessageId, OrderingKey, QueueName, SubjectId,
-    TenantId, TimerName, codec,
+    TenantId, Text, TimerName, codec,
     limits::{self, Charset},
 };
 use bytes::Bytes;
@@ -114,6 +114,11 @@ impl Message {
     /// How the payload is to be read.
     pub fn content_type(&self) -> &str {
         self.content_type.as_deref().unwrap_or(DEFAULT_CONTENT_TYPE)
+    }
+
+    /// The same, to be handed on.
+    pub(crate) fn content_type_text(&self) -> Text {
+        self.content_type.clone().map_or(DEFAULT_CONTENT_TYPE.into(), Text::from)
     }
 
     /// What happened.

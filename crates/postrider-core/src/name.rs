@@ -1,7 +1,7 @@
 //! Newtypes for the names that must not be confused. Each is checked when it is made, and cheap to clone.
 
 use crate::{
-    Invalid,
+    Invalid, Text,
     limits::{self, Charset},
 };
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,12 @@ macro_rules! names {
         impl Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
+            }
+        }
+
+        impl From<&$name> for Text {
+            fn from(name: &$name) -> Self {
+                Arc::clone(&name.0).into()
             }
         }
 

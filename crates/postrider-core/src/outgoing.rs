@@ -1,6 +1,6 @@
 //! A message as it goes on a wire.
 
-use crate::{EventType, Invalid, Message, MessageId, OrderingKey, cloudevents, message::Trail};
+use crate::{EventType, Invalid, Message, MessageId, OrderingKey, Text, cloudevents, message::Trail};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use std::{borrow::Cow, time::SystemTime};
@@ -38,11 +38,11 @@ pub struct Outgoing {
     /// When it was staged.
     pub staged_at: SystemTime,
     /// How the body is to be read.
-    pub content_type: String,
+    pub content_type: Text,
     /// The payload, or the whole event in [`Format::Structured`].
     pub body: Bytes,
     /// CloudEvents attributes, to be written with the prefix of the transport's binding. Only in [`Format::Binary`].
-    pub attributes: Vec<(&'static str, String)>,
+    pub attributes: Vec<(&'static str, Text)>,
     /// Headers to be written under their own names.
     pub headers: Vec<(String, String)>,
 }
@@ -73,11 +73,11 @@ impl Outgoing {
         message: &Message,
         id: MessageId,
         staged_at: SystemTime,
-        source: &str,
+        source: impl Into<Text>,
         destination: String,
         format: Format,
     ) -> Result<Self, Invalid> {
-        let known = cloudevents::attributes(message, id, source, staged_at);
+        let mut known = cloudevents::attributes(message, id, source, staged_at);
         let mut outgoing = Self {
             id,
             destination,
@@ -85,20 +85,19 @@ impl Outgoing {
             event_type: message.event_type().cloned(),
             correlation_id: message.trail().correlation_id.clone(),
             staged_at,
-            content_type: message.content_type().to_owned(),
+            content_type: message.content_type_text(),
             body: message.payload().clone(),
             attributes: Vec::new(),
             headers: own_headers(message),
         };
         match format {
             Format::Binary => {
-                outgoing.attributes.reserve_exact(known.len());
-                let beside = known.into_iter().filter(|(name, _)| *name != CONTENT_TYPE);
-                outgoing.attributes.extend(beside.map(|(name, value)| (name, value.into_owned())));
+                known.retain(|(name, _)| *name != CONTENT_TYPE);
+                outgoing.attributes = known;
             }
             Format::Structured => {
                 outgoing.body = structured(&known, message)?;
-                STRUCTURED.clone_into(&mut outgoing.content_type);
+                outgoing.content_type = STRUCTURED.into();
             }
             Format::Plain => outgoing.headers.extend(plain(known)),
             Format::Debezium => {
@@ -133,23 +132,21 @@ pub const STRUCTURED: &str = "application/cloudevents+json; charset=utf-8";
 
 /// What travels under its own name, whatever the format: the user's headers, and the trace for those who know no CloudEvents.
 fn own_headers(message: &Message) -> Vec<(String, String)> {
-    let users = message.headers().iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let Trail { traceparent, tracestate, .. } = message.trail();
     let trace = [("traceparent", traceparent), ("tracestate", tracestate)];
-    let trace = trace.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
-    users.chain(trace).collect()
+    let trace = trace.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+    message.headers().iter().chain(trace).map(own).collect()
 }
 
-fn plain<'a>(
-    known: impl IntoIterator<Item = (&'static str, Cow<'a, str>)>,
-) -> impl Iterator<Item = (String, String)> {
+fn plain(known: Vec<(&'static str, Text)>) -> impl Iterator<Item = (String, String)> {
     let beside = known
         .into_iter()
         .filter(|(name, _)| !matches!(*name, "specversion" | CONTENT_TYPE | "traceparent" | "tracestate"));
-    beside.map(|(name, value)| (format!("postrider-{name}"), value.into_owned()))
+    beside.map(|(name, value)| (format!("postrider-{name}"), value.into()))
 }
 
-fn structured(known: &[(&'static str, Cow<'_, str>)], message: &Message) -> Result<Bytes, Invalid> {
+fn structured(known: &[(&'static str, Text)], message: &Message) -> Result<Bytes, Invalid> {
     let payload = message.payload();
     let mut event = Vec::with_capacity(payload.len() + 512);
     let mut sign = b'{';

@@ -123,7 +123,8 @@ impl Template {
     /// # Errors
     /// When the message lacks what a hole without an alternative asks for.
     pub fn render(&self, message: &Message) -> Result<String, Invalid> {
-        let mut name = String::new();
+        // Long enough for most: it is made for every message.
+        let mut name = String::with_capacity(self.text.len() + 16);
         for part in &self.parts {
             name.push_str(match part {
                 Part::Text(text) => text,

@@ -109,7 +109,7 @@ fn line(outgoing: &Outgoing) -> Vec<u8> {
     put("id", json!(outgoing.id.to_string()));
     put("destination", json!(outgoing.destination));
     put("time", json!(rfc3339::format(outgoing.staged_at)));
-    put("contenttype", json!(outgoing.content_type));
+    put("contenttype", json!(outgoing.content_type.as_str()));
     if let Some(key) = &outgoing.key {
         put("key", json!(key.as_str()));
     }

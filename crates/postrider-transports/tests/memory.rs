@@ -62,12 +62,12 @@ impl TransportFixture for MemoryFixture {
             .map(|outgoing| Received {
                 id: Some(outgoing.id.to_string()),
                 key: outgoing.key.map(|key| key.to_string()),
-                content_type: Some(outgoing.content_type),
+                content_type: Some(outgoing.content_type.into()),
                 body: outgoing.body,
                 attributes: outgoing
                     .attributes
                     .into_iter()
-                    .map(|(name, value)| (name.to_owned(), value))
+                    .map(|(name, value)| (name.to_owned(), value.into()))
                     .collect(),
                 headers: outgoing.headers.into_iter().collect(),
             })

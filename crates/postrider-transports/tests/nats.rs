@@ -234,6 +234,34 @@ async fn an_answer_that_is_none_is_unknown() {
     assert!(answers.iter().all(|answer| matches!(answer, Err(PublishError::Unknown { .. }))), "{answers:?}");
 }
 
+/// An answer that comes late, or twice, says nothing of what is sent afterwards.
+#[tokio::test]
+async fn a_second_answer_is_not_taken_for_that_to_another_message() {
+    use futures_util::StreamExt;
+    let url = shared::url(Kind::Nats);
+    let subject = format!("service.{}", uuid::Uuid::now_v7().simple());
+    let client = async_nats::connect(&url).await.unwrap();
+    let mut requests = client.subscribe(subject.clone()).await.unwrap();
+    client.flush().await.unwrap();
+    let service = async {
+        for answers in [&[ACCEPTED, ACCEPTED][..], &["pong"]] {
+            let reply = requests.next().await.unwrap().reply.unwrap();
+            for answer in answers {
+                client.publish(reply.clone(), (*answer).into()).await.unwrap();
+            }
+        }
+    };
+    let transport = transport(&url);
+    let publishing = async {
+        publish(&transport, &orders(1, &subject)).await.remove(0).unwrap();
+        publish(&transport, &orders(1, &subject)).await.remove(0)
+    };
+    let (answer, ()) = soon(async { tokio::join!(publishing, service) }).await;
+    assert!(matches!(answer, Err(PublishError::Unknown { .. })), "{answer:?}");
+}
+
+const ACCEPTED: &str = r#"{"stream":"ORDERS","seq":1}"#;
+
 #[tokio::test]
 async fn the_login_of_the_url_is_used_and_never_shown() {
     let server = Nats::start_with(&["--user", "ann", "--pass", "s3 cret/"]).await;

@@ -23,29 +23,28 @@ pub fn format(time: SystemTime) -> String {
     let (year, month, day) = civil(seconds.div_euclid(SECONDS_A_DAY));
     let second = seconds.rem_euclid(SECONDS_A_DAY);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let mut text = String::with_capacity(24);
+    // By hand, because every message that is sent has a time, and a formatter takes ten times as long.
+    let mut text = *b"0000-00-00T00:00:00.000Z";
     let parts = [
-        (year, 1000, '-'),
-        (month, 10, '-'),
-        (day, 10, 'T'),
-        (hour, 10, ':'),
-        (minute, 10, ':'),
-        (second, 10, '.'),
-        (millis, 100, 'Z'),
+        (0..4, year),
+        (5..7, month),
+        (8..10, day),
+        (11..13, hour),
+        (14..16, minute),
+        (17..19, second),
+        (20..23, millis),
     ];
-    for (number, highest, then) in parts {
-        push_digits(&mut text, number, highest);
-        text.push(then);
+    for (place, number) in parts {
+        put_digits(&mut text[place], number);
     }
-    text
+    String::from_utf8_lossy(&text).into_owned()
 }
 
-/// By hand, because every message that is sent has a time, and a formatter takes ten times as long.
-fn push_digits(text: &mut String, number: i64, mut place: i64) {
-    while place > 0 {
-        // A digit is less than ten.
-        text.push(char::from(b'0' + u8::try_from(number / place % 10).unwrap_or(0)));
-        place /= 10;
+/// The last digits of a number, as many as there is room for.
+fn put_digits(digits: &mut [u8], mut number: i64) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789"[(number % 10).unsigned_abs() as usize];
+        number /= 10;
     }
 }
 

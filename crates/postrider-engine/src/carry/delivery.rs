@@ -9,6 +9,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
+    time::{Duration, SystemTime},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +43,11 @@ impl Delivery {
             lost: AtomicBool::default(),
             token: OnceLock::new(),
         }
+    }
+
+    /// How long ago it was staged; nothing if that lies ahead, since clocks differ.
+    pub(super) fn age(&self, now: SystemTime) -> Option<Duration> {
+        now.duration_since(self.claimed.staged_at).ok()
     }
 
     /// Cancelled when the message is no longer ours.

@@ -7,7 +7,7 @@
 use super::{Delivery, Subscription, meter::Phase, trouble::Trouble};
 use postrider_core::{Error, Lease, LeaseToken, MessageId, Store};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::SeqCst},
     time::Duration,
 };
@@ -20,7 +20,8 @@ pub(super) struct Leases(Mutex<Ledger>);
 #[derive(Debug, Default)]
 struct Ledger {
     last: u64,
-    batches: HashMap<u64, Batch>,
+    /// A handful: a table with a strong hash would cost more to ask.
+    batches: BTreeMap<u64, Batch>,
 }
 
 /// What one claim brought.

@@ -96,18 +96,18 @@ impl Meter {
         self.reclaimed.add(count as u64);
     }
 
-    pub(super) fn dispatched(&self) {
-        self.dispatched.add(1);
+    pub(super) fn dispatched(&self, count: usize) {
+        self.dispatched.add(count as u64);
     }
 
-    /// A delivery that ran was settled.
-    pub(super) fn settled(&self, settlement: &Settlement, ran_for: Duration, staged_at: SystemTime) {
+    /// A delivery that ran was settled. `took` is how long that was after the message was staged.
+    pub(super) fn settled(&self, settlement: &Settlement, ran_for: Duration, took: Option<Duration>) {
         match settlement {
             Settlement::Done | Settlement::Forward { .. } => {
                 self.delivered.add(1);
                 self.forwarded.increment(settlement.messages().len() as u64);
-                if let Ok(since) = SystemTime::now().duration_since(staged_at) {
-                    self.end_to_end.record(since.as_secs_f64());
+                if let Some(took) = took {
+                    self.end_to_end.record(took.as_secs_f64());
                 }
             }
             Settlement::Retry { .. } => self.retried.add(1),

@@ -12,7 +12,7 @@ use super::{
 use postrider_core::Settlement;
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::{task::coop::consume_budget, time::Instant};
 
@@ -70,7 +70,7 @@ impl Runner {
             return Some(untouched(delivery));
         }
         let meter = &delivery.subscription.meter;
-        meter.dispatched();
+        meter.dispatched(1);
         delivery.begun.store(true, SeqCst);
         let started_at = Instant::now();
         let outcome = delivery.subscription.deliver.deliver(delivery).await;
@@ -81,7 +81,7 @@ impl Runner {
             }
             Outcome::Committed => {
                 if self.end(delivery) {
-                    meter.settled(&Settlement::Done, ran_for, delivery.claimed.staged_at);
+                    meter.settled(&Settlement::Done, ran_for, delivery.age(SystemTime::now()));
                 }
                 None
             }
@@ -105,10 +105,8 @@ impl Runner {
             return;
         };
         let Some(together) = subscription.deliver.together() else { return };
-        for delivery in &deliveries {
-            subscription.meter.dispatched();
-            delivery.begun.store(true, SeqCst);
-        }
+        subscription.meter.dispatched(deliveries.len());
+        deliveries.iter().for_each(|delivery| delivery.begun.store(true, SeqCst));
         let started_at = Instant::now();
         let tell = |told: Vec<(usize, Settlement)>| {
             let ran_for = Some(started_at.elapsed());

@@ -122,7 +122,7 @@ mod tests {
         let expression = Expression::new("* * * * *", "UTC").unwrap();
         let year = expression.between(time("2025-01-01T00:00:00Z"), time("2026-01-01T00:00:30Z"), 2);
         assert_eq!(year, [time("2025-12-31T23:59:00Z"), time("2026-01-01T00:00:00Z")]);
-        assert_eq!(expression.between(time("2025-01-01T00:00:00Z"), time("2026-01-01T00:00:30Z"), 0), []);
+        assert!(expression.between(time("2025-01-01T00:00:00Z"), time("2026-01-01T00:00:30Z"), 0).is_empty());
     }
 
     /// On 29 March 2026 the clocks of Berlin go from two to three: half past two does not exist.

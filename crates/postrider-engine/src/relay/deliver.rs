@@ -71,9 +71,8 @@ impl Together for Relaying {
             unsent.iter().for_each(|(place, _)| is_open[*place] = false);
             tell(unsent);
             let mut answers = self.leg.post.send_all(outgoing);
-            let mut answered = Vec::new();
-            while answers.recv_many(&mut answered, deliveries.len()).await > 0 {
-                let settled = answered.drain(..).map(|(place, answer)| {
+            while let Some(answered) = answers.recv().await {
+                let settled = answered.into_iter().map(|(place, answer)| {
                     is_open[place] = false;
                     (place, spans.of(place, || self.judged(answer, &deliveries[place])))
                 });
@@ -195,7 +194,11 @@ fn failed(error: PublishError) -> Failure {
 
 impl Leg {
     /// The message as it goes there; `None` when it does not. Written anew for each attempt: it costs little, and nothing is kept.
-    pub(super) fn written(&self, delivery: &Delivery, source: &str) -> Result<Option<Outgoing>, Failure> {
+    pub(super) fn written(
+        &self,
+        delivery: &Delivery,
+        source: &Arc<str>,
+    ) -> Result<Option<Outgoing>, Failure> {
         let claimed = &delivery.claimed;
         let message = &claimed.message;
         let refused = |kind: &'static str, error: String| Failure::of_kind(Next::Reject, kind, error);
@@ -217,11 +220,15 @@ impl Leg {
         };
         let address =
             self.address.render(&message).map_err(|invalid| refused("NoAddress", invalid.to_string()))?;
-        let outgoing =
-            Outgoing::write(&message, claimed.id(), claimed.staged_at, source, address, self.format)
-                .map_err(|invalid| {
-                    Failure::of_kind(Next::Undecodable, "InvalidMessage", invalid.to_string())
-                })?;
+        let outgoing = Outgoing::write(
+            &message,
+            claimed.id(),
+            claimed.staged_at,
+            Arc::clone(source),
+            address,
+            self.format,
+        )
+        .map_err(|invalid| Failure::of_kind(Next::Undecodable, "InvalidMessage", invalid.to_string()))?;
         if let Some(most) = self.post.capacity.message_bytes.filter(|most| outgoing.size() > *most) {
             let error = format!(
                 "{} bytes are too many for {}: it takes {most}",

@@ -119,12 +119,14 @@ impl FanOut {
             consume_budget().await;
         }
         let mut answers = leg.post.send_all(outgoing);
-        while let Some((place, answer)) = answers.recv().await {
-            said[place] = match answer {
-                Ok(_) => Said::Yes,
-                Err(PublishError::Down { .. }) => Said::Down,
-                Err(_) => Said::No,
-            };
+        while let Some(answered) = answers.recv().await {
+            for (place, answer) in answered {
+                said[place] = match answer {
+                    Ok(_) => Said::Yes,
+                    Err(PublishError::Down { .. }) => Said::Down,
+                    Err(_) => Said::No,
+                };
+            }
         }
         said
     }

@@ -16,6 +16,7 @@ use std::{
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
+    vec,
 };
 use tokio::{
     sync::mpsc,
@@ -24,6 +25,8 @@ use tokio::{
 use tracing::Instrument;
 
 pub(super) type Answer = Result<Receipt, PublishError>;
+/// Answers that came together, by the places of their messages.
+pub(super) type Answers = Vec<(usize, Answer)>;
 
 pub(super) struct Post {
     pub(super) destination: String,
@@ -40,15 +43,35 @@ pub(super) struct Post {
 /// What waits to be sent, and who sends.
 #[derive(Default)]
 struct Desk {
-    waiting: VecDeque<Parcel>,
+    sacks: VecDeque<Sack>,
+    /// Messages in all of them.
+    waiting: usize,
     clerks: usize,
 }
 
-struct Parcel {
-    outgoing: Outgoing,
-    /// Its place among those that were handed in together.
-    place: usize,
-    answers: mpsc::UnboundedSender<(usize, Answer)>,
+/// Messages that were handed in together, each with its place among them.
+struct Sack {
+    messages: vec::IntoIter<(usize, Outgoing)>,
+    answers: mpsc::UnboundedSender<Answers>,
+}
+
+/// What goes together.
+#[derive(Default)]
+struct Batch {
+    outgoing: Vec<Outgoing>,
+    /// Who waits for the answers, in the order of the messages, and the places of theirs.
+    waiting: Vec<(mpsc::UnboundedSender<Answers>, Vec<usize>)>,
+}
+
+impl Batch {
+    fn fill_from(&mut self, sack: &mut Sack, count: usize) {
+        // Whoever was told of no answers would take that for the end.
+        if count > 0 {
+            let (places, outgoing): (Vec<_>, Vec<_>) = sack.messages.by_ref().take(count).unzip();
+            self.outgoing.extend(outgoing);
+            self.waiting.push((sack.answers.clone(), places));
+        }
+    }
 }
 
 struct Meter {
@@ -84,25 +107,18 @@ impl Post {
 
     /// Sends a message and waits for its answer.
     pub(super) async fn send(self: &Arc<Self>, outgoing: Outgoing) -> Answer {
-        match self.send_all([(0, outgoing)]).recv().await {
-            Some((_, answer)) => answer,
-            None => Err(unanswered()),
-        }
+        let answers = self.send_all(vec![(0, outgoing)]).recv().await;
+        answers.and_then(|mut answers| answers.pop()).map_or_else(|| Err(unanswered()), |(_, answer)| answer)
     }
 
-    /// Sends messages. Their answers come one by one, each with the place that was given; those that are missing when no more come
-    /// are [`unanswered`].
+    /// Sends messages. Their answers come batch by batch, each with the place that was given; those that are missing when no more
+    /// come are [`unanswered`].
     pub(super) fn send_all(
         self: &Arc<Self>,
-        messages: impl IntoIterator<Item = (usize, Outgoing)>,
-    ) -> mpsc::UnboundedReceiver<(usize, Answer)> {
+        messages: Vec<(usize, Outgoing)>,
+    ) -> mpsc::UnboundedReceiver<Answers> {
         let (answers, answered) = mpsc::unbounded_channel();
-        let parcels = messages.into_iter().map(|(place, outgoing)| Parcel {
-            outgoing,
-            place,
-            answers: answers.clone(),
-        });
-        for _ in 0..self.hand_in(parcels) {
+        for _ in 0..self.hand_in(Sack { messages: messages.into_iter(), answers }) {
             let clerk = Clerk { post: Arc::clone(self), has_left: false };
             tokio::spawn(async move { clerk.serve().await });
         }
@@ -110,39 +126,65 @@ impl Post {
     }
 
     /// Answers how many more clerks are needed.
-    fn hand_in(&self, parcels: impl Iterator<Item = Parcel>) -> usize {
+    fn hand_in(&self, sack: Sack) -> usize {
         let mut desk = self.desk();
-        desk.waiting.extend(parcels);
-        let batches = desk.waiting.len() / self.capacity.batch;
-        let at_least = usize::from(desk.clerks == 0 && !desk.waiting.is_empty());
+        // An empty one would never be taken, and whoever waits for its answers would wait for ever.
+        if sack.messages.len() > 0 {
+            desk.waiting += sack.messages.len();
+            desk.sacks.push_back(sack);
+        }
+        let batches = desk.waiting / self.capacity.batch;
+        let at_least = usize::from(desk.clerks == 0 && desk.waiting > 0);
         let needed = batches.max(at_least).min(self.clerks.saturating_sub(desk.clerks));
         desk.clerks += needed;
         needed
     }
 
     /// What goes together next. What nobody waits for any more is left out: it was handed back, and comes again.
-    fn take(&self, most: usize) -> Vec<Parcel> {
+    fn take(&self, most: usize) -> Batch {
         let mut desk = self.desk();
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < most
-            && let Some(parcel) = desk.waiting.pop_front_if(|parcel| {
-                bytes += parcel.outgoing.size();
-                batch.is_empty() || self.capacity.batch_bytes.is_none_or(|most| bytes <= most)
-            })
+        let Desk { sacks, waiting, .. } = &mut *desk;
+        let mut batch = Batch::default();
+        while batch.outgoing.len() < most
+            && let Some(sack) = sacks.front_mut()
         {
-            if !parcel.answers.is_closed() {
-                batch.push(parcel);
+            if !sack.answers.is_closed() {
+                let fitting = self.fitting(&batch, most, sack.messages.as_slice());
+                batch.fill_from(sack, fitting);
+                *waiting -= fitting;
+                if sack.messages.len() > 0 {
+                    break;
+                }
             }
+            *waiting -= sack.messages.len();
+            sacks.pop_front();
         }
         batch
     }
 
+    /// How many of these, from the first on, may go with a batch of up to `most`. One that is too large for any goes alone.
+    fn fitting(&self, batch: &Batch, most: usize, messages: &[(usize, Outgoing)]) -> usize {
+        let room = (most - batch.outgoing.len()).min(messages.len());
+        let Some(most_bytes) = self.capacity.batch_bytes else { return room };
+        let mut bytes = batch.outgoing.iter().map(Outgoing::size).sum::<usize>();
+        let fits = messages.iter().take(room).enumerate().take_while(|(index, (_, outgoing))| {
+            bytes += outgoing.size();
+            bytes <= most_bytes || (*index == 0 && batch.outgoing.is_empty())
+        });
+        fits.count()
+    }
+
     /// Nothing gets through: everybody who waits is told so.
     fn turn_away(&self) {
-        let waiting = std::mem::take(&mut self.desk().waiting);
-        for parcel in waiting {
-            let down = PublishError::down(format!("{} is down", self.destination));
-            parcel.answers.send((parcel.place, Err(down))).ok();
+        let sacks = {
+            let mut desk = self.desk();
+            desk.waiting = 0;
+            std::mem::take(&mut desk.sacks)
+        };
+        for sack in sacks {
+            let down = || PublishError::down(format!("{} is down", self.destination));
+            let answers = sack.messages.map(|(place, _)| (place, Err(down()))).collect();
+            sack.answers.send(answers).ok();
         }
     }
 
@@ -169,7 +211,7 @@ impl Post {
             answers = all_unknown("the transport miscounted");
         }
         self.judge(&answers);
-        answers.iter().for_each(|answer| self.meter.count(answer));
+        self.meter.count(&answers);
         answers
     }
 
@@ -216,19 +258,17 @@ impl Clerk {
             if most == 0 {
                 post.turn_away();
             }
-            let batch = post.take(self.paced(most).await);
-            if batch.is_empty() {
+            let Batch { outgoing, waiting } = post.take(self.paced(most).await);
+            if outgoing.is_empty() {
                 if self.leave() {
                     return;
                 }
                 continue;
             }
-            let (outgoing, waiting): (Vec<_>, Vec<_>) =
-                batch.into_iter().map(|parcel| (parcel.outgoing, (parcel.place, parcel.answers))).unzip();
-            let answers = post.publish(&outgoing).await;
-            for (answer, (place, waiting)) in answers.into_iter().zip(waiting) {
+            let mut answers = post.publish(&outgoing).await.into_iter();
+            for (waiting, places) in waiting {
                 // Whoever does not wait any more has handed it back, and it comes again.
-                waiting.send((place, answer)).ok();
+                waiting.send(places.into_iter().zip(&mut answers).collect()).ok();
             }
         }
     }
@@ -236,7 +276,7 @@ impl Clerk {
     /// Leaves, unless something came in at the last moment.
     fn leave(&mut self) -> bool {
         let mut desk = self.post.desk();
-        self.has_left = desk.waiting.is_empty();
+        self.has_left = desk.waiting == 0;
         desk.clerks -= usize::from(self.has_left);
         self.has_left
     }
@@ -244,7 +284,7 @@ impl Clerk {
     /// How many may go now. Waits when it is none.
     async fn paced(&self, most: usize) -> usize {
         let Some(pace) = &self.post.pace else { return most };
-        let most = most.min(self.post.desk().waiting.len());
+        let most = most.min(self.post.desk().waiting);
         loop {
             match pace.take(most, Instant::now()) {
                 Ok(most) => return most,
@@ -275,14 +315,25 @@ impl Meter {
         }
     }
 
-    fn count(&self, answer: &Answer) {
-        let result = match answer {
-            Ok(receipt) if receipt.is_duplicate => return self.duplicates.increment(1),
-            Ok(_) => return self.accepted.increment(1),
-            Err(PublishError::Retry { .. }) => "retry",
-            Err(PublishError::Reject { .. }) => "reject",
-            Err(PublishError::Down { .. }) => "down",
-            Err(_) => "unknown",
+    fn count(&self, answers: &[Answer]) {
+        let (mut accepted, mut duplicates) = (0, 0);
+        for answer in answers {
+            match answer {
+                Ok(receipt) if receipt.is_duplicate => duplicates += 1,
+                Ok(_) => accepted += 1,
+                Err(error) => self.count_failed(error),
+            }
+        }
+        self.accepted.increment(accepted);
+        self.duplicates.increment(duplicates);
+    }
+
+    fn count_failed(&self, error: &PublishError) {
+        let result = match error {
+            PublishError::Retry { .. } => "retry",
+            PublishError::Reject { .. } => "reject",
+            PublishError::Down { .. } => "down",
+            _ => "unknown",
         };
         for (name, counter) in &self.failed {
             if *name == result {
@@ -298,5 +349,78 @@ impl fmt::Debug for Post {
             .field("destination", &self.destination)
             .field("transport", &self.transport)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider_core::{Format, Message, MessageId};
+    use postrider_transports::memory::MemoryTransport;
+    use std::time::SystemTime;
+
+    fn post(capacity: Capacity) -> Post {
+        let second = Duration::from_secs(1);
+        let breaker = Arc::new(Breaker::new("billing", second, second, second));
+        Post::new(
+            "billing".to_owned(),
+            Arc::new(MemoryTransport::new()),
+            capacity,
+            (second, 1),
+            None,
+            breaker,
+        )
+    }
+
+    fn outgoing(payload: usize) -> Outgoing {
+        let message = Message::builder("orders").payload(vec![b'x'; payload]).build().unwrap();
+        let now = SystemTime::now();
+        Outgoing::write(&message, MessageId::at(now), now, "/shop", "orders".to_owned(), Format::Plain)
+            .unwrap()
+    }
+
+    /// Hands in messages with payloads of these sizes, and answers with who waits for them.
+    fn hand_in(post: &Post, payloads: &[usize]) -> mpsc::UnboundedReceiver<Answers> {
+        let (answers, answered) = mpsc::unbounded_channel();
+        let messages: Vec<_> = payloads.iter().map(|payload| outgoing(*payload)).enumerate().collect();
+        post.hand_in(Sack { messages: messages.into_iter(), answers });
+        answered
+    }
+
+    /// The places of each who waits, batch by batch, until nothing is left.
+    fn batches(post: &Post) -> Vec<Vec<Vec<usize>>> {
+        let next = || {
+            let batch = post.take(post.capacity.batch);
+            let count: usize = batch.waiting.iter().map(|(_, places)| places.len()).sum();
+            assert_eq!(batch.outgoing.len(), count);
+            (count > 0).then(|| batch.waiting.into_iter().map(|(_, places)| places).collect())
+        };
+        let batches = std::iter::from_fn(next).collect();
+        assert_eq!(post.desk().waiting, 0);
+        batches
+    }
+
+    #[test]
+    fn a_batch_is_filled_from_several_and_the_rest_goes_with_the_next() {
+        let post = post(Capacity::of(3));
+        let _waiting = [hand_in(&post, &[1, 1]), hand_in(&post, &[1, 1, 1, 1]), hand_in(&post, &[])];
+        assert_eq!(batches(&post), [vec![vec![0, 1], vec![0]], vec![vec![1, 2, 3]]]);
+    }
+
+    /// Nobody is told of an empty batch: it would be taken for an answer that is missing.
+    #[test]
+    fn what_does_not_fit_waits_for_the_next_batch() {
+        let post = post(Capacity::of(10).with_batch_bytes(10_000));
+        let _waiting =
+            [hand_in(&post, &[6_000]), hand_in(&post, &[6_000, 1_000, 6_000]), hand_in(&post, &[20_000])];
+        assert_eq!(batches(&post), [vec![vec![0]], vec![vec![0, 1]], vec![vec![2]], vec![vec![0]]]);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_left_out() {
+        let post = post(Capacity::of(10));
+        drop(hand_in(&post, &[1, 1]));
+        let _waiting = hand_in(&post, &[1]);
+        assert_eq!(batches(&post), [vec![vec![0]]]);
     }
 }

@@ -39,7 +39,7 @@ pub async fn what_is_known_about_a_message_travels<F: Fixture>(fixture: F) {
         ("correlationid", "c-1"),
         ("causationid", "d-1"),
     ] {
-        assert!(sent.attributes.contains(&(name, value.to_owned())), "{name}: {:?}", sent.attributes);
+        assert!(sent.attributes.contains(&(name, value.to_owned().into())), "{name}: {:?}", sent.attributes);
     }
     let unset = |name: &str| !sent.attributes.iter().any(|(attribute, _)| *attribute == name);
     assert!(unset("subject") && unset("traceparent"), "what is not set is left out");

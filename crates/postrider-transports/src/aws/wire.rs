@@ -18,7 +18,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use postrider_core::Outgoing;
+use postrider_core::{Outgoing, Text};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::{borrow::Cow, collections::BTreeSet, fmt::Write};
@@ -123,8 +123,8 @@ fn in_order<'o>(
     outgoing: &'o Outgoing,
     encoding: Option<&'static str>,
 ) -> Result<Vec<(Cow<'o, str>, &'o str)>, String> {
-    let is_required = |(name, _): &&(&str, String)| REQUIRED.contains(name);
-    let event = |(name, value): &'o (&'static str, String)| (format!("{EVENT}{name}").into(), value.as_str());
+    let is_required = |(name, _): &&(&str, Text)| REQUIRED.contains(name);
+    let event = |(name, value): &'o (&'static str, Text)| (format!("{EVENT}{name}").into(), value.as_str());
     let events = &outgoing.attributes;
     let mut named = vec![(CONTENT_TYPE.into(), outgoing.content_type.as_str())];
     named.extend(encoding.map(|encoding| (ENCODING.into(), encoding)));

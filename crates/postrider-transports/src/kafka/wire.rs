@@ -28,9 +28,9 @@ pub(super) fn headers(outgoing: &Outgoing) -> Result<OwnedHeaders, PublishError>
     let names: Vec<String> = outgoing.attributes.iter().map(|(name, _)| format!("ce_{name}")).collect();
     let mut headers = OwnedHeaders::new_with_capacity(1 + names.len() + outgoing.headers.len());
     for (name, (_, value)) in names.iter().zip(&outgoing.attributes) {
-        headers = headers.insert(Header { key: name, value: Some(value) });
+        headers = headers.insert(Header { key: name, value: Some(value.as_str()) });
     }
-    headers = headers.insert(Header { key: CONTENT_TYPE, value: Some(&outgoing.content_type) });
+    headers = headers.insert(Header { key: CONTENT_TYPE, value: Some(outgoing.content_type.as_str()) });
     for (name, value) in &outgoing.headers {
         // Kafka would carry both, and readers would see one of them.
         let is = |taken: &str| taken.eq_ignore_ascii_case(name);

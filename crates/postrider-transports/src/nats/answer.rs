@@ -1,43 +1,60 @@
 //! What the answers of JetStream mean for a message.
 
-use async_nats::jetstream::{
-    self, ErrorCode,
-    context::{PublishError as ClientError, PublishErrorKind},
-    publish::PublishAck,
+use async_nats::{
+    Message, StatusCode,
+    client::{PublishError as ClientError, PublishErrorKind},
+    jetstream::{self, ErrorCode},
 };
 use postrider_core::{PublishError, Receipt};
-use std::error::Error as _;
+use serde::Deserialize;
+use std::borrow::Cow;
+
+pub(super) type Answer = Result<Receipt, PublishError>;
 
 /// A header block above 64 kB. The client has no name for it.
 const HEADERS_TOO_LARGE: ErrorCode = ErrorCode(10097);
 
-/// A stream has it.
-pub(super) fn accepted(ack: &PublishAck, stream: Option<&str>) -> Result<Receipt, PublishError> {
-    // Whoever listens on a subject may answer, not streams only.
-    if ack.stream.is_empty() || stream.is_some_and(|stream| stream != ack.stream) {
-        let text = format!("{:?} answered, which is not the stream that was expected", ack.stream);
-        return Err(PublishError::unknown(text));
-    }
-    Ok(if ack.duplicate { Receipt::duplicate() } else { Receipt::new() })
+/// What a stream says of a message.
+#[derive(Deserialize)]
+struct Said<'s> {
+    error: Option<jetstream::Error>,
+    #[serde(borrow, default)]
+    stream: Cow<'s, str>,
+    #[serde(rename = "seq")]
+    place: Option<u64>,
+    #[serde(default)]
+    duplicate: bool,
 }
 
-/// No stream has it, or nobody knows.
-pub(super) fn of(error: &ClientError, subject: &str) -> PublishError {
+/// What was said of a message to `subject`.
+pub(super) fn of(message: &Message, subject: &str, expected: Option<&str>) -> Answer {
+    if message.status == Some(StatusCode::NO_RESPONDERS) {
+        return Err(PublishError::retry(no_stream(subject)));
+    }
+    let unreadable =
+        |why: &dyn std::fmt::Display| PublishError::unknown(format!("the answer cannot be read: {why}"));
+    let said: Said<'_> = serde_json::from_slice(&message.payload).map_err(|error| unreadable(&error))?;
+    if let Some(error) = said.error {
+        return Err(refused(&error, subject));
+    }
+    if said.place.is_none() {
+        return Err(unreadable(&"it names no place in a stream"));
+    }
+    // Whoever listens on a subject may answer, not streams only.
+    if said.stream.is_empty() || expected.is_some_and(|stream| stream != said.stream) {
+        let text = format!("{:?} answered, which is not the stream that was expected", said.stream);
+        return Err(PublishError::unknown(text));
+    }
+    Ok(if said.duplicate { Receipt::duplicate() } else { Receipt::new() })
+}
+
+/// It was not handed to the connection.
+pub(super) fn unsent(error: &ClientError) -> PublishError {
     match error.kind() {
-        PublishErrorKind::StreamNotFound => PublishError::retry(no_stream(subject)),
-        PublishErrorKind::MaxPayloadExceeded => PublishError::reject(error.to_string()),
-        PublishErrorKind::MaxAckPending => PublishError::retry(error.to_string()),
-        PublishErrorKind::TimedOut => PublishError::unknown("no acknowledgement came in time"),
-        PublishErrorKind::BrokenPipe => {
-            PublishError::unknown("the connection was lost before the acknowledgement came")
+        PublishErrorKind::MaxPayloadExceeded | PublishErrorKind::InvalidSubject => {
+            PublishError::reject(error.to_string())
         }
-        PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence => {
-            PublishError::retry(error.to_string())
-        }
-        PublishErrorKind::Other => match error.source().and_then(<dyn std::error::Error>::downcast_ref) {
-            Some(said) => refused(said, subject),
-            None => PublishError::unknown(format!("the answer cannot be read: {error}")),
-        },
+        PublishErrorKind::Send => PublishError::down(error.to_string()),
     }
 }
 

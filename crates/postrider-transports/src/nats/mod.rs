@@ -20,6 +20,7 @@
 mod answer;
 mod builder;
 mod check;
+mod inbox;
 mod link;
 mod wire;
 
@@ -27,11 +28,9 @@ pub use builder::NatsBuilder;
 
 use crate::line::{Doubt, Line, Link};
 use async_trait::async_trait;
-use futures_util::FutureExt;
 use link::NatsLink;
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use std::{fmt, sync::Arc};
-use tokio::time::Instant;
 
 /// At most so many go together: enough to fill the line, and little to send again when it breaks.
 const BATCH: usize = 500;
@@ -86,19 +85,7 @@ impl NatsTransport {
         };
         let stream = self.options.stream.as_deref();
         let mut doubt = Doubt::about(&*link);
-        let mut sent = Vec::with_capacity(part.len());
-        for outgoing in part {
-            sent.push(link.send(outgoing, stream).await);
-        }
-        // Asked again after it has come, it is there at once.
-        let over = link.over(Instant::now() + self.options.ack_timeout).shared();
-        let mut answers = Vec::with_capacity(part.len());
-        for (sent, outgoing) in sent.into_iter().zip(part) {
-            answers.push(match sent {
-                Ok(waiting) => link.acknowledged(waiting, outgoing, stream, over.clone()).await,
-                Err(error) => Err(error),
-            });
-        }
+        let answers = link.publish(part, stream, self.options.ack_timeout).await;
         doubt.is_cleared = !answers.iter().any(|answer| matches!(answer, Err(PublishError::Unknown { .. })));
         answers
     }

@@ -1,11 +1,12 @@
 //! A message as NATS carries it: subject and headers.
 
 use async_nats::{
-    HeaderMap, HeaderName, HeaderValue, header::IntoHeaderName, jetstream::message::PublishMessage,
+    HeaderMap, HeaderName, HeaderValue,
+    header::{IntoHeaderName, NATS_EXPECTED_STREAM, NATS_MESSAGE_ID},
 };
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use postrider_core::{Outgoing, PublishError};
-use std::{borrow::Cow, str::FromStr};
+use std::str::FromStr;
 
 /// The line that announces a message holds its subject, and may have 4,096 bytes. The server ends a connection that sends a longer
 /// one, and with it everybody else's messages.
@@ -36,15 +37,13 @@ pub(super) fn check_subject(subject: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Subject checked, attributes under their names in the binding, and the id where the server looks for duplicates.
-pub(super) fn written(outgoing: &Outgoing, stream: Option<&str>) -> Result<PublishMessage, PublishError> {
-    check_subject(&outgoing.destination).map_err(PublishError::reject)?;
+/// Attributes under their names in the binding, and the id where the server looks for duplicates.
+pub(super) fn headers(outgoing: &Outgoing, stream: Option<&str>) -> Result<HeaderMap, PublishError> {
     let mut headers = HeaderMap::new();
     for (name, value) in &outgoing.headers {
         let (name, value) = header(name, value).map_err(PublishError::reject)?;
         headers.insert(name, value);
     }
-    let encoded = |value: &str| Cow::from(utf8_percent_encode(value, ENCODED)).into_owned();
     for (name, value) in &outgoing.attributes {
         headers.insert(attribute(name), encoded(value));
     }
@@ -52,16 +51,13 @@ pub(super) fn written(outgoing: &Outgoing, stream: Option<&str>) -> Result<Publi
     // type is an attribute like all others, so that nobody can mistake the one for the other.
     match outgoing.attributes.is_empty() {
         true => headers.insert("Content-Type", encoded_type(&outgoing.content_type)?),
-        false => headers.insert("ce-datacontenttype", encoded(&outgoing.content_type)),
+        false => headers.insert(attribute("datacontenttype"), encoded(&outgoing.content_type)),
     }
-    let mut message = PublishMessage::build()
-        .payload(outgoing.body.clone())
-        .headers(headers)
-        .message_id(outgoing.id.to_string());
+    headers.insert(NATS_MESSAGE_ID, outgoing.id.to_string());
     if let Some(stream) = stream {
-        message = message.expected_stream(stream);
+        headers.insert(NATS_EXPECTED_STREAM, stream);
     }
-    Ok(message)
+    Ok(headers)
 }
 
 /// The name of an attribute in the binding. Those that every message has cost nothing.
@@ -72,8 +68,20 @@ fn attribute(name: &str) -> HeaderName {
         "source" => "ce-source",
         "type" => "ce-type",
         "time" => "ce-time",
+        "datacontenttype" => "ce-datacontenttype",
         name => return format!("ce-{name}").into_header_name(),
     })
+}
+
+/// A value as CloudEvents has it encoded. Hardly any needs it.
+fn encoded(value: &str) -> String {
+    let is_plain = value.bytes().fold(true, |is_plain, byte| is_plain & is_plain_byte(byte));
+    if is_plain { value.to_owned() } else { utf8_percent_encode(value, ENCODED).to_string() }
+}
+
+/// What stands for itself: told apart without asking a table, many bytes at a time.
+const fn is_plain_byte(byte: u8) -> bool {
+    byte > b' ' && byte < 0x7f && byte != b'"' && byte != b'%'
 }
 
 fn encoded_type(content_type: &str) -> Result<HeaderValue, PublishError> {
@@ -127,10 +135,20 @@ mod tests {
     #[test]
     fn attributes_are_encoded_as_the_binding_says() {
         let mut outgoing = order("orders", Format::Binary);
-        outgoing.attributes = vec![("subject", "Euro € 😀 \"%\"".to_owned())];
-        let headers = written(&outgoing, None).unwrap();
+        outgoing.attributes = vec![("subject", "Euro € 😀 \"%\"".into())];
+        let headers = headers(&outgoing, None).unwrap();
         let headers = format!("{headers:?}");
         assert!(headers.contains("Euro%20%E2%82%AC%20%F0%9F%98%80%20%22%25%22"), "{headers}");
+    }
+
+    #[test]
+    fn plain_is_what_needs_no_encoding() {
+        for byte in 0..=u8::MAX {
+            let is_kept = byte.is_ascii()
+                && utf8_percent_encode(char::from(byte).encode_utf8(&mut [0; 2]), ENCODED)
+                    .eq([char::from(byte).to_string()]);
+            assert_eq!(is_plain_byte(byte), is_kept, "{byte}");
+        }
     }
 
     #[test]
@@ -147,7 +165,7 @@ mod tests {
         ] {
             let mut outgoing = order("orders", Format::Plain);
             outgoing.headers.push((name.to_owned(), value.to_owned()));
-            let error = written(&outgoing, None).unwrap_err();
+            let error = headers(&outgoing, None).unwrap_err();
             assert!(matches!(error, PublishError::Reject { .. }), "{name}: {value}: {error}");
         }
     }

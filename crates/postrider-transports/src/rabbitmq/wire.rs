@@ -71,8 +71,9 @@ impl<'a> Parcel<'a> {
 
 fn headers(outgoing: &Outgoing, prefix: &str) -> Result<FieldTable, PublishError> {
     let mut table = FieldTable::default();
-    let own = outgoing.headers.iter().map(|(name, value)| (name.clone(), value));
-    let attributes = outgoing.attributes.iter().map(|(name, value)| (format!("{prefix}{name}"), value));
+    let own = outgoing.headers.iter().map(|(name, value)| (name.clone(), value.as_str()));
+    let attributes =
+        outgoing.attributes.iter().map(|(name, value)| (format!("{prefix}{name}"), value.as_str()));
     for (name, value) in own.chain(attributes) {
         let key = short("name of a header", &name)?;
         if table.contains_key(name.as_str()) {
@@ -80,7 +81,7 @@ fn headers(outgoing: &Outgoing, prefix: &str) -> Result<FieldTable, PublishError
                 "the header {name:?} is also the name of an attribute: choose another prefix, or another name"
             )));
         }
-        table.insert(key, AMQPValue::LongString(value.as_str().into()));
+        table.insert(key, AMQPValue::LongString(value.into()));
     }
     Ok(table)
 }
