@@ -3,7 +3,11 @@
 use super::SourceFixture;
 pub(super) use crate::transport::helpers::{ids, orders, patiently, sorted, written};
 use postrider_core::{Answer, Format, Letter, Message, Outgoing, Parcel, QueueName, Source};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
+use tokio::time::timeout;
+
+/// Longer than any of the fixtures lets a message be in hand.
+const COMES_AGAIN: Duration = Duration::from_secs(20);
 
 /// So many orders without a key: all of them can be in hand at once, wherever the next of a key waits for the one before.
 pub(super) fn loose_orders(count: usize, place: &str) -> Vec<Outgoing> {
@@ -64,12 +68,17 @@ pub(super) async fn answer(source: &dyn Source, parcels: &[Parcel], with: Answer
 }
 
 /// Receives and answers with `Done` until all of `wanted` have been, over connections that may break, and tells what came.
+///
+/// Nobody knows whether an answer got through that was not confirmed. If such a message does not come again for long, it did.
 pub(super) async fn finish(source: &dyn Source, wanted: &[String]) -> Vec<String> {
     let mut came = Vec::new();
     patiently("receiving everything", async {
         let mut missing: BTreeSet<_> = wanted.iter().cloned().collect();
+        let mut doubtful = BTreeSet::new();
         while !missing.is_empty() {
-            let Ok(parcels) = source.receive(50).await else {
+            let within = if missing.is_subset(&doubtful) { COMES_AGAIN } else { Duration::MAX };
+            let Ok(received) = timeout(within, source.receive(50)).await else { return };
+            let Ok(parcels) = received else {
                 tokio::task::yield_now().await;
                 continue;
             };
@@ -79,6 +88,8 @@ pub(super) async fn finish(source: &dyn Source, wanted: &[String]) -> Vec<String
                 came.push(id(parcel));
                 if told.is_ok() {
                     missing.remove(&id(parcel));
+                } else {
+                    doubtful.insert(id(parcel));
                 }
             }
         }

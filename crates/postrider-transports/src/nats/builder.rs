@@ -118,7 +118,12 @@ impl NatsBuilder {
     ///
     /// # Errors
     /// Names the first setting that makes no sense, and says what does. It never shows the URL, which may hold a password.
-    pub fn build(mut self) -> Result<NatsTransport, Invalid> {
+    pub fn build(self) -> Result<NatsTransport, Invalid> {
+        Ok(NatsTransport::with(self.checked()?))
+    }
+
+    /// The settings, once they make sense.
+    pub(super) fn checked(mut self) -> Result<Self, Invalid> {
         for url in self.url.split(',') {
             let server: ServerAddr =
                 url.trim().parse().map_err(|error| Invalid::rule("url", format!("{error}")))?;
@@ -127,11 +132,8 @@ impl NatsBuilder {
             }
             self.servers.push(server);
         }
-        if let Some(stream) = &self.stream
-            && (stream.is_empty() || stream.contains(|c: char| c.is_whitespace() || ".*>/\\".contains(c)))
-        {
-            let rule = format!("{stream:?} is not the name of a stream: no blanks, '.', '*', '>' or slashes");
-            return Err(Invalid::rule("stream", rule));
+        if let Some(stream) = &self.stream {
+            check_name("stream", stream)?;
         }
         check_timeout("ack_timeout", self.ack_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
@@ -145,7 +147,7 @@ impl NatsBuilder {
             return Err(Invalid::rule("credentials", rule));
         }
         self.url = String::new();
-        Ok(NatsTransport::with(self))
+        Ok(self)
     }
 
     /// What the client is told for one connection.
@@ -191,6 +193,15 @@ impl NatsBuilder {
         let addresses = self.servers.iter().map(|server| format!("{}:{}", server.host(), server.port()));
         addresses.collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The name of a stream, or of a consumer.
+pub(super) fn check_name(what: &'static str, name: &str) -> Result<(), Invalid> {
+    if name.is_empty() || name.contains(|c: char| c.is_whitespace() || ".*>/\\".contains(c)) {
+        let rule = format!("{name:?} is not the name of a {what}: no blanks, '.', '*', '>' or slashes");
+        return Err(Invalid::rule(what, rule));
+    }
+    Ok(())
 }
 
 impl fmt::Debug for NatsBuilder {

@@ -79,7 +79,8 @@ fn of_stream(info: &Info) -> Vec<Finding> {
     findings
 }
 
-fn of_config(config: &Config) -> Vec<Finding> {
+/// How a stream loses messages that it has.
+pub(super) fn losing(config: &Config) -> Vec<Finding> {
     let name = config.name.as_str();
     let edit = |what: &str| format!("nats stream edit {name} {what}");
     let mut findings = Vec::new();
@@ -119,6 +120,13 @@ fn of_config(config: &Config) -> Vec<Finding> {
                 )),
         );
     }
+    findings
+}
+
+fn of_config(config: &Config) -> Vec<Finding> {
+    let name = config.name.as_str();
+    let edit = |what: &str| format!("nats stream edit {name} {what}");
+    let mut findings = losing(config);
     if config.no_ack {
         findings.push(
             Finding::problem("no_ack", name)

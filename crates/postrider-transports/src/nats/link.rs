@@ -28,7 +28,7 @@ use tokio::{
 
 pub(super) struct NatsLink {
     pub(super) context: Context,
-    client: Client,
+    pub(super) client: Client,
     /// Those that no call reads now.
     inboxes: Mutex<Vec<Inbox>>,
     is_lost: watch::Receiver<bool>,
@@ -45,7 +45,8 @@ enum Over {
 }
 
 impl NatsLink {
-    pub(super) async fn connect(options: &NatsBuilder) -> Result<Self, PublishError> {
+    /// Connects, or tells why that was not possible.
+    pub(super) async fn connect(options: &NatsBuilder) -> Result<Self, String> {
         choose_crypto();
         let (lose, is_lost) = watch::channel(false);
         let complaint = Arc::new(Mutex::new(None));
@@ -63,7 +64,7 @@ impl NatsLink {
             std::future::ready(())
         };
         let down = |error: &dyn std::fmt::Display| {
-            PublishError::down(format!("no connection to NATS at {}: {error}", options.addresses()))
+            format!("no connection to NATS at {}: {error}", options.addresses())
         };
         let client = options.for_client().map_err(|error| down(&error))?.event_callback(hear);
         let client = client.connect(&options.servers[..]).await.map_err(|error| down(&error))?;
@@ -173,12 +174,17 @@ impl NatsLink {
 
     /// When no acknowledgement comes any more. One for all messages of a call: timers cost more than acknowledgements.
     async fn over(&self, deadline: Instant) -> Over {
-        let mut is_lost = self.is_lost.clone();
         tokio::select! {
-            // An error says that the client is gone, which is a loss as well.
-            _ = is_lost.wait_for(|is_lost| *is_lost) => Over::Lost,
+            () = self.lost() => Over::Lost,
             () = sleep_until(deadline) => Over::Late,
         }
+    }
+
+    /// Returns when the connection is lost.
+    pub(super) async fn lost(&self) {
+        let mut is_lost = self.is_lost.clone();
+        // An error says that the client is gone, which is a loss as well.
+        is_lost.wait_for(|is_lost| *is_lost).await.ok();
     }
 
     fn silence(&self) -> String {

@@ -22,9 +22,11 @@ mod builder;
 mod check;
 mod inbox;
 mod link;
+mod source;
 mod wire;
 
 pub use builder::NatsBuilder;
+pub use source::{NatsSource, NatsSourceBuilder};
 
 use crate::line::{Doubt, Line, Link};
 use async_trait::async_trait;
@@ -73,7 +75,8 @@ impl NatsTransport {
     }
 
     async fn link(&self) -> Result<Arc<NatsLink>, PublishError> {
-        self.line.link(NatsLink::connect(&self.options)).await
+        let connecting = async { NatsLink::connect(&self.options).await.map_err(PublishError::down) };
+        self.line.link(connecting).await
     }
 
     /// Sends all, then waits for what is said of each.

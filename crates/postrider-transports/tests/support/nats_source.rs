@@ -1,0 +1,137 @@
+//! Streams of NATS with a durable consumer, as the suites of those who receive want them.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use crate::{
+    server::{context, stream},
+    support::{PATIENCE, soon, unused_port},
+};
+use async_nats::{HeaderMap, jetstream::consumer::pull};
+use async_trait::async_trait;
+use postrider_core::{Outgoing, Source, Transport};
+use postrider_testkit::{
+    Kind,
+    broker::Nats,
+    proxy::FaultProxy,
+    shared,
+    source::{SourceFeatures, SourceFixture},
+};
+use postrider_transports::nats::{NatsSource, NatsSourceBuilder, NatsTransport};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::Mutex;
+
+pub(crate) const DURABLE: &str = "billing";
+/// Long enough for a slow machine to handle what it has, and short enough to wait for.
+const ACK_WAIT: Duration = Duration::from_secs(5);
+
+pub(crate) struct NatsSourceFixture {
+    url: String,
+    own: Option<Mutex<Nats>>,
+}
+
+impl NatsSourceFixture {
+    /// On the server that all tests share.
+    pub(crate) fn shared() -> Self {
+        Self { url: shared::url(Kind::Nats), own: None }
+    }
+
+    /// On one that may be killed.
+    pub(crate) async fn own() -> Self {
+        let own = Nats::start().await;
+        Self { url: own.url().to_owned(), own: Some(Mutex::new(own)) }
+    }
+}
+
+/// The stream that holds a subject of [`stream`].
+pub(crate) fn stream_of(subject: &str) -> &str {
+    subject.split('.').next().unwrap()
+}
+
+/// A consumer as it should be.
+pub(crate) fn config() -> pull::Config {
+    pull::Config {
+        durable_name: Some(DURABLE.to_owned()),
+        ack_wait: ACK_WAIT,
+        max_deliver: -1,
+        ..pull::Config::default()
+    }
+}
+
+/// A stream with a consumer, and its subject.
+pub(crate) async fn place(url: &str, change: impl FnOnce(&mut pull::Config)) -> String {
+    let (stream, subject) = stream(url, |_| ()).await;
+    let mut config = config();
+    change(&mut config);
+    stream.create_consumer(config).await.unwrap();
+    subject
+}
+
+pub(crate) fn builder(url: &str, subject: &str) -> NatsSourceBuilder {
+    NatsSource::builder(url, stream_of(subject), DURABLE).with_connect_timeout(PATIENCE)
+}
+
+/// Sends until everything is accepted: a server that has just started may refuse.
+pub(crate) async fn send(url: &str, mut batch: Vec<Outgoing>) {
+    let transport = NatsTransport::builder(url).with_connect_timeout(PATIENCE).build().unwrap();
+    let sending = async {
+        while !batch.is_empty() {
+            let answers = transport.publish(&batch).await;
+            let unsent = batch.into_iter().zip(answers).filter(|(_, answer)| answer.is_err());
+            batch = unsent.map(|(outgoing, _)| outgoing).collect();
+            tokio::task::yield_now().await;
+        }
+        transport.close().await;
+    };
+    soon(sending).await;
+}
+
+#[async_trait]
+impl SourceFixture for NatsSourceFixture {
+    fn features(&self) -> SourceFeatures {
+        SourceFeatures {
+            keeps_order: false,
+            shares: true,
+            carries_id: true,
+            survives_restarts: self.own.is_some(),
+        }
+    }
+
+    async fn place(&self) -> String {
+        place(&self.url, |_| ()).await
+    }
+
+    async fn send(&self, place: &str, batch: Vec<Outgoing>) {
+        assert!(batch.iter().all(|outgoing| outgoing.destination == place), "it is sent elsewhere");
+        send(&self.url, batch).await;
+    }
+
+    async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
+        let mut headers = HeaderMap::new();
+        if let Some(id) = id {
+            headers.insert("Nats-Msg-Id", id);
+        }
+        let context = context(&self.url).await;
+        let sent = context.publish_with_headers(place.to_owned(), headers, body.to_owned().into()).await;
+        sent.unwrap().await.unwrap();
+    }
+
+    async fn source(&self, place: &str) -> Arc<dyn Source> {
+        Arc::new(builder(&self.url, place).build().unwrap())
+    }
+
+    async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
+        let nowhere = format!("nats://127.0.0.1:{}", unused_port());
+        Some(Arc::new(builder(&nowhere, "ORDERS.placed").build().unwrap()))
+    }
+
+    async fn through_proxy(&self, place: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
+        let (proxy, url) = FaultProxy::before_url(&self.url).await;
+        Some((proxy, Arc::new(builder(&url, place).build().unwrap())))
+    }
+
+    async fn kill_and_restart(&self) {
+        let mut own = self.own.as_ref().expect("this one is not ours to kill").lock().await;
+        own.kill();
+        own.restart().await;
+    }
+}
