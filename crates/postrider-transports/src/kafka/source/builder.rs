@@ -16,6 +16,8 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
 const USUAL: Named = &[
     // Who comes and goes stops those only whose partitions move.
     ("partition.assignment.strategy", "cooperative-sticky"),
+    // How long a commit waits for its answer where the network is silent.
+    ("socket.timeout.ms", "10000"),
     // What the client holds besides what was handed over.
     ("queued.min.messages", "1000"),
     ("queued.max.messages.kbytes", "16384"),

@@ -20,7 +20,7 @@ use rdkafka::{
     ClientContext, Message, Offset, TopicPartitionList,
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance},
-    error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code},
+    error::{KafkaError, RDKafkaErrorCode as Code},
     message::BorrowedMessage,
 };
 use std::{
@@ -223,11 +223,14 @@ impl Clerk {
         self.shelf.complain(Trouble { why, is_fatal });
     }
 
-    /// Tells the cluster what is done. Its answer comes when it is asked again.
+    /// Tells the cluster what is done, and waits for its answer: an answer that nobody waits for is never given. What it did not take is told
+    /// again.
     fn commit(&self) {
-        let untold = self.shelf.untold();
-        if !untold.is_empty() && self.consumer.commit(&self.positions(&untold), CommitMode::Async).is_err() {
-            self.shelf.confirmed(untold, false);
+        let positions = self.shelf.unconfirmed();
+        if !positions.is_empty()
+            && self.consumer.commit(&self.positions(&positions), CommitMode::Sync).is_ok()
+        {
+            self.shelf.confirm(positions);
         }
     }
 
@@ -236,9 +239,10 @@ impl Clerk {
     fn leave(self) {
         self.shelf.close();
         let deadline = Instant::now() + self.group.cluster.connect_timeout;
-        while !self.shelf.is_confirmed() && Instant::now() < deadline {
-            self.commit();
+        self.commit();
+        while !self.shelf.unconfirmed().is_empty() && Instant::now() < deadline {
             self.consumer.poll(POLL);
+            self.commit();
         }
         // Whoever asks something holds it for a moment, and then it ends there.
         drop(self.consumer);
@@ -303,18 +307,6 @@ impl ConsumerContext for Context {
                 }
             }
             Rebalance::Error(_) => {}
-        }
-    }
-
-    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
-        let position = |(partition, offset)| match offset {
-            Offset::Offset(offset) => Some((partition, offset)),
-            _ => None,
-        };
-        for element in offsets.elements() {
-            let is_good = result.is_ok() && element.error().is_ok();
-            let position = position((element.partition(), element.offset()));
-            self.shelf.confirmed(position.into_iter().collect(), is_good);
         }
     }
 }

@@ -56,8 +56,7 @@ struct Partition {
     waiting: BTreeSet<i64>,
     /// Everything below is done.
     done_to: Option<i64>,
-    /// What the cluster was told, and what it has confirmed.
-    told: Option<i64>,
+    /// What the cluster has confirmed.
     confirmed: Option<i64>,
     is_paused: bool,
 }
@@ -101,21 +100,13 @@ impl Shelf {
     /// These are not any more. Tells up to where they are done, where that was not confirmed.
     pub(super) fn revoke(&self, partitions: impl Iterator<Item = i32>) -> Positions {
         let mut state = self.state();
-        let unconfirmed = |number: i32| {
-            let partition = state.partitions.remove(&number)?;
-            partition.done_to.filter(|_| partition.done_to != partition.confirmed).map(|to| (number, to))
-        };
+        let unconfirmed = |number: i32| Some((number, state.partitions.remove(&number)?.unconfirmed()?));
         partitions.filter_map(unconfirmed).collect()
     }
 
     /// From now on nothing is put, taken or answered. What is done can still be told.
     pub(super) fn close(&self) {
         self.state().is_closed = true;
-    }
-
-    /// Whether the cluster has confirmed everything that is done.
-    pub(super) fn is_confirmed(&self) -> bool {
-        self.state().partitions.values().all(|partition| partition.done_to == partition.confirmed)
     }
 
     /// Puts what was fetched on it. Tells whether the partition is full, and has to be paused.
@@ -204,28 +195,22 @@ impl Shelf {
         self.state().held(held).map(|_| ())
     }
 
-    /// What the cluster has not been told yet. It counts as told.
-    pub(super) fn untold(&self) -> Positions {
-        let mut state = self.state();
-        let untold = state.partitions.iter_mut().filter(|(_, partition)| partition.done_to != partition.told);
-        let tell = |(number, partition): (&i32, &mut Partition)| {
-            partition.told = partition.done_to;
-            Some((*number, partition.done_to?))
-        };
-        untold.filter_map(tell).collect()
+    /// What is done, and not known to the cluster.
+    pub(super) fn unconfirmed(&self) -> Positions {
+        let state = self.state();
+        state
+            .partitions
+            .iter()
+            .filter_map(|(number, partition)| Some((*number, partition.unconfirmed()?)))
+            .collect()
     }
 
-    /// What the cluster said of it.
-    pub(super) fn confirmed(&self, positions: Positions, is_good: bool) {
+    /// The cluster knows it.
+    pub(super) fn confirm(&self, positions: Positions) {
         let mut state = self.state();
         for (number, position) in positions {
             if let Some(partition) = state.partitions.get_mut(&number) {
-                if is_good {
-                    partition.confirmed = Some(position);
-                } else if partition.told == Some(position) {
-                    // Told again.
-                    partition.told = partition.confirmed;
-                }
+                partition.confirmed = Some(position);
             }
         }
     }
@@ -268,7 +253,6 @@ impl Partition {
             records: BTreeMap::new(),
             waiting: BTreeSet::new(),
             done_to: None,
-            told: None,
             confirmed: None,
             is_paused: false,
         }
@@ -313,6 +297,10 @@ impl Partition {
         for offset in out {
             self.waiting.remove(&offset);
         }
+    }
+
+    fn unconfirmed(&self) -> Option<i64> {
+        self.done_to.filter(|_| self.done_to != self.confirmed)
     }
 
     /// Forgets what is done, as far as everything in front of it is.
@@ -365,15 +353,13 @@ mod tests {
         let taken = take(&shelf);
         shelf.answer(taken[1].1, Answer::Done).unwrap();
         shelf.answer(taken[2].1, Answer::Refuse).unwrap();
-        assert_eq!(shelf.untold(), []);
+        assert_eq!(shelf.unconfirmed(), []);
         shelf.answer(taken[0].1, Answer::Done).unwrap();
         // Offsets have gaps.
-        assert_eq!(shelf.untold(), [(0, 21)]);
-        assert_eq!(shelf.untold(), [], "it was told");
-        shelf.confirmed(vec![(0, 21)], false);
-        assert_eq!(shelf.untold(), [(0, 21)], "it was not heard");
-        shelf.confirmed(vec![(0, 21)], true);
-        assert_eq!(shelf.untold(), []);
+        assert_eq!(shelf.unconfirmed(), [(0, 21)]);
+        assert_eq!(shelf.unconfirmed(), [(0, 21)], "nobody has heard it");
+        shelf.confirm(vec![(0, 21)]);
+        assert_eq!(shelf.unconfirmed(), []);
         assert_eq!(shelf.revoke([0].into_iter()), []);
     }
 
@@ -386,7 +372,7 @@ mod tests {
         for at in [1, 3] {
             shelf.answer(taken[at].1, Answer::Done).unwrap();
         }
-        assert_eq!(shelf.untold(), []);
+        assert_eq!(shelf.unconfirmed(), []);
         // The third is behind the first in its lane.
         let (parcels, next) = shelf.take(100);
         assert!(parcels.is_empty() && next.is_some());
@@ -412,8 +398,6 @@ mod tests {
         let shelf = shelf(100, 3);
         let taken = take(&shelf);
         shelf.answer(taken[0].1, Answer::Done).unwrap();
-        // Told, but nobody has confirmed it.
-        assert_eq!(shelf.untold(), [(0, 1)]);
         assert_eq!(shelf.revoke([0].into_iter()), [(0, 1)]);
         assert!(shelf.answer(taken[1].1, Answer::Done).is_err());
         // It comes back, and is another one.
@@ -430,10 +414,9 @@ mod tests {
         shelf.answer(taken[0].1, Answer::Done).unwrap();
         shelf.close();
         assert!(shelf.answer(taken[1].1, Answer::Done).is_err());
-        assert!(!shelf.is_confirmed());
-        assert_eq!(shelf.untold(), [(0, 1)]);
-        shelf.confirmed(vec![(0, 1)], true);
-        assert!(shelf.is_confirmed());
+        assert_eq!(shelf.unconfirmed(), [(0, 1)]);
+        shelf.confirm(vec![(0, 1)]);
+        assert_eq!(shelf.unconfirmed(), []);
     }
 
     #[test]
