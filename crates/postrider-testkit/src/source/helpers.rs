@@ -67,6 +67,15 @@ pub(super) async fn answer(source: &dyn Source, parcels: &[Parcel], with: Answer
     }
 }
 
+/// Where nothing lapses, what is in hand stays there though connections break: it is handed back. Where a connection was all that held it,
+/// that is told to be late, and it comes again by itself.
+pub(super) async fn hand_back(source: &dyn Source, parcels: &[Parcel]) {
+    if source.abilities().holds_for.is_none() {
+        let answers: Vec<_> = parcels.iter().map(|parcel| (parcel.ticket.clone(), Answer::AT_ONCE)).collect();
+        patiently("handing back", source.answer(&answers)).await;
+    }
+}
+
 /// Receives and answers with `Done` until all of `wanted` have been, over connections that may break, and tells what came.
 ///
 /// Nobody knows whether an answer got through that was not confirmed. If such a message does not come again for long, it did.

@@ -22,6 +22,7 @@ pub async fn a_cut_connection_loses_nothing<F: SourceFixture>(fixture: F) {
     let parcels = receive(&*source, 10).await;
     answer(&*source, &parcels[..1], Answer::Done).await;
     proxy.cut();
+    hand_back(&*source, &parcels[1..]).await;
     let wanted: Vec<_> = ids(&batch).into_iter().filter(|other| *other != id(&parcels[0])).collect();
     finish(&*source, &wanted).await;
     patiently("closing", source.close()).await;
@@ -83,6 +84,7 @@ pub async fn a_crash_loses_nothing<F: SourceFixture>(fixture: F) {
     let parcels = receive(&*source, 10).await;
     answer(&*source, &parcels[..1], Answer::Done).await;
     fixture.kill_and_restart().await;
+    hand_back(&*source, &parcels[1..]).await;
     let wanted: Vec<_> = ids(&batch).into_iter().filter(|other| *other != id(&parcels[0])).collect();
     finish(&*source, &wanted).await;
     let after = orders(5, &place);

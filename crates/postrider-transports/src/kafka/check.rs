@@ -3,9 +3,11 @@
 use super::{answer, link::KafkaLink, options::KafkaOptions, wire};
 use postrider_core::{Finding, PublishError};
 use rdkafka::{
+    ClientConfig,
     admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier},
     client::DefaultClientContext,
     error::{KafkaError, RDKafkaErrorCode as Code},
+    metadata::Metadata,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
@@ -16,12 +18,31 @@ const SHORT: i64 = 72 * HOUR;
 
 /// What the cluster says about a topic.
 #[derive(Debug)]
-struct Topic {
-    error: Option<Code>,
+pub(super) struct Topic {
+    pub(super) error: Option<Code>,
     /// The replicas of its partitions, the fewest of all.
     replicas: usize,
     /// Partitions that nobody leads.
     leaderless: usize,
+}
+
+impl Topic {
+    /// Picks it out of what was said.
+    pub(super) fn of(metadata: &Metadata, topic: &str) -> Option<Self> {
+        let about = metadata.topics().iter().find(|about| about.name() == topic)?;
+        let partitions = about.partitions();
+        Some(Self {
+            error: about.error().map(Code::from),
+            replicas: partitions.iter().map(|one| one.replicas().len()).min().unwrap_or_default(),
+            leaderless: partitions.iter().filter(|one| one.leader() < 0).count(),
+        })
+    }
+
+    /// Whether there is no such topic.
+    pub(super) fn is_missing(seen: Option<&Self>) -> bool {
+        let missing = [Code::UnknownTopic, Code::UnknownTopicOrPartition];
+        seen.is_none_or(|seen| seen.error.is_some_and(|error| missing.contains(&error)))
+    }
 }
 
 pub(super) async fn findings(
@@ -37,11 +58,17 @@ pub(super) async fn findings(
             );
             continue;
         }
-        let seen = look(link, options.connect_timeout, topic.to_owned()).await?;
+        let seen = look(link, options.cluster.connect_timeout, topic.to_owned()).await?;
         let is_there = seen.as_ref().is_some_and(|seen| seen.error.is_none());
         findings.extend(of_topic(topic, seen.as_ref()));
         if let (true, Some(seen)) = (is_there, seen) {
-            match settings(options, topic).await {
+            match settings(
+                &options.config(),
+                options.cluster.connect_timeout,
+                ResourceSpecifier::Topic(topic),
+            )
+            .await
+            {
                 Ok(settings) => findings.extend(of_settings(topic, &seen, &settings, options.message_bytes)),
                 Err(error) => findings.push(hidden(topic, &error)),
             }
@@ -51,23 +78,20 @@ pub(super) async fn findings(
 }
 
 async fn look(link: &Arc<KafkaLink>, within: Duration, topic: String) -> Result<Option<Topic>, PublishError> {
-    let asking = link.ask(within, move |client, _| {
-        let metadata = client.fetch_metadata(Some(&topic), within)?;
-        Ok(metadata.topics().iter().find(|about| about.name() == topic).map(|about| Topic {
-            error: about.error().map(Code::from),
-            replicas: about.partitions().iter().map(|one| one.replicas().len()).min().unwrap_or_default(),
-            leaderless: about.partitions().iter().filter(|one| one.leader() < 0).count(),
-        }))
-    });
+    let asking = link
+        .ask(within, move |client, _| Ok(Topic::of(&client.fetch_metadata(Some(&topic), within)?, &topic)));
     asking.await
 }
 
-async fn settings(options: &KafkaOptions, topic: &str) -> Result<ConfigResource, KafkaError> {
-    let within = options.connect_timeout;
-    let admin: AdminClient<DefaultClientContext> = options.config().create()?;
+/// The settings of a topic, or of a broker.
+pub(super) async fn settings(
+    config: &ClientConfig,
+    within: Duration,
+    whose: ResourceSpecifier<'_>,
+) -> Result<ConfigResource, KafkaError> {
+    let admin: AdminClient<DefaultClientContext> = config.create()?;
     let asked = AdminOptions::new().request_timeout(Some(within)).operation_timeout(Some(within));
-    let answered =
-        timeout(within * 2, admin.describe_configs([&ResourceSpecifier::Topic(topic)], &asked)).await;
+    let answered = timeout(within * 2, admin.describe_configs([&whose], &asked)).await;
     // It waits for a thread of its own.
     tokio::task::spawn_blocking(move || drop(admin));
     let silence = KafkaError::AdminOp(Code::OperationTimedOut);
@@ -77,47 +101,62 @@ async fn settings(options: &KafkaOptions, topic: &str) -> Result<ConfigResource,
 
 fn of_topic(topic: &str, seen: Option<&Topic>) -> Vec<Finding> {
     let subject = format!("topic {topic}");
-    match seen.map(|seen| (seen.error, seen)) {
-        None | Some((Some(Code::UnknownTopic | Code::UnknownTopicOrPartition), _)) => vec![
+    match seen {
+        seen if Topic::is_missing(seen) => vec![
             Finding::problem("missing_topic", subject)
                 .because("it does not exist, and nothing here makes it: every message to it is refused")
                 .fixed_by(answer::create(topic)),
         ],
-        Some((Some(error), _)) => vec![
-            Finding::problem("refused", subject)
-                .because(format!("the cluster does not show it: {error}"))
-                .fixed_by(format!("kafka-acls.sh --bootstrap-server … --add --allow-principal User:… --producer --topic {topic}")),
-        ],
-        Some((None, seen)) => {
-            let mut findings = Vec::new();
-            if seen.leaderless > 0 {
-                findings.push(
-                    Finding::problem("no_leader", &subject)
-                        .because(format!("nobody leads {} of its partitions: what goes there is refused", seen.leaderless))
-                        .fixed_by("bring the brokers back that hold them"),
-                );
-            }
-            if seen.replicas == 1 {
-                findings.push(
-                    Finding::warning("single_replica", subject)
-                        .because("one broker has it: what was accepted is lost with that broker's disk, or by a power failure")
-                        .fixed_by("kafka-reassign-partitions.sh, to three replicas; and min.insync.replicas=2"),
-                );
-            }
-            findings
-        }
+        Some(Topic { error: Some(error), .. }) => vec![not_shown(topic, *error, "producer")],
+        Some(seen) => of_partitions(topic, seen, "what goes there is refused"),
+        None => Vec::new(),
     }
+}
+
+/// Who wants to be a `--producer` or a `--consumer` of it may not.
+pub(super) fn not_shown(topic: &str, error: Code, wants: &str) -> Finding {
+    Finding::problem("refused", format!("topic {topic}"))
+        .because(format!("the cluster does not show it: {error}"))
+        .fixed_by(format!(
+            "kafka-acls.sh --bootstrap-server … --add --allow-principal User:… --{wants} --topic {topic}"
+        ))
+}
+
+/// Who leads the partitions of a topic, and who follows.
+pub(super) fn of_partitions(topic: &str, seen: &Topic, without_leader: &str) -> Vec<Finding> {
+    let (subject, mut findings) = (format!("topic {topic}"), Vec::new());
+    if seen.leaderless > 0 {
+        findings.push(
+            Finding::problem("no_leader", &subject)
+                .because(format!("nobody leads {} of its partitions: {without_leader}", seen.leaderless))
+                .fixed_by("bring the brokers back that hold them"),
+        );
+    }
+    if seen.replicas == 1 {
+        findings.push(
+            Finding::warning("single_replica", subject)
+                .because("one broker has it: what was accepted is lost with that broker's disk, or by a power failure")
+                .fixed_by("kafka-reassign-partitions.sh, to three replicas; and min.insync.replicas=2"),
+        );
+    }
+    findings
+}
+
+/// What a topic is told, in the words of Kafka's tools.
+fn alter(topic: &str, setting: &str) -> String {
+    format!("kafka-configs.sh --bootstrap-server … --alter --topic {topic} --add-config {setting}")
+}
+
+/// A setting's value.
+pub(super) fn number(settings: &ConfigResource, name: &str) -> Option<i64> {
+    settings.get(name)?.value.as_deref()?.parse().ok()
 }
 
 fn of_settings(topic: &str, seen: &Topic, settings: &ConfigResource, message_bytes: usize) -> Vec<Finding> {
     let subject = || format!("topic {topic}");
-    let text = |name: &str| settings.get(name).and_then(|entry| entry.value.as_deref());
-    let number = |name: &str| text(name).and_then(|value| value.parse::<i64>().ok());
-    let alter = |setting: &str| {
-        format!("kafka-configs.sh --bootstrap-server … --alter --topic {topic} --add-config {setting}")
-    };
+    let alter = |setting: &str| alter(topic, setting);
     let mut findings = Vec::new();
-    match number("min.insync.replicas") {
+    match number(settings, "min.insync.replicas") {
         None => findings.push(
             Finding::note("not_visible", subject())
                 .because("the cluster does not say how many replicas must have a message before it is accepted")
@@ -135,6 +174,25 @@ fn of_settings(topic: &str, seen: &Topic, settings: &ConfigResource, message_byt
         ),
         Some(_) => {}
     }
+    findings.extend(of_keeping(topic, settings));
+    if let Some(bytes) = number(settings, "max.message.bytes")
+        .filter(|bytes| usize::try_from(*bytes).is_ok_and(|most| most < message_bytes))
+    {
+        findings.push(
+            Finding::note("max_message_bytes", subject())
+                .because(format!("it takes {bytes} bytes, and `with_message_bytes` allows {message_bytes}: larger messages are refused by the broker, and every batch of records with them"))
+                .fixed_by(format!("`with_message_bytes({bytes})`, or {}", alter(&format!("max.message.bytes={message_bytes}")))),
+        );
+    }
+    findings
+}
+
+/// What removes messages that nobody has read.
+pub(super) fn of_keeping(topic: &str, settings: &ConfigResource) -> Vec<Finding> {
+    let subject = || format!("topic {topic}");
+    let text = |name: &str| settings.get(name).and_then(|entry| entry.value.as_deref());
+    let alter = |setting: &str| alter(topic, setting);
+    let mut findings = Vec::new();
     if text("unclean.leader.election.enable") == Some("true") {
         findings.push(
             Finding::warning("unclean_election", subject())
@@ -151,14 +209,14 @@ fn of_settings(topic: &str, seen: &Topic, settings: &ConfigResource, message_byt
                 .fixed_by(alter("cleanup.policy=delete")),
         );
     }
-    if let Some(age) = number("retention.ms").filter(|age| (0..SHORT).contains(age)) {
+    if let Some(age) = number(settings, "retention.ms").filter(|age| (0..SHORT).contains(age)) {
         findings.push(
             Finding::warning("short_retention", subject())
                 .because(format!("it removes messages after {} hours, read or not", age / HOUR))
                 .fixed_by(alter("retention.ms=604800000")),
         );
     }
-    if let Some(bytes) = number("retention.bytes").filter(|bytes| *bytes >= 0) {
+    if let Some(bytes) = number(settings, "retention.bytes").filter(|bytes| *bytes >= 0) {
         findings.push(
             Finding::warning("retention_bytes", subject())
                 .because(format!(
@@ -167,19 +225,10 @@ fn of_settings(topic: &str, seen: &Topic, settings: &ConfigResource, message_byt
                 .fixed_by(alter("retention.bytes=-1")),
         );
     }
-    if let Some(bytes) = number("max.message.bytes")
-        .filter(|bytes| usize::try_from(*bytes).is_ok_and(|most| most < message_bytes))
-    {
-        findings.push(
-            Finding::note("max_message_bytes", subject())
-                .because(format!("it takes {bytes} bytes, and `with_message_bytes` allows {message_bytes}: larger messages are refused by the broker, and every batch of records with them"))
-                .fixed_by(format!("`with_message_bytes({bytes})`, or {}", alter(&format!("max.message.bytes={message_bytes}")))),
-        );
-    }
     findings
 }
 
-fn hidden(topic: &str, error: &KafkaError) -> Finding {
+pub(super) fn hidden(topic: &str, error: &KafkaError) -> Finding {
     Finding::note("not_visible", format!("topic {topic}"))
         .because(format!("it exists, and the cluster does not show its settings: {}", answer::said(error)))
         .fixed_by(format!("kafka-acls.sh --bootstrap-server … --add --allow-principal User:… --operation DescribeConfigs --topic {topic}"))

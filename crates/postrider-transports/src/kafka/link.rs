@@ -39,7 +39,7 @@ use tokio::{
 
 /// How long a message waits before it asks again whether there is room in the client's queue.
 const FULL: Duration = Duration::from_millis(5);
-const THREAD: &str = "postrider-kafka";
+pub(super) const THREAD: &str = "postrider-kafka";
 
 pub(super) struct KafkaLink {
     /// Gone only while it is dropped.
@@ -64,7 +64,11 @@ impl KafkaLink {
             config.set("batch.num.messages", "1");
         }
         let producer = config.create_with_context(ear.clone()).map_err(|error| {
-            PublishError::down(format!("no client of Kafka at {}: {}", options.servers, created(&error)))
+            PublishError::down(format!(
+                "no client of Kafka at {}: {}",
+                options.cluster.servers,
+                created(&error)
+            ))
         })?;
         Ok(Self {
             producer: Some(producer),
@@ -226,7 +230,7 @@ impl Refusal {
 }
 
 /// Why there is no client, without the value of any setting.
-fn created(error: &KafkaError) -> String {
+pub(super) fn created(error: &KafkaError) -> String {
     match error {
         KafkaError::ClientConfig(_, described, name, _) => format!("{name}: {described}"),
         KafkaError::ClientCreation(why) => why.clone(),

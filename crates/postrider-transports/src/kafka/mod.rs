@@ -1,4 +1,4 @@
-//! Kafka.
+//! Kafka, written and read.
 //!
 //! A message is accepted when all in-sync replicas of its partition have it, and not before: `acks=all`, and a delivery report for each
 //! message. The client is librdkafka, with its idempotent producer: what it sends again by itself, while a call waits, is recognised by
@@ -21,12 +21,16 @@
 
 mod answer;
 mod check;
+mod cluster;
 mod ear;
 mod link;
 mod options;
+mod source;
 mod wire;
 
-pub use options::{Compression, KafkaOptions, SaslMechanism};
+pub use cluster::SaslMechanism;
+pub use options::{Compression, KafkaOptions};
+pub use source::{KafkaSource, KafkaSourceBuilder};
 
 use crate::line::{Doubt, Line, Link};
 use async_trait::async_trait;
@@ -153,7 +157,7 @@ impl KafkaTransport {
         let _call = link.call();
         let mut doubt = Doubt::about(&*link);
         let topics = parcels.iter().map(|(_, outgoing)| outgoing.destination.as_str()).collect();
-        let unusable = link.unusable(topics, self.options.connect_timeout).await?;
+        let unusable = link.unusable(topics, self.options.cluster.connect_timeout).await?;
         let deadline = Instant::now() + self.options.ack_timeout;
         let mut sent = Vec::with_capacity(parcels.len());
         for (place, outgoing) in parcels {

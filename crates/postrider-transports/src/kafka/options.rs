@@ -1,20 +1,25 @@
 //! What a transport to Kafka needs.
 
-use super::{KafkaTransport, answer};
+use super::{
+    KafkaTransport,
+    cluster::{ClusterOptions, Named, SaslMechanism, wrong_setting},
+};
 use crate::timeout::check_timeout;
 use postrider_core::Invalid;
-use rdkafka::{ClientConfig, error::KafkaError, producer::BaseProducer};
-use std::{collections::BTreeMap, fmt, fs::File, path::PathBuf, time::Duration};
+use rdkafka::{ClientConfig, producer::BaseProducer};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Below the 15 seconds after which a relay gives up a call.
 const ACK_TIMEOUT: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_millis(5);
 /// Below what brokers take unless told otherwise (1,048,588).
 const MESSAGE_BYTES: usize = 1_000_000;
 
+/// Where Java's clients put a key, too.
+const USUAL: Named = &[("partitioner", "murmur2_random")];
+
 /// What is always so: without it something accepted could be lost, doubled by the client or overtaken.
-const FIXED: &[(&str, &str)] = &[
+const FIXED: Named = &[
     // Accepted is what all in-sync replicas have.
     ("acks", "all"),
     // What the client sends again is recognised by the broker, and nothing overtakes.
@@ -25,7 +30,7 @@ const FIXED: &[(&str, &str)] = &[
 ];
 
 /// Other names of the same settings, or of settings that this builder has a method for.
-const OURS: &[(&str, &str)] = &[
+const OURS: Named = &[
     ("request.required.acks", "acks is always `all`"),
     ("bootstrap.servers", "name the servers in `new`"),
     ("metadata.broker.list", "name the servers in `new`"),
@@ -42,18 +47,6 @@ const OURS: &[(&str, &str)] = &[
     ("enable.gapless.guarantee", "one refused record would end the client for all topics"),
     ("test.mock.num.brokers", "it would publish to nobody"),
 ];
-
-/// How it says who it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SaslMechanism {
-    /// The password goes over the wire: only with TLS.
-    Plain,
-    /// SCRAM with SHA-256.
-    ScramSha256,
-    /// SCRAM with SHA-512.
-    ScramSha512,
-}
 
 /// How batches of records are made smaller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -82,18 +75,11 @@ pub enum Compression {
 #[derive(Clone)]
 #[must_use = "options do nothing until they are built"]
 pub struct KafkaOptions {
-    url: String,
-    pub(super) servers: String,
-    is_tls: bool,
-    sasl: Option<(SaslMechanism, String, String)>,
-    root_certificates: Option<PathBuf>,
-    client_certificate: Option<(PathBuf, PathBuf)>,
+    pub(super) cluster: ClusterOptions,
     compression: Compression,
     linger: Duration,
     pub(super) ack_timeout: Duration,
-    pub(super) connect_timeout: Duration,
     pub(super) message_bytes: usize,
-    properties: BTreeMap<String, String>,
 }
 
 impl KafkaOptions {
@@ -101,18 +87,11 @@ impl KafkaOptions {
     /// The others of the cluster are learned from them.
     pub fn new(servers: impl Into<String>) -> Self {
         Self {
-            url: servers.into(),
-            servers: String::new(),
-            is_tls: false,
-            sasl: None,
-            root_certificates: None,
-            client_certificate: None,
+            cluster: ClusterOptions::new(servers.into()),
             compression: Compression::None,
             linger: LINGER,
             ack_timeout: ACK_TIMEOUT,
-            connect_timeout: CONNECT_TIMEOUT,
             message_bytes: MESSAGE_BYTES,
-            properties: BTreeMap::new(),
         }
     }
 
@@ -123,13 +102,13 @@ impl KafkaOptions {
         user: impl Into<String>,
         password: impl Into<String>,
     ) -> Self {
-        self.sasl = Some((mechanism, user.into(), password.into()));
+        self.cluster.sasl = Some((mechanism, user.into(), password.into()));
         self
     }
 
     /// Trusts the certificates in this file of the format PEM, instead of those of the system.
     pub fn with_root_certificates(mut self, file: impl Into<PathBuf>) -> Self {
-        self.root_certificates = Some(file.into());
+        self.cluster.root_certificates = Some(file.into());
         self
     }
 
@@ -139,7 +118,7 @@ impl KafkaOptions {
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
     ) -> Self {
-        self.client_certificate = Some((certificate.into(), key.into()));
+        self.cluster.client_certificate = Some((certificate.into(), key.into()));
         self
     }
 
@@ -165,7 +144,7 @@ impl KafkaOptions {
 
     /// Waits so long for a server to answer at all; 5 seconds unless said otherwise.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.cluster.connect_timeout = timeout;
         self
     }
 
@@ -178,7 +157,7 @@ impl KafkaOptions {
 
     /// Sets a property of librdkafka that has no method here. Those that the promise rests on can be named, and not weakened.
     pub fn with_property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.properties.insert(name.into(), value.into());
+        self.cluster.properties.insert(name.into(), value.into());
         self
     }
 
@@ -187,10 +166,9 @@ impl KafkaOptions {
     /// # Errors
     /// Names the first setting that makes no sense, and says what does. It never shows a password.
     pub fn build(mut self) -> Result<KafkaTransport, Invalid> {
-        (self.servers, self.is_tls) = servers(&self.url)?;
-        self.url = String::new();
+        self.cluster.settle(FIXED, OURS)?;
+        check_partitioner(&self.cluster.properties)?;
         check_timeout("ack_timeout", self.ack_timeout)?;
-        check_timeout("connect_timeout", self.connect_timeout)?;
         if !(1_000..=1_000_000_000).contains(&self.message_bytes) {
             return Err(Invalid::rule("message_bytes", "give at least 1,000, and at most 1,000,000,000"));
         }
@@ -199,24 +177,6 @@ impl KafkaOptions {
                 "linger",
                 "is not shorter than `with_ack_timeout`; nothing would be acknowledged",
             ));
-        }
-        if !self.is_tls && (self.root_certificates.is_some() || self.client_certificate.is_some()) {
-            return Err(Invalid::rule(
-                "url",
-                "has no TLS and there are certificates: begin it with kafka+ssl://",
-            ));
-        }
-        let certificates = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
-        for file in certificates.chain(&self.root_certificates) {
-            if let Err(error) = File::open(file) {
-                return Err(Invalid::rule(
-                    "certificate",
-                    format!("{} cannot be read: {error}", file.display()),
-                ));
-            }
-        }
-        for (name, value) in &self.properties {
-            check_property(name, value)?;
         }
         // One that knows no server, and so connects to none: settings that contradict each other are found here, and not by the
         // first message.
@@ -229,142 +189,36 @@ impl KafkaOptions {
     /// What the client is told.
     pub(super) fn config(&self) -> ClientConfig {
         let milliseconds = |time: Duration| time.as_millis().to_string();
-        let mut config = ClientConfig::new();
-        // Where Java's clients put a key, too.
+        let mut config = self.cluster.config(USUAL, FIXED);
         config
-            .set("client.id", "postrider")
-            .set("partitioner", "murmur2_random")
-            .set("reconnect.backoff.max.ms", "1000");
-        for (name, value) in &self.properties {
-            config.set(name, value);
-        }
-        for (name, value) in FIXED {
-            config.set(*name, *value);
-        }
-        config
-            .set("bootstrap.servers", &self.servers)
             .set("linger.ms", milliseconds(self.linger))
             .set("message.max.bytes", self.message_bytes.to_string())
             // A bound of the client's own, for when nobody waits. Whoever waits gives up earlier, for all messages of a call
             // at one moment: were each to expire by itself, the next of its key could be sent in its stead.
-            .set("message.timeout.ms", milliseconds(self.ack_timeout * 2))
-            .set(
-                "socket.connection.setup.timeout.ms",
-                milliseconds(self.connect_timeout.max(Duration::from_secs(1))),
-            );
+            .set("message.timeout.ms", milliseconds(self.ack_timeout * 2));
         if let Compression::Lz4 | Compression::Snappy = self.compression {
             let name = if self.compression == Compression::Lz4 { "lz4" } else { "snappy" };
             config.set("compression.type", name);
-        }
-        // Mechanisms that have no method here are named by a property.
-        let is_sasl =
-            self.sasl.is_some() || self.properties.keys().any(|name| name.starts_with("sasl.mechanism"));
-        let protocol = match (self.is_tls, is_sasl) {
-            (false, false) => "plaintext",
-            (false, true) => "sasl_plaintext",
-            (true, false) => "ssl",
-            (true, true) => "sasl_ssl",
-        };
-        config.set("security.protocol", protocol);
-        if let Some((mechanism, user, password)) = &self.sasl {
-            config.set(
-                "sasl.mechanism",
-                match mechanism {
-                    SaslMechanism::Plain => "PLAIN",
-                    SaslMechanism::ScramSha256 => "SCRAM-SHA-256",
-                    SaslMechanism::ScramSha512 => "SCRAM-SHA-512",
-                },
-            );
-            config.set("sasl.username", user).set("sasl.password", password);
-        }
-        let text = |file: &PathBuf| file.to_string_lossy().into_owned();
-        if let Some(file) = &self.root_certificates {
-            config.set("ssl.ca.location", text(file));
-        }
-        if let Some((certificate, key)) = &self.client_certificate {
-            config.set("ssl.certificate.location", text(certificate)).set("ssl.key.location", text(key));
         }
         config
     }
 }
 
-/// The servers without their scheme, and whether they speak TLS.
-fn servers(url: &str) -> Result<(String, bool), Invalid> {
-    let wrong = |rule: &'static str| Err(Invalid::rule("url", rule));
-    let (mut servers, mut is_tls) = (Vec::new(), None);
-    for part in url.split(',') {
-        let part = part.trim();
-        let (scheme, server) =
-            part.split_once("://").map_or((None, part), |(scheme, server)| (Some(scheme), server));
-        let asks = match scheme {
-            Some("kafka") => Some(false),
-            Some("kafka+ssl") => Some(true),
-            None => None,
-            Some(_) => return wrong("write kafka://host:9092, or kafka+ssl://host:9093 with TLS"),
-        };
-        if asks.is_some() && is_tls.is_some() && asks != is_tls {
-            return wrong("names servers with TLS and servers without it; a cluster has one or the other");
-        }
-        is_tls = is_tls.or(asks);
-        if server.contains('@') {
-            return wrong("has a user; give user and password to `with_sasl`");
-        }
-        let server = server.trim_end_matches('/');
-        let is_port = |port: &str| port.parse::<u16>().is_ok();
-        if !server
-            .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && !host.contains('/') && is_port(port))
-        {
-            return wrong("names no host and port: write kafka://host:9092, several with commas in between");
-        }
-        servers.push(server);
+/// The messages of a key stay together.
+fn check_partitioner(properties: &BTreeMap<String, String>) -> Result<(), Invalid> {
+    let keeping = ["murmur2_random", "consistent_random", "fnv1a_random"];
+    match properties.get("partitioner") {
+        Some(value) if value.ends_with("random") && !keeping.contains(&value.as_str()) => Err(Invalid::rule(
+            "properties",
+            "partitioner: the messages of a key would go anywhere, in any order",
+        )),
+        _ => Ok(()),
     }
-    Ok((servers.join(","), is_tls.unwrap_or(false)))
-}
-
-fn check_property(name: &str, value: &str) -> Result<(), Invalid> {
-    let refused = |why: &str| Err(Invalid::rule("properties", format!("{name}: {why}")));
-    if let Some((_, fixed)) = FIXED.iter().find(|(fixed, _)| *fixed == name) {
-        let is_same = value == *fixed || (name == "acks" && value == "-1");
-        return if is_same {
-            Ok(())
-        } else {
-            refused(&format!("is always {fixed}: messages would be lost otherwise"))
-        };
-    }
-    if let Some((_, instead)) = OURS.iter().find(|(ours, _)| *ours == name) {
-        return refused(instead);
-    }
-    if name == "partitioner"
-        && value.ends_with("random")
-        && !["murmur2_random", "consistent_random", "fnv1a_random"].contains(&value)
-    {
-        return refused("the messages of a key would go anywhere, in any order");
-    }
-    Ok(())
-}
-
-/// In the words of the client, but for what must not be shown.
-fn wrong_setting(error: &KafkaError) -> Invalid {
-    let rule = match error {
-        KafkaError::ClientConfig(_, described, name, _) => {
-            let is_secret = ["password", "secret", "key", "token"].iter().any(|word| name.contains(word));
-            format!("{name}: {}", if is_secret { "has a value that is not allowed" } else { described })
-        }
-        KafkaError::ClientCreation(why) => why.clone(),
-        KafkaError::Nul(_) => "one of them has a character NUL".to_owned(),
-        error => answer::said(error),
-    };
-    Invalid::rule("properties", rule)
 }
 
 impl fmt::Debug for KafkaOptions {
     /// Shows no user and no password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KafkaOptions")
-            .field("servers", &self.servers)
-            .field("is_tls", &self.is_tls)
-            .field("sasl", &self.sasl.as_ref().map(|(mechanism, ..)| mechanism))
-            .finish_non_exhaustive()
+        f.debug_struct("KafkaOptions").field("cluster", &self.cluster).finish_non_exhaustive()
     }
 }

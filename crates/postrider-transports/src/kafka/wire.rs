@@ -1,7 +1,7 @@
 //! A message as Kafka carries it: topic, key and headers.
 
-use postrider_core::{Outgoing, PublishError};
-use rdkafka::message::{Header, OwnedHeaders};
+use postrider_core::{Incoming, Outgoing, PublishError};
+use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 
 /// What Kafka allows in the name of a topic.
 const TOPIC_BYTES: usize = 249;
@@ -44,11 +44,29 @@ pub(super) fn headers(outgoing: &Outgoing) -> Result<OwnedHeaders, PublishError>
     Ok(headers)
 }
 
+/// The binding undone, of whatever somebody wrote. What is there twice counts once, and a key that is no text stays outside.
+pub(super) fn read(message: &impl Message) -> Incoming {
+    let mut incoming = Incoming::new(message.topic(), message.payload().unwrap_or_default().to_vec());
+    incoming.key = message.key().and_then(|key| String::from_utf8(key.to_vec()).ok());
+    for header in message.headers().into_iter().flat_map(Headers::iter) {
+        let Some(value) = header.value else { continue };
+        let value = String::from_utf8_lossy(value).into_owned();
+        if header.key.eq_ignore_ascii_case(CONTENT_TYPE) {
+            incoming.content_type.get_or_insert(value);
+        } else if let Some(attribute) = header.key.strip_prefix("ce_") {
+            incoming.attributes.push((attribute.to_owned(), value));
+        } else {
+            incoming.headers.push((header.key.to_owned(), value));
+        }
+    }
+    incoming
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use postrider_core::{Format, Message, MessageId};
-    use rdkafka::message::Headers;
+    use rdkafka::{Timestamp, message::OwnedMessage};
     use std::time::SystemTime;
 
     fn order(format: Format) -> Outgoing {
@@ -77,6 +95,26 @@ mod tests {
         );
         let structured = written(&order(Format::Structured));
         assert_eq!(structured[0].1, "application/cloudevents+json; charset=utf-8");
+    }
+
+    #[test]
+    fn what_others_wrote_is_read_without_complaint() {
+        let mut headers = OwnedHeaders::new();
+        for (key, value) in
+            [("ce_type", Some(&b"t"[..])), ("Content-Type", Some(b"a/b")), ("x", Some(b"\xff")), ("y", None)]
+        {
+            headers = headers.insert(Header { key, value });
+        }
+        let owned = |payload: Option<&[u8]>, key: Option<&[u8]>, headers| {
+            let (payload, key) = (payload.map(<[u8]>::to_vec), key.map(<[u8]>::to_vec));
+            OwnedMessage::new(payload, key, "orders".to_owned(), Timestamp::NotAvailable, 0, 0, headers)
+        };
+        let read_back = read(&owned(Some(b"\xff"), Some(b"\xff"), Some(headers)));
+        assert_eq!((&read_back.body[..], read_back.key), (&b"\xff"[..], None));
+        assert_eq!(read_back.content_type.as_deref(), Some("a/b"));
+        assert_eq!(read_back.attributes, [("type".to_owned(), "t".to_owned())]);
+        assert_eq!(read_back.headers, [("x".to_owned(), "\u{fffd}".to_owned())]);
+        assert_eq!(read(&owned(None, None, None)), Incoming::new("orders", ""));
     }
 
     #[test]

@@ -1,0 +1,226 @@
+//! Consumers of Kafka pass the suite, on a server that all tests share and on one that is killed; and what is special to groups.
+//!
+//! Both servers are Tansu. There, a group that two consumers have left gives its partitions to nobody who comes after them, so the case of two
+//! consumers runs on librdkafka's mock cluster, as do those that need refusals on request or a partition that moves. The mock cluster
+//! cannot be killed, nor stand behind a proxy.
+
+#![cfg(feature = "kafka")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/kafka_source.rs"]
+mod fixture;
+#[path = "support/kafka.rs"]
+mod server;
+mod support;
+
+use fixture::{builder, mock_cluster, own_server, send, shared_server};
+use postrider_core::{Answer, Parcel, Source, SourceError};
+use postrider_testkit::{Kind, shared};
+use postrider_transports::kafka::{KafkaSource, KafkaSourceBuilder};
+use rdkafka::{
+    mocking::MockCluster,
+    producer::DefaultProducerContext,
+    types::{RDKafkaApiKey as Api, RDKafkaRespErr as Respond},
+};
+use server::Cluster;
+use std::{collections::BTreeSet, time::Duration};
+use support::{orders, soon};
+
+mod on_a_shared_server {
+    postrider_testkit::source_suite!(super::shared_server);
+}
+
+mod on_a_server_that_crashes {
+    postrider_testkit::source_suite!(super::own_server);
+}
+
+mod on_a_mock_cluster {
+    postrider_testkit::source_suite!(super::mock_cluster);
+}
+
+type Mock = MockCluster<'static, DefaultProducerContext>;
+
+const TOPIC: &str = "orders";
+
+/// A cluster with a topic of so many partitions, and so many messages in it.
+async fn filled(partitions: i32, count: usize) -> Mock {
+    let mock = MockCluster::new(1).unwrap();
+    mock.create_topic(TOPIC, partitions, 1).unwrap();
+    send(&mock.bootstrap_servers(), &orders(count, TOPIC)).await;
+    mock
+}
+
+fn source(mock: &Mock) -> KafkaSource {
+    builder(&mock.bootstrap_servers(), TOPIC).build().unwrap()
+}
+
+async fn receive(source: &KafkaSource, count: usize) -> Vec<Parcel> {
+    let mut parcels = Vec::new();
+    while parcels.len() < count {
+        parcels.extend(soon(source.receive(count - parcels.len())).await.unwrap());
+    }
+    parcels
+}
+
+async fn answer(source: &KafkaSource, parcels: &[Parcel], with: Answer) -> Vec<Result<(), SourceError>> {
+    let answers: Vec<_> = parcels.iter().map(|parcel| (parcel.ticket.clone(), with)).collect();
+    soon(source.answer(&answers)).await
+}
+
+async fn done(source: &KafkaSource, parcels: &[Parcel]) {
+    for told in answer(source, parcels, Answer::Done).await {
+        told.unwrap();
+    }
+}
+
+fn numbers(parcels: &[Parcel]) -> Vec<u32> {
+    parcels.iter().map(|parcel| String::from_utf8_lossy(&parcel.incoming.body).parse().unwrap()).collect()
+}
+
+/// A consumer that joins takes a partition from another one. What was done there is committed first, the rest comes to the new one, and
+/// the old one is told that it is late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_that_moves_takes_along_what_is_not_done() {
+    let mock = filled(2, 40).await;
+    let first = source(&mock);
+    // Partitions take turns: the first of both.
+    for _ in 0..10 {
+        done(&first, &soon(first.receive(1)).await.unwrap()).await;
+    }
+    let open = receive(&first, 30).await;
+    let second = source(&mock);
+    let mut moved = soon(second.receive(100)).await.unwrap();
+    // By now one of the two partitions is not ours.
+    let told = answer(&first, &open, Answer::Done).await;
+    let is_stale = |told: &Result<(), SourceError>| matches!(told, Err(SourceError::Stale { .. }));
+    assert!(told.iter().all(|told| told.is_ok() || is_stale(told)), "{told:?}");
+    let lost: BTreeSet<u32> = numbers(&open)
+        .into_iter()
+        .zip(&told)
+        .filter(|(_, told)| is_stale(told))
+        .map(|(number, _)| number)
+        .collect();
+    assert!(!lost.is_empty() && lost.len() < 30, "{lost:?}");
+    while moved.len() < lost.len() {
+        moved.extend(soon(second.receive(100)).await.unwrap());
+    }
+    assert_eq!(numbers(&moved).into_iter().collect::<BTreeSet<_>>(), lost);
+    done(&second, &moved).await;
+    soon(async { tokio::join!(first.close(), second.close()) }).await;
+    let last = orders(41, TOPIC).split_off(40);
+    send(&mock.bootstrap_servers(), &last).await;
+    assert_eq!(numbers(&receive(&source(&mock), 1).await), [40], "something else came again");
+}
+
+/// Kafka remembers one number: what is done behind what is not comes again with it.
+#[tokio::test]
+async fn nothing_is_committed_past_what_waits() {
+    let mock = filled(1, 5).await;
+    let first = source(&mock);
+    let parcels = receive(&first, 5).await;
+    assert_eq!(numbers(&parcels), [0, 1, 2, 3, 4]);
+    done(&first, &parcels[..1]).await;
+    answer(&first, &parcels[1..2], Answer::Again { after: Duration::from_secs(3_600) })
+        .await
+        .remove(0)
+        .unwrap();
+    done(&first, &parcels[2..]).await;
+    soon(first.close()).await;
+    assert!(matches!(answer(&first, &parcels[..1], Answer::Done).await[0], Err(SourceError::Stale { .. })));
+    let heir = source(&mock);
+    assert_eq!(numbers(&receive(&heir, 4).await), [1, 2, 3, 4], "at once, with what is behind it");
+}
+
+#[tokio::test]
+async fn a_partition_holds_no_more_than_was_asked_for() {
+    const MOST: usize = 4;
+    let mock = filled(2, 100).await;
+    let source = builder(&mock.bootstrap_servers(), TOPIC).with_prefetch(MOST).build().unwrap();
+    let mut came = BTreeSet::new();
+    while came.len() < 100 {
+        let parcels = soon(source.receive(100)).await.unwrap();
+        assert!(parcels.len() <= 2 * MOST, "{} were in hand at once", parcels.len());
+        came.extend(numbers(&parcels));
+        done(&source, &parcels).await;
+    }
+}
+
+/// What the cluster did not take is told to it again, at the latest when the source is closed.
+#[tokio::test]
+async fn a_commit_that_fails_is_made_again() {
+    let mock = filled(1, 10).await;
+    let first = source(&mock);
+    let parcels = receive(&first, 10).await;
+    mock.request_errors(
+        Api::OffsetCommit,
+        &[Respond::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS, Respond::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS],
+    );
+    done(&first, &parcels).await;
+    soon(first.close()).await;
+    send(&mock.bootstrap_servers(), &orders(1, TOPIC)).await;
+    let heir = source(&mock);
+    assert_eq!(numbers(&receive(&heir, 1).await), [0], "only the new one");
+}
+
+#[tokio::test]
+async fn a_topic_that_nobody_made_is_told_and_found_once_it_is_there() {
+    let url = shared::url(Kind::Kafka);
+    let topic = format!("t-{}", uuid::Uuid::now_v7().simple());
+    let source = builder(&url, &topic).build().unwrap();
+    for _ in 0..2 {
+        let error = soon(source.receive(1)).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("there is no topic {topic}: kafka-topics.sh")), "{error}");
+    }
+    assert!(!Cluster::at(&url).exists(&topic).await, "asking for it has made it");
+    Cluster::at(&url).create(&topic, 1, 1, &[]).await;
+    send(&url, &orders(1, &topic)).await;
+    let received = soon(async {
+        loop {
+            if let Ok(parcels) = source.receive(1).await {
+                break parcels;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    assert_eq!(numbers(&received.await), [0]);
+}
+
+#[tokio::test]
+async fn who_may_not_read_is_told_in_the_clusters_words() {
+    let mock = filled(1, 1).await;
+    mock.request_errors(Api::JoinGroup, &[Respond::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED]);
+    let source = source(&mock);
+    let error = soon(source.receive(1)).await.unwrap_err().to_string();
+    assert!(error.to_lowercase().contains("authorization failed"), "{error}");
+    // It joins again by itself.
+    assert_eq!(numbers(&receive(&source, 1).await), [0]);
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused_in_words() {
+    let new = || KafkaSource::builder("kafka://a:9092,b:9092", "orders");
+    let refused = |builder: KafkaSourceBuilder| builder.build().unwrap_err().to_string();
+    let told = [
+        refused(KafkaSource::builder("http://a:9092", "orders")),
+        refused(KafkaSource::builder("kafka://ann:s3cret@a:9092", "orders")),
+        refused(KafkaSource::builder("kafka://a:9092", "a b")),
+        refused(new().with_group("")),
+        refused(new().with_prefetch(0)),
+        refused(new().with_session_timeout(Duration::ZERO)),
+        refused(new().with_session_timeout(Duration::from_millis(500))),
+        refused(new().with_connect_timeout(Duration::MAX)),
+        refused(new().with_root_certificates("/nobody/has/this.pem")),
+        refused(new().with_property("enable.auto.commit", "true")),
+        refused(new().with_property("auto.offset.reset", "latest")),
+        refused(new().with_property("isolation.level", "read_uncommitted")),
+        refused(new().with_property("group.id", "other")),
+        refused(new().with_property("max.poll.interval.ms", "many")),
+        refused(new().with_property("nobody.knows", "this")),
+    ];
+    assert!(!told.join("\n").contains("s3cret"), "{told:#?}");
+    insta::assert_snapshot!("source_settings", told.join("\n"));
+    for (name, value) in [("enable.auto.commit", "false"), ("isolation.level", "read_committed")] {
+        new().with_property(name, value).build().unwrap();
+    }
+    KafkaSource::connect("kafka://a:9092", "orders").unwrap();
+}
