@@ -14,13 +14,15 @@ mod support;
 use aws_sdk_sqs::types::MessageAttributeValue;
 use postrider_core::{Answer, Parcel, Source, SourceError};
 use postrider_testkit::{Kind, shared};
-use postrider_transports::sqs::SqsSource;
+use postrider_transports::sqs::{SqsSource, SqsTransport};
 use queues::builder;
 use receiver::{Arrived, Receiver, Reply};
 use serde_json::{Value, json};
 use server::{Aws, options, unique};
 use std::{
+    pin::pin,
     sync::{Arc, Mutex},
+    task::{Context, Waker},
     time::Duration,
 };
 use support::{orders, publish, soon};
@@ -80,7 +82,7 @@ async fn what_cannot_be_put_aside_comes_again() {
     let (aws, name) = (aws().await, unique("orders"));
     aws.queue(&name, &[]).await;
     let url = shared::url(Kind::Sqs);
-    publish(&postrider_transports::sqs::SqsTransport::new(options(&url)).unwrap(), &orders(1, &name)).await;
+    publish(&SqsTransport::new(options(&url)).unwrap(), &orders(1, &name)).await;
     let source = builder(&url, &name).with_refused_to("missing").build().unwrap();
     let parcels = receive(&source, 1).await;
     let told = answer(&source, &parcels, Answer::Refuse).await.remove(0);
@@ -97,7 +99,7 @@ async fn a_long_delay_is_taken() {
     let (aws, name) = (aws().await, unique("orders"));
     let queue = aws.queue(&name, &[]).await;
     let url = shared::url(Kind::Sqs);
-    publish(&postrider_transports::sqs::SqsTransport::new(options(&url)).unwrap(), &orders(2, &name)).await;
+    publish(&SqsTransport::new(options(&url)).unwrap(), &orders(2, &name)).await;
     let source = builder(&url, &name).build().unwrap();
     let parcels = receive(&source, 2).await;
     let hour = Answer::Again { after: Duration::from_secs(3600) };
@@ -112,7 +114,7 @@ async fn a_ticket_of_another_source_is_stale() {
     let (aws, name) = (aws().await, unique("orders"));
     aws.queue(&name, &[]).await;
     let url = shared::url(Kind::Sqs);
-    publish(&postrider_transports::sqs::SqsTransport::new(options(&url)).unwrap(), &orders(1, &name)).await;
+    publish(&SqsTransport::new(options(&url)).unwrap(), &orders(1, &name)).await;
     let (source, other) = (builder(&url, &name).build().unwrap(), builder(&url, &name).build().unwrap());
     let parcels = receive(&source, 1).await;
     let told = answer(&other, &parcels, Answer::Done).await.remove(0);
@@ -124,6 +126,26 @@ async fn a_ticket_of_another_source_is_stale() {
     }
     let tickets = [parcels[0].ticket.clone()];
     assert!(matches!(soon(source.extend(&tickets)).await[0], Err(SourceError::Stale { .. })));
+}
+
+/// The request that waited at the closing gets what is sent next, and gives it back; otherwise it would be hidden from everybody for an hour.
+#[tokio::test]
+async fn what_comes_after_the_closing_goes_back() {
+    let (aws, name) = (aws().await, unique("orders"));
+    aws.queue(&name, &[]).await;
+    let url = shared::url(Kind::Sqs);
+    let hour = Duration::from_secs(3600);
+    let patient = builder(&url, &name).with_visibility_timeout(hour).with_wait(Duration::from_secs(20));
+    let closed = patient.build().unwrap();
+    let (received, ()) = tokio::join!(soon(closed.receive(1)), async {
+        tokio::task::yield_now().await;
+        closed.close().await;
+    });
+    assert!(matches!(received, Err(SourceError::Down { .. })), "{received:?}");
+    publish(&SqsTransport::new(options(&url)).unwrap(), &orders(1, &name)).await;
+    let heir = builder(&url, &name).build().unwrap();
+    let parcels = receive(&heir, 1).await;
+    answer(&heir, &parcels, Answer::Done).await.remove(0).unwrap();
 }
 
 /// A server that says 200 to everything, and what it is told to of each entry.
@@ -247,10 +269,8 @@ async fn what_was_fetched_behind_goes_back_with_what_comes_again() {
     let messages = groups.iter().enumerate().map(|(number, group)| message(number, Some(group))).collect();
     let scripted = scripted(messages, |_| Verdict::Successful).await;
     let source = scripted.source(".fifo");
-    let (wide, first) = (source.receive(5), source.receive(1));
-    // A call that was given up has asked for five.
-    drop_after_asking(wide, &scripted).await;
-    let first = soon(first).await.unwrap();
+    give_up(source.receive(5));
+    let first = receive(&source, 1).await;
     assert_eq!(first[0].incoming.body, "0");
     answer(&source, &first, Answer::Again { after: Duration::from_secs(7) }).await.remove(0).unwrap();
     let hidden: Vec<_> = scripted.asked("ChangeMessageVisibilityBatch");
@@ -268,16 +288,37 @@ async fn what_was_fetched_behind_goes_back_with_what_comes_again() {
     );
 }
 
-/// Polls a call until its request was sent, and drops it.
-async fn drop_after_asking<T>(call: impl Future<Output = T>, scripted: &Scripted) {
-    let is_asked = async {
-        while scripted.asked.lock().unwrap().is_empty() {
+/// Many requests wait only while they come back full.
+#[tokio::test]
+async fn an_idle_source_has_one_request_waiting_and_a_busy_one_has_several() {
+    let idle = scripted(Vec::new(), |_| Verdict::Successful).await;
+    let source = idle.source("");
+    for _ in 0..5 {
+        give_up(source.receive(100));
+        let is_asked = async {
+            while idle.receiver.seen().under_way == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon(is_asked).await;
+    }
+    assert_eq!(idle.asked.lock().unwrap().len(), 1);
+
+    let busy = scripted((0..40).map(|number| message(number, None)).collect(), |_| Verdict::Successful).await;
+    let source = busy.source("");
+    receive(&source, 40).await;
+    let several = async {
+        while busy.receiver.seen().under_way < 2 {
             tokio::task::yield_now().await;
         }
     };
     tokio::select! {
-        biased;
-        () = soon(is_asked) => {}
-        _ = call => panic!("it was ready"),
+        () = soon(several) => {}
+        received = source.receive(100) => panic!("{received:?}"),
     }
+}
+
+/// A call that has asked for something, and is given up before anything came.
+fn give_up<T>(call: impl Future<Output = T>) {
+    assert!(pin!(call).poll(&mut Context::from_waker(Waker::noop())).is_pending());
 }

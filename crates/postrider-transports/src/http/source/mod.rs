@@ -51,7 +51,7 @@ const WIDE: Duration = Duration::from_secs(15 * 60);
 /// |---|---|---|
 /// | 204 | | [`Answer::Done`] |
 /// | 503, `Retry-After` | `again` | [`Answer::Again`]; whole seconds, an hour at most |
-/// | 422 | `refused` | [`Answer::Refuse`]. Senders like ours give up where told to: [`HttpOptions::with_rejected`] |
+/// | 422 | `refused` | [`Answer::Refuse`]. Senders like ours give up where told to: `HttpOptions::with_rejected` |
 /// | 401 | `signature_missing` | a header of the three is missing |
 /// | 401 | `signature_wrong` | no signature is by any of the secrets |
 /// | 401 | `timestamp_too_old`, `timestamp_too_new`, `timestamp_unreadable` | it is not from now: perhaps somebody sends again what was not theirs |
@@ -70,8 +70,6 @@ const WIDE: Duration = Duration::from_secs(15 * 60);
 ///
 /// That the sender hears an answer: [`Source::answer`] tells whether it still waited. Nothing limits how long a message is in hand but
 /// the sender's own timeout; when that strikes, the answer is stale and the message comes again.
-///
-/// [`HttpOptions::with_rejected`]: https://docs.rs/postrider-transports/latest/postrider_transports/http/struct.HttpOptions.html
 pub struct HttpSource {
     path: Arc<str>,
     settings: Arc<Settings>,
