@@ -8,29 +8,12 @@ mod pipeline;
 #[allow(dead_code, reason = "other tests need more of it")]
 mod rabbit;
 
-use async_trait::async_trait;
-use pipeline::{Bodies, Broker};
+use pipeline::{Bodies, Killed};
 use postrider_core::{Source, Transport};
 use postrider_testkit::broker::RabbitMq;
 use postrider_transports::rabbitmq::{RabbitMqSource, RabbitMqTransport};
 use rabbit::{Rabbit, durable, table, text};
 use std::sync::Arc;
-use tokio::sync::Mutex;
-
-struct Killed(Mutex<RabbitMq>, String);
-
-#[async_trait]
-impl Broker for Killed {
-    fn told(&self) -> String {
-        self.1.clone()
-    }
-
-    async fn kill_and_restart(&self) {
-        let mut broker = self.0.lock().await;
-        broker.kill();
-        broker.restart().await;
-    }
-}
 
 /// Not a test of its own: the body of the relay's process, which does nothing unless it is told what.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,5 +44,5 @@ async fn every_message_has_one_effect_and_one_follow_up() {
     Rabbit::at(&url).await.declare("orders", durable(), arguments).await;
     // A broker writes definitions to its disk a moment after it has said that they are there. One that is stopped has.
     broker.restart().await;
-    pipeline::run(Killed(Mutex::new(broker), url), Bodies { relay: "a_relay", consumer: "a_consumer" }).await;
+    pipeline::run(Killed::new(broker), Bodies { relay: "a_relay", consumer: "a_consumer" }).await;
 }

@@ -6,28 +6,11 @@
 #[path = "support/pipeline.rs"]
 mod pipeline;
 
-use async_trait::async_trait;
-use pipeline::{Bodies, Broker};
+use pipeline::{Bodies, Killed};
 use postrider_core::{Source, Transport};
 use postrider_testkit::broker::Redis;
 use postrider_transports::redis::{RedisSource, RedisTransport};
 use std::{sync::Arc, time::Duration};
-use tokio::sync::Mutex;
-
-struct Killed(Mutex<Redis>, String);
-
-#[async_trait]
-impl Broker for Killed {
-    fn told(&self) -> String {
-        self.1.clone()
-    }
-
-    async fn kill_and_restart(&self) {
-        let mut broker = self.0.lock().await;
-        broker.kill();
-        broker.restart().await;
-    }
-}
 
 /// Not a test of its own: the body of the relay's process, which does nothing unless it is told what.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,6 +35,5 @@ async fn a_consumer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_message_has_one_effect_and_one_follow_up() {
     let broker = Redis::start().await;
-    let url = broker.url().to_owned();
-    pipeline::run(Killed(Mutex::new(broker), url), Bodies { relay: "a_relay", consumer: "a_consumer" }).await;
+    pipeline::run(Killed::new(broker), Bodies { relay: "a_relay", consumer: "a_consumer" }).await;
 }

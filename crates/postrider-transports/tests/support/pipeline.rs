@@ -21,13 +21,17 @@ use postrider_engine::{
 };
 use postrider_stores::postgres::PostgresStore;
 use postrider_testkit::{
+    broker,
     postgres::TestDatabase,
     process::{Process, told},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use sqlx::{PgPool, Postgres, Row, Transaction, postgres::PgPoolOptions};
 use std::{collections::BTreeSet, env, sync::Arc, time::Duration};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep},
+};
 use uuid::Uuid;
 
 const MESSAGES: usize = 20_000;
@@ -52,6 +56,29 @@ pub(crate) trait Broker: Send + Sync {
 
     /// Kills it without a word, starts it again with its data, and returns when it answers.
     async fn kill_and_restart(&self);
+}
+
+/// A broker of the test's own, told by its URL.
+pub(crate) struct Killed<K>(Mutex<broker::Broker<K>>, String);
+
+impl<K: broker::Durable> Killed<K> {
+    pub(crate) fn new(broker: broker::Broker<K>) -> Self {
+        let url = broker.url().to_owned();
+        Self(Mutex::new(broker), url)
+    }
+}
+
+#[async_trait]
+impl<K: broker::Durable + Send + Sync> Broker for Killed<K> {
+    fn told(&self) -> String {
+        self.1.clone()
+    }
+
+    async fn kill_and_restart(&self) {
+        let mut broker = self.0.lock().await;
+        broker.kill();
+        broker.restart().await;
+    }
 }
 
 /// The names of the tests that are the bodies of the processes.
