@@ -10,7 +10,7 @@ mod server;
 mod support;
 
 use async_nats::{HeaderMap, jetstream::consumer::AckPolicy};
-use nats_source::{DURABLE, NatsSourceFixture, builder, place, send, stream_of};
+use nats_source::{DURABLE, NatsSourceFixture, builder, place, put, stream_of};
 use postrider_core::{Answer, Parcel, QueueName, Source, SourceError};
 use postrider_testkit::{
     Kind,
@@ -76,7 +76,7 @@ async fn an_answer_is_for_the_message_and_not_for_the_connection() {
     let place = patient_place().await;
     let (proxy, through) = FaultProxy::before_url(&url()).await;
     let source = builder(&through, &place).build().unwrap();
-    send(&url(), orders(3, &place)).await;
+    put(&url(), orders(3, &place)).await;
     let parcels = take(&source, 3).await;
     proxy.cut();
     // The loss is told once, and then it is over.
@@ -94,7 +94,7 @@ async fn an_answer_is_for_the_message_and_not_for_the_connection() {
 async fn what_has_come_again_is_answered_with_its_new_ticket_only() {
     let place = place(&url(), |config| config.ack_wait = Duration::from_millis(200)).await;
     let source = source(&place);
-    send(&url(), orders(1, &place)).await;
+    put(&url(), orders(1, &place)).await;
     let before = take(&source, 1).await;
     let after = take(&source, 1).await;
     assert_eq!(after[0].deliveries, Some(2));
@@ -106,7 +106,7 @@ async fn what_has_come_again_is_answered_with_its_new_ticket_only() {
 #[tokio::test]
 async fn a_ticket_of_another_source_is_stale() {
     let (place, other) = (patient_place().await, patient_place().await);
-    send(&url(), orders(1, &place)).await;
+    put(&url(), orders(1, &place)).await;
     let (source, other) = (source(&place), source(&other));
     let parcels = take(&source, 1).await;
     assert!(all_stale(&tell(&other, &parcels, Answer::Done).await));
@@ -121,7 +121,7 @@ async fn an_answer_that_nobody_hears_is_told() {
     let second = Duration::from_secs(1);
     let source = builder(&through, &place).with_ack_timeout(second).with_connect_timeout(second);
     let source = source.build().unwrap();
-    send(&url(), orders(1, &place)).await;
+    put(&url(), orders(1, &place)).await;
     let parcels = take(&source, 1).await;
     proxy.set(Fault::Stall);
     let told = tell(&source, &parcels, Answer::Done).await;
@@ -139,7 +139,7 @@ async fn an_answer_that_nobody_hears_is_told() {
 #[tokio::test]
 async fn closing_gives_back_at_once() {
     let place = patient_place().await;
-    send(&url(), orders(10, &place)).await;
+    put(&url(), orders(10, &place)).await;
     let closing = source(&place);
     let parcels = take(&closing, 10).await;
     closing.close().await;
@@ -151,7 +151,7 @@ async fn closing_gives_back_at_once() {
 #[tokio::test]
 async fn no_more_is_asked_for_than_was_wanted() {
     let place = patient_place().await;
-    send(&url(), orders(10, &place)).await;
+    put(&url(), orders(10, &place)).await;
     let modest = builder(&url(), &place).with_pull(3).build().unwrap();
     let had = soon(modest.receive(100)).await.unwrap();
     assert!((1..=3).contains(&had.len()));
@@ -164,7 +164,7 @@ async fn how_long_a_message_may_be_in_hand_is_known_after_the_first_call() {
     let place = patient_place().await;
     let source = source(&place);
     assert_eq!(source.abilities().holds_for, Some(Duration::from_secs(30)));
-    send(&url(), orders(1, &place)).await;
+    put(&url(), orders(1, &place)).await;
     take(&source, 1).await;
     assert_eq!(source.abilities().holds_for, Some(AN_HOUR));
     let backoff = vec![Duration::from_secs(7), Duration::from_secs(60)];
@@ -180,7 +180,7 @@ async fn how_long_a_message_may_be_in_hand_is_known_after_the_first_call() {
 #[tokio::test]
 async fn a_consumer_is_made_only_where_that_was_asked_for() {
     let (mut stream, subject) = stream(&url(), |_| ()).await;
-    send(&url(), orders(1, &subject)).await;
+    put(&url(), orders(1, &subject)).await;
     let error = soon(source(&subject).receive(1)).await.unwrap_err().to_string();
     assert!(error.contains("nats consumer add"), "{error}");
     assert_eq!(stream.info().await.unwrap().state.consumer_count, 0);
@@ -200,7 +200,7 @@ async fn a_consumer_is_made_only_where_that_was_asked_for() {
 async fn a_consumer_that_is_deleted_is_down() {
     let place = patient_place().await;
     let source = source(&place);
-    send(&url(), orders(1, &place)).await;
+    put(&url(), orders(1, &place)).await;
     let parcels = take(&source, 1).await;
     let stream = context(&url()).await.get_stream(stream_of(&place)).await.unwrap();
     let (received, deleted) = tokio::join!(soon(source.receive(1)), stream.delete_consumer(DURABLE));

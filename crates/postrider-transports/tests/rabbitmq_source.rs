@@ -23,9 +23,9 @@ use postrider_testkit::{
 };
 use postrider_transports::rabbitmq::{RabbitMqSource, RabbitMqSourceBuilder, RabbitMqTransport};
 use rabbit::{Rabbit, durable, table, text, unique};
-use rabbitmq_source::{RabbitSourceFixture, quorum, send};
+use rabbitmq_source::{RabbitSourceFixture, quorum};
 use std::time::Duration;
-use support::{orders, soon};
+use support::{orders, send, soon};
 
 mod quorum_queues {
     use super::*;

@@ -37,6 +37,20 @@ pub(crate) async fn publish(
     answers
 }
 
+/// Sends until everything is accepted: a broker that has just started may refuse. Then closes.
+pub(crate) async fn send(transport: &dyn Transport, mut batch: Vec<Outgoing>) {
+    let sending = async {
+        while !batch.is_empty() {
+            let answers = transport.publish(&batch).await;
+            let unsent = batch.into_iter().zip(answers).filter(|(_, answer)| answer.is_err());
+            batch = unsent.map(|(outgoing, _)| outgoing).collect();
+            tokio::task::yield_now().await;
+        }
+        transport.close().await;
+    };
+    soon(sending).await;
+}
+
 /// A port on which nobody listens.
 pub(crate) fn unused_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()

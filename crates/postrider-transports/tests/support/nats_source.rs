@@ -4,11 +4,11 @@
 
 use crate::{
     server::{context, stream},
-    support::{PATIENCE, soon, unused_port},
+    support::{PATIENCE, send, unused_port},
 };
 use async_nats::{HeaderMap, jetstream::consumer::pull};
 use async_trait::async_trait;
-use postrider_core::{Outgoing, Source, Transport};
+use postrider_core::{Outgoing, Source};
 use postrider_testkit::{
     Kind,
     broker::Nats,
@@ -70,19 +70,9 @@ pub(crate) fn builder(url: &str, subject: &str) -> NatsSourceBuilder {
     NatsSource::builder(url, stream_of(subject), DURABLE).with_connect_timeout(PATIENCE)
 }
 
-/// Sends until everything is accepted: a server that has just started may refuse.
-pub(crate) async fn send(url: &str, mut batch: Vec<Outgoing>) {
-    let transport = NatsTransport::builder(url).with_connect_timeout(PATIENCE).build().unwrap();
-    let sending = async {
-        while !batch.is_empty() {
-            let answers = transport.publish(&batch).await;
-            let unsent = batch.into_iter().zip(answers).filter(|(_, answer)| answer.is_err());
-            batch = unsent.map(|(outgoing, _)| outgoing).collect();
-            tokio::task::yield_now().await;
-        }
-        transport.close().await;
-    };
-    soon(sending).await;
+/// Sends all of them.
+pub(crate) async fn put(url: &str, batch: Vec<Outgoing>) {
+    send(&NatsTransport::builder(url).with_connect_timeout(PATIENCE).build().unwrap(), batch).await;
 }
 
 #[async_trait]
@@ -102,7 +92,7 @@ impl SourceFixture for NatsSourceFixture {
 
     async fn send(&self, place: &str, batch: Vec<Outgoing>) {
         assert!(batch.iter().all(|outgoing| outgoing.destination == place), "it is sent elsewhere");
-        send(&self.url, batch).await;
+        put(&self.url, batch).await;
     }
 
     async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {

@@ -4,11 +4,11 @@
 
 use crate::{
     rabbit::{Rabbit, durable, table, text, unique},
-    support::soon,
+    support::send,
 };
 use async_trait::async_trait;
 use lapin::{BasicProperties, options::BasicPublishOptions, types::FieldTable};
-use postrider_core::{Outgoing, Source, Transport};
+use postrider_core::{Outgoing, Source};
 use postrider_testkit::{
     Kind,
     broker::RabbitMq,
@@ -52,20 +52,6 @@ impl RabbitSourceFixture {
 /// The arguments of a quorum queue.
 pub(crate) fn quorum() -> FieldTable {
     table([("x-queue-type", text("quorum"))])
-}
-
-/// Sends until everything is accepted: a broker that has just started may refuse.
-pub(crate) async fn send(transport: &dyn Transport, mut batch: Vec<Outgoing>) {
-    let sending = async {
-        while !batch.is_empty() {
-            let answers = transport.publish(&batch).await;
-            let unsent = batch.into_iter().zip(answers).filter(|(_, answer)| answer.is_err());
-            batch = unsent.map(|(outgoing, _)| outgoing).collect();
-            tokio::task::yield_now().await;
-        }
-        transport.close().await;
-    };
-    soon(sending).await;
 }
 
 #[async_trait]
