@@ -64,18 +64,10 @@ fn take(arrived: &Arrived, kept: &Kept) -> Reply {
     let mut answer = Answer::default();
     for entry in entries(arrived) {
         kept.1 += 1;
-        let (id, number) = (entry["Id"].as_str().unwrap(), kept.1);
-        if number.is_multiple_of(17) {
-            answer.refuse(id, "InternalError", false);
-            continue;
-        }
-        if number.is_multiple_of(19) {
-            continue;
-        }
-        kept.0.push(received(&entry));
-        if !number.is_multiple_of(23) {
-            answer.accept(id);
-        }
+        answer.unwell(kept.1, entry["Id"].as_str().unwrap(), || {
+            kept.0.push(received(&entry));
+            Ok(())
+        });
     }
     answer.reply()
 }

@@ -1,6 +1,7 @@
 //! A receiver of webhooks: a real HTTP server that keeps what it gets and answers as it is told.
 
 use bytes::Bytes;
+use futures_util::future::{BoxFuture, Shared as Awaited};
 use http_body_util::BodyExt;
 use hyper::{
     HeaderMap, Method, Request, Response,
@@ -62,6 +63,9 @@ pub(crate) enum Reply {
     Silence,
     /// 200, as soon as so many wait together.
     Together(Arc<Barrier>),
+    /// Whatever it comes to, when it does.
+    #[allow(dead_code, reason = "only queues let others wait")]
+    Later(Awaited<BoxFuture<'static, Reply>>),
 }
 
 type Script = Arc<dyn Fn(&Arrived) -> Reply + Send + Sync>;
@@ -202,8 +206,11 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<R
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let arrived = Arrived { method: head.method, path, headers: head.headers, body };
     let script = Arc::clone(&shared.script.lock().unwrap());
-    let reply = script(&arrived);
+    let mut reply = script(&arrived);
     let _under_way = UnderWay::begin(&shared, arrived);
+    while let Reply::Later(later) = reply {
+        reply = later.await;
+    }
     let said = |status: u16, said| Ok(Response::builder().status(status).body(said).unwrap());
     match reply {
         Reply::Status(status) => said(status, Said::Whole("")),
@@ -217,7 +224,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<R
         Reply::Endless(status) => said(status, Said::Endless),
         Reply::CutBody(status) => said(status, Said::CutAfter(3)),
         Reply::Cut => Err(io::Error::other("cut off")),
-        Reply::Silence => pending().await,
+        Reply::Silence | Reply::Later(_) => pending().await,
         Reply::Together(barrier) => {
             barrier.wait().await;
             said(200, Said::Whole(""))

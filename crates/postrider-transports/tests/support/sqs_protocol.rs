@@ -22,14 +22,41 @@ impl Answer {
         self.failed.push(refused);
     }
 
+    /// Does what an entry asks for as a server does that is not well: of all entries it refuses every seventeenth, and leaves others out of its
+    /// answer, whether it has done them or not. What fails is the sender's fault.
+    pub(crate) fn unwell(
+        &mut self,
+        number: usize,
+        id: &str,
+        done: impl FnOnce() -> Result<(), &'static str>,
+    ) {
+        if number.is_multiple_of(17) {
+            return self.refuse(id, "InternalError", false);
+        }
+        if number.is_multiple_of(19) {
+            return;
+        }
+        match done() {
+            Err(code) => self.refuse(id, code, true),
+            Ok(()) if number.is_multiple_of(23) => {}
+            Ok(()) => self.accept(id),
+        }
+    }
+
     pub(crate) fn reply(&self) -> Reply {
         say(200, &json!({"Successful": self.successful, "Failed": self.failed}))
     }
 }
 
+/// What is asked for, and with what.
+pub(crate) fn request(arrived: &Arrived) -> (&str, Value) {
+    let action = arrived.header("x-amz-target").strip_prefix("AmazonSQS.").unwrap();
+    (action, serde_json::from_slice(&arrived.body).unwrap())
+}
+
 pub(crate) fn entries(arrived: &Arrived) -> Vec<Value> {
-    assert_eq!(arrived.header("x-amz-target"), "AmazonSQS.SendMessageBatch");
-    let request: Value = serde_json::from_slice(&arrived.body).unwrap();
+    let (action, request) = request(arrived);
+    assert_eq!(action, "SendMessageBatch");
     request["Entries"].as_array().unwrap().clone()
 }
 

@@ -7,6 +7,7 @@ use super::{
     support::unused_port,
 };
 use async_trait::async_trait;
+use aws_sdk_sqs::types::QueueAttributeName;
 use postrider_core::{Outgoing, Source, Transport};
 use postrider_testkit::{
     Kind,
@@ -41,6 +42,10 @@ pub(crate) fn builder(url: &str, queue: &str) -> SqsSourceBuilder {
 }
 
 impl SqsFixture {
+    fn is_fifo(&self) -> bool {
+        self.ending == ".fifo"
+    }
+
     fn at(&self, url: &str, place: &str) -> Arc<dyn Source> {
         Arc::new(builder(url, place).build().unwrap())
     }
@@ -49,13 +54,15 @@ impl SqsFixture {
 #[async_trait]
 impl SourceFixture for SqsFixture {
     fn features(&self) -> SourceFeatures {
-        let is_fifo = self.ending == ".fifo";
+        let is_fifo = self.is_fifo();
         SourceFeatures { keeps_order: is_fifo, shares: true, carries_id: is_fifo, survives_restarts: false }
     }
 
     async fn place(&self) -> String {
         let name = unique("orders") + self.ending;
-        self.aws.queue(&name, &[]).await;
+        // What is sent there without an id is recognised by its contents.
+        let by_contents = [(QueueAttributeName::ContentBasedDeduplication, "true")];
+        self.aws.queue(&name, if self.is_fifo() { &by_contents } else { &[] }).await;
         name
     }
 
@@ -69,7 +76,7 @@ impl SourceFixture for SqsFixture {
     async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
         let url = self.aws.sqs.get_queue_url().queue_name(place).send().await.unwrap().queue_url.unwrap();
         let request = self.aws.sqs.send_message().queue_url(url).message_body(body);
-        let group = id.map(|_| "key".to_owned());
+        let group = self.is_fifo().then(|| "key".to_owned());
         let request = request.set_message_group_id(group).set_message_deduplication_id(id.map(str::to_owned));
         request.send().await.unwrap();
     }
