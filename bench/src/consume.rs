@@ -46,7 +46,9 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
 }
 
 async fn measure(args: &Args, place: &Place) -> Result<()> {
-    sqlx::query("create table effect (message_id uuid not null, size integer not null)").execute(&place.app).await?;
+    sqlx::query("create table effect (message_id uuid not null, size integer not null)")
+        .execute(&place.app)
+        .await?;
     let mut is_any = false;
     for (name, variable) in KNOWN {
         let Some(url) = env::var(variable).ok().filter(|url| !url.is_empty()) else { continue };
@@ -67,7 +69,12 @@ async fn consuming(place: &Place, broker: &dyn Broker, args: &Args) -> Result<Fi
     let (rounds, messages) = (args.extent.rounds(), args.extent.of(args.messages));
     let mut rates = [Vec::new(), Vec::new()];
     for side in turns(rounds, rates.len()) {
-        eprintln!("{}: {}: round {} of {rounds}", broker.name(), ["with", "without"][side], rates[side].len() + 1);
+        eprintln!(
+            "{}: {}: round {} of {rounds}",
+            broker.name(),
+            ["with", "without"][side],
+            rates[side].len() + 1
+        );
         sqlx::raw_sql("truncate effect; truncate postrider.inbox; checkpoint").execute(&place.app).await?;
         let there = broker.create().await?;
         let mut client = broker.client().await?;
@@ -100,7 +107,7 @@ async fn received<R>(broker: &dyn Broker, there: &str, store: R, messages: usize
 where
     R: Receive + Transact<Tx = Transaction<'static, Postgres>>,
 {
-    let source = broker.source(there).await?;
+    let source = broker.source(there)?;
     let consumer = Consumer::builder_on("bench", source, store)
         .redelivered_within(Duration::from_secs(60))
         .on_any(|mut tx: Tx<Transaction<'static, Postgres>>, context: Context| async move {

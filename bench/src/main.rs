@@ -1,6 +1,7 @@
 //! Benchmarks. Each stands beside the same work written by hand, in the same run, and is told as a ratio.
 
 mod adapters;
+mod consume;
 mod cpu;
 mod extent;
 mod figure;
@@ -35,6 +36,8 @@ enum Benchmark {
     Worker(worker::Args),
     /// A relay from PostgreSQL beside the client library of the same broker, and beside a destination that is dead
     Relay(relay::Args),
+    /// A consumer with its inbox beside the same one without
+    Consume(consume::Args),
     /// Two minutes of steady traffic while somebody holds a snapshot open
     Flat(flat::Args),
 }
@@ -45,6 +48,7 @@ async fn main() -> Result<()> {
         Benchmark::Store(args) => store::run(&args).await,
         Benchmark::Worker(args) => worker::run(&args).await,
         Benchmark::Relay(args) => relay::run(&args).await,
+        Benchmark::Consume(args) => consume::run(&args).await,
         Benchmark::Flat(args) => flat::run(&args).await,
     }
 }

@@ -4,7 +4,7 @@
 //! broker's word on every message. The client alone sends the next batch when it has that for the one before, which is how batched
 //! confirms are done; and, because a relay does so, with two batches under way.
 
-mod broker;
+pub(crate) mod broker;
 mod dead;
 mod kafka;
 mod nats;
@@ -37,7 +37,7 @@ const SOURCE: &str = "/shop";
 /// What a relay has under way unless told otherwise.
 const AT_ONCE: usize = 2;
 /// The brokers that can be measured, and what names them.
-const KNOWN: [(&str, &str); 5] = [
+pub(crate) const KNOWN: [(&str, &str); 5] = [
     ("rabbitmq", "POSTRIDER_TEST_RABBITMQ_URL"),
     ("nats", "POSTRIDER_TEST_NATS_URL"),
     ("redis", "POSTRIDER_TEST_REDIS_URL"),
@@ -92,7 +92,7 @@ async fn measure(args: &Args, place: &Place) -> Result<()> {
     Ok(())
 }
 
-async fn open(name: &'static str, url: &str) -> Result<Box<dyn Broker>> {
+pub(crate) async fn open(name: &'static str, url: &str) -> Result<Box<dyn Broker>> {
     Ok(match name {
         "rabbitmq" => Box::new(rabbitmq::RabbitMq::connect(url).await?),
         "kafka" => Box::new(kafka::Kafka::connect(url)?),
@@ -204,7 +204,7 @@ async fn published(
 }
 
 /// What a relay would send.
-fn written(destination: &str, messages: usize) -> Result<Vec<Outgoing>> {
+pub(crate) fn written(destination: &str, messages: usize) -> Result<Vec<Outgoing>> {
     let message = Message::builder(QUEUE).event_type(EVENT_TYPE).payload(PAYLOAD.as_slice()).build()?;
     let now = SystemTime::now();
     let write = |_| {

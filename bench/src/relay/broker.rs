@@ -1,12 +1,12 @@
-//! A broker, as a relay and as its client library see it.
+//! A broker, as a relay, a consumer and its client library see it.
 
 use anyhow::Result;
 use async_trait::async_trait;
-use postrider_core::{Outgoing, Transport};
+use postrider_core::{Outgoing, Source, Transport};
 use std::sync::Arc;
 
 #[async_trait]
-pub(super) trait Broker: Send + Sync {
+pub(crate) trait Broker: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// What a relay sends with.
@@ -18,13 +18,16 @@ pub(super) trait Broker: Send + Sync {
     /// Removes it with everything in it.
     async fn remove(&self, destination: &str) -> Result<()>;
 
+    /// What a consumer receives with from a destination that was made before.
+    fn source(&self, destination: &str) -> Result<Arc<dyn Source>>;
+
     /// The client library alone.
     async fn client(&self) -> Result<Box<dyn Client>>;
 }
 
 /// Publishes without Postrider.
 #[async_trait]
-pub(super) trait Client: Send {
+pub(crate) trait Client: Send {
     /// Publishes a batch, and returns when the broker has accepted every message of it.
     async fn publish(&mut self, batch: &[Outgoing]) -> Result<()>;
 }

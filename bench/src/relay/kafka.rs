@@ -3,8 +3,8 @@
 use super::broker::{Broker, Client};
 use anyhow::{Result, anyhow};
 use async_trait::async_trait;
-use postrider_core::{Outgoing, Transport};
-use postrider_transports::kafka::KafkaTransport;
+use postrider_core::{Outgoing, Source, Transport};
+use postrider_transports::kafka::{KafkaSource, KafkaTransport};
 use rdkafka::{
     ClientConfig,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
@@ -53,6 +53,11 @@ impl Broker for Kafka {
     async fn remove(&self, destination: &str) -> Result<()> {
         self.admin.delete_topics(&[destination], &AdminOptions::new()).await?;
         Ok(())
+    }
+
+    fn source(&self, destination: &str) -> Result<Arc<dyn Source>> {
+        let builder = KafkaSource::builder(self.url.as_str(), destination).with_group(destination);
+        Ok(Arc::new(builder.build()?))
     }
 
     async fn client(&self) -> Result<Box<dyn Client>> {

@@ -7,9 +7,9 @@ use async_nats::{
     jetstream::{self, Context, stream::Config},
 };
 use async_trait::async_trait;
-use postrider_core::{Outgoing, Transport};
-use postrider_transports::nats::NatsTransport;
-use std::sync::Arc;
+use postrider_core::{Outgoing, Source, Transport};
+use postrider_transports::nats::{NatsSource, NatsTransport};
+use std::{sync::Arc, time::Duration};
 
 pub(super) struct Nats {
     url: String,
@@ -42,6 +42,11 @@ impl Broker for Nats {
     async fn remove(&self, destination: &str) -> Result<()> {
         self.context.delete_stream(destination).await?;
         Ok(())
+    }
+
+    fn source(&self, destination: &str) -> Result<Arc<dyn Source>> {
+        let builder = NatsSource::builder(self.url.as_str(), destination, "bench");
+        Ok(Arc::new(builder.with_created_consumer(destination, Duration::from_secs(30)).build()?))
     }
 
     async fn client(&self) -> Result<Box<dyn Client>> {

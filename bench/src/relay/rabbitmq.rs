@@ -8,8 +8,8 @@ use lapin::{
     options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions},
     types::{AMQPValue, FieldTable, LongString, ShortString},
 };
-use postrider_core::{Outgoing, Transport};
-use postrider_transports::rabbitmq::RabbitMqTransport;
+use postrider_core::{Outgoing, Source, Transport};
+use postrider_transports::rabbitmq::{RabbitMqSource, RabbitMqTransport};
 use std::sync::Arc;
 
 pub(super) struct RabbitMq {
@@ -46,6 +46,10 @@ impl Broker for RabbitMq {
     async fn remove(&self, destination: &str) -> Result<()> {
         self.channel.queue_delete(destination.into(), QueueDeleteOptions::default()).await?;
         Ok(())
+    }
+
+    fn source(&self, destination: &str) -> Result<Arc<dyn Source>> {
+        Ok(Arc::new(RabbitMqSource::connect(self.url.as_str(), destination)?))
     }
 
     async fn client(&self) -> Result<Box<dyn Client>> {

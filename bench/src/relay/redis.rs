@@ -4,8 +4,8 @@
 use super::broker::{Broker, Client};
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
-use postrider_core::{Outgoing, Transport};
-use postrider_transports::redis::RedisTransport;
+use postrider_core::{Outgoing, Source, Transport};
+use postrider_transports::redis::{RedisSource, RedisTransport};
 use redis::aio::MultiplexedConnection;
 use std::{sync::Arc, time::Duration};
 
@@ -51,6 +51,11 @@ impl Broker for Redis {
     async fn remove(&self, destination: &str) -> Result<()> {
         redis::cmd("DEL").arg(destination).query_async::<()>(&mut self.connection.clone()).await?;
         Ok(())
+    }
+
+    fn source(&self, destination: &str) -> Result<Arc<dyn Source>> {
+        let builder = RedisSource::builder(self.url.as_str(), destination).with_group("bench");
+        Ok(Arc::new(builder.create_group().build()?))
     }
 
     async fn client(&self) -> Result<Box<dyn Client>> {

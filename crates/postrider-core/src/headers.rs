@@ -48,7 +48,7 @@ impl Headers {
     }
 
     /// Sets a header that producers cannot, unchecked. No database keeps a NUL in text.
-    pub(crate) fn set_own(&mut self, name: &'static str, value: String) {
+    pub(crate) fn set_own(&mut self, name: &'static str, value: &str) {
         self.0.insert(name.to_owned(), value.replace('\0', "\u{fffd}"));
     }
 

@@ -129,8 +129,8 @@ impl Incoming {
         whole.extend_from_slice(&self.body);
         let id = MessageId::from_uuid(Uuid::new_v5(&UNREADABLE, &whole));
         let mut message = Message::bare(queue.clone(), self.body.clone()).identified(id);
-        message.set_own_header(ORIGIN, self.origin.clone());
-        message.set_own_header(RAW, beside);
+        message.set_own_header(ORIGIN, &self.origin);
+        message.set_own_header(RAW, &beside);
         message
     }
 
@@ -269,7 +269,7 @@ impl Letter {
     /// The message with a header `postrider-origin` that says where it came from, to be kept.
     pub fn keep(&self, origin: &str) -> Message {
         let mut message = self.message.clone().identified(self.id);
-        message.set_own_header(ORIGIN, origin.to_owned());
+        message.set_own_header(ORIGIN, origin);
         message
     }
 }

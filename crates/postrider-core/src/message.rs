@@ -180,7 +180,7 @@ impl Message {
     }
 
     /// Sets a header that producers cannot: one whose name begins with ours.
-    pub(crate) fn set_own_header(&mut self, name: &'static str, value: String) {
+    pub(crate) fn set_own_header(&mut self, name: &'static str, value: &str) {
         self.headers.set_own(name, value);
     }
 

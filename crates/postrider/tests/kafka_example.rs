@@ -3,6 +3,8 @@
 #![cfg(feature = "kafka")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "../../../examples/consume_kafka.rs"]
+mod consume_kafka;
 #[path = "../../../examples/relay_kafka.rs"]
 mod relay_kafka;
 
@@ -16,7 +18,7 @@ async fn told(topic: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_relay_publishes_what_was_committed() {
+async fn the_relay_publishes_what_was_committed_and_the_consumer_receives_it() {
     let topic = format!("t-{}", uuid::Uuid::now_v7().simple());
     let broker = shared::url(Kind::Kafka).replace("kafka://", "tcp://");
     let made = Command::new(shared::programs(Kind::Kafka).join("tansu"))
@@ -28,6 +30,11 @@ async fn the_relay_publishes_what_was_committed() {
     // This server does not tell how many replicas have to have a message.
     assert!(told.contains("not_visible: kafka-configs.sh"), "{told}");
     assert!(told.ends_with("2 published, 0 to be tried again\n"), "{told}");
+
+    let mut out = Vec::new();
+    consume_kafka::run(&shared::url(Kind::Kafka), &topic, &mut out).await.unwrap();
+    let out = String::from_utf8(out).unwrap();
+    assert!(out.ends_with("2 processed, 0 duplicates, 0 parked, 0 failed\n"), "{out}");
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 #![cfg(feature = "nats")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "../../../examples/consume_nats.rs"]
+mod consume_nats;
 #[path = "../../../examples/relay_nats.rs"]
 mod relay_nats;
 
@@ -19,7 +21,7 @@ async fn told(prefix: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_relay_publishes_what_was_committed() {
+async fn the_relay_publishes_what_was_committed_and_the_consumer_receives_it() {
     let stream = format!("T{}", uuid::Uuid::now_v7().simple());
     let context = jetstream::new(async_nats::connect(shared::url(Kind::Nats)).await.unwrap());
     let config = Config {
@@ -38,6 +40,11 @@ async fn the_relay_publishes_what_was_committed() {
         )
     );
     assert_eq!(held.info().await.unwrap().state.messages, 2);
+
+    let mut out = Vec::new();
+    consume_nats::run(&shared::url(Kind::Nats), &stream, &format!("{stream}.>"), &mut out).await.unwrap();
+    let out = String::from_utf8(out).unwrap();
+    assert!(out.ends_with("2 processed, 0 duplicates, 0 parked, 0 failed\n"), "{out}");
 }
 
 #[tokio::test]

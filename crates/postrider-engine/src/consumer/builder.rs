@@ -3,7 +3,7 @@
 use super::{
     Consumer,
     count::Counts,
-    handler::{Handle, Handlers, Plain, Typed},
+    handler::{Handler, Handlers, Plain, Typed},
     replay::Replay,
     work::Work,
 };
@@ -37,8 +37,8 @@ pub struct ConsumerBuilder<R: Receive> {
     source: Arc<dyn Source>,
     store: R,
     queue: Option<String>,
-    handlers: Vec<(&'static str, Arc<dyn Handle<R::Tx>>)>,
-    otherwise: Option<Arc<dyn Handle<R::Tx>>>,
+    handlers: Vec<(&'static str, Handler<R::Tx>)>,
+    otherwise: Option<Handler<R::Tx>>,
     unknown: Unknown,
     shared: Shared,
     clock: Option<Arc<Clock>>,
@@ -230,7 +230,7 @@ impl<R: Receive> ConsumerBuilder<R> {
         self.check(&name)?;
         let abilities = self.source.abilities();
         let traps = self.traps(&name, &queue);
-        let mut typed: BTreeMap<&'static str, Arc<dyn Handle<R::Tx>>> = BTreeMap::new();
+        let mut typed: BTreeMap<&'static str, Handler<R::Tx>> = BTreeMap::new();
         for (event_type, handler) in self.handlers {
             if typed.insert(event_type, handler).is_some() {
                 let rule = format!("{name} has two for events of the type {event_type}");

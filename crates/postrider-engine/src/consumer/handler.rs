@@ -14,6 +14,9 @@ pub(super) trait Handle<T>: Send + Sync + 'static {
     fn handle(&self, tx: Tx<T>, context: Context) -> BoxFuture<'_, Result<(), Failure>>;
 }
 
+/// A handler, shared.
+pub(super) type Handler<T> = Arc<dyn Handle<T>>;
+
 /// A typed handler.
 pub(super) struct Typed<E, F> {
     pub(super) decode: Decode<E>,
@@ -54,8 +57,8 @@ where
 
 /// All handlers of a consumer.
 pub(super) struct Handlers<T> {
-    pub(super) typed: BTreeMap<&'static str, Arc<dyn Handle<T>>>,
-    pub(super) otherwise: Option<Arc<dyn Handle<T>>>,
+    pub(super) typed: BTreeMap<&'static str, Handler<T>>,
+    pub(super) otherwise: Option<Handler<T>>,
     pub(super) unknown: Unknown,
     pub(super) timeout: Duration,
 }
@@ -93,7 +96,7 @@ impl<T: Send + 'static> Handlers<T> {
         }
     }
 
-    fn of(&self, message: &Message) -> Option<&Arc<dyn Handle<T>>> {
+    fn of(&self, message: &Message) -> Option<&Handler<T>> {
         let typed = message.event_type().and_then(|event_type| self.typed.get(event_type.as_str()));
         typed.or(self.otherwise.as_ref())
     }

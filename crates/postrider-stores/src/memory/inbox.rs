@@ -81,7 +81,7 @@ impl Marks {
     }
 
     /// Counts a delivery of each.
-    pub(super) fn count(&mut self, marks: Vec<Mark>, by: i32, now: SystemTime) -> Vec<u32> {
+    pub(super) fn count(&mut self, marks: &[Mark], by: i32, now: SystemTime) -> Vec<u32> {
         let distinct: HashSet<&Mark> = marks.iter().collect();
         for mark in distinct {
             let (deliveries, counted_at) = self.counts.entry(mark.clone()).or_insert((0, now));
@@ -166,7 +166,7 @@ impl Receive for MemoryStore {
         by: i32,
     ) -> Result<Vec<u32>, Error> {
         let (mut rooms, now) = self.enter();
-        Ok(rooms.marks.count(Mark::all(consumer, arrivals), by, now))
+        Ok(rooms.marks.count(&Mark::all(consumer, arrivals), by, now))
     }
 
     async fn uncount_all(
