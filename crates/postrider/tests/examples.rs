@@ -195,7 +195,8 @@ async fn the_consume_http_example_receives_what_the_relay_http_example_posts() {
         consume_http::run(listener, "/hooks/acme/orders", std::time::Duration::from_secs(2), &mut out);
     let mut posted = Vec::new();
     let (received, sent) = tokio::join!(receiving, relay_http::run(&url, &mut posted));
-    (received.unwrap(), sent.unwrap());
+    received.unwrap();
+    sent.unwrap();
     let (out, posted) = (String::from_utf8(out).unwrap(), String::from_utf8(posted).unwrap());
     assert!(out.ends_with("3 processed, 0 duplicates, 0 parked, 0 failed\n"), "{out}");
     assert!(
