@@ -5,7 +5,6 @@
 #[path = "support/pipeline.rs"]
 mod pipeline;
 #[path = "support/rabbit.rs"]
-#[allow(dead_code, reason = "other tests need more of it")]
 mod rabbit;
 
 use pipeline::{Bodies, Killed};
