@@ -166,7 +166,7 @@ cases! {
     operators { every_action_leaves_one_audit_row a_requeued_dead_letter_starts_afresh }
 }
 
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
     "queue",
     "ready",
     "later",
@@ -179,6 +179,7 @@ const TABLES: [&str; 13] = [
     "audit",
     "schedule",
     "inbox",
+    "inbox_count",
     "migration",
 ];
 
@@ -197,9 +198,11 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
         "audit",
         "schedule",
         "inbox",
+        "inbox_count",
     ];
     match role {
-        Role::Producer | Role::Consumer => BTreeMap::new(),
+        Role::Producer => BTreeMap::new(),
+        Role::Consumer => BTreeMap::from([("inbox_count", vec!["select", "insert", "update", "delete"])]),
         Role::Scheduler => {
             let mut may = tables(Role::RustProducer);
             may.insert("schedule", vec!["select", "insert", "update"]);
@@ -250,6 +253,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
             ("archive", vec!["insert"]),
             ("archive_rest", vec!["select", "delete"]),
             ("inbox", vec!["select", "delete"]),
+            ("inbox_count", vec!["select", "delete"]),
             ("lane", vec!["select", "insert", "update", "delete"]),
             ("sleeper", vec!["select", "insert", "update", "delete"]),
         ]),

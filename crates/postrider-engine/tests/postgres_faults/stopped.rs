@@ -53,6 +53,7 @@ async fn a_second_signal_ends_a_worker_at_once_and_loses_nothing() {
         // It cannot finish while the effects of its handlers cannot be written.
         let mut lock = shop.app.begin().await.unwrap();
         sqlx::query("lock table effect in exclusive mode").execute(&mut *lock).await.unwrap();
+        until("no handler waits", PATIENCE, async || is_waited_for(&shop).await).await;
         worker.signal(Signal::SIGTERM);
         assert_eq!(worker.ends_within(Duration::from_millis(300)).await, None, "it had nothing to finish");
         worker.signal(Signal::SIGTERM);
@@ -64,6 +65,13 @@ async fn a_second_signal_ends_a_worker_at_once_and_loses_nothing() {
     }
     load.abort();
     finish(&shop, database.url(), &journal).await;
+}
+
+/// Whether a handler waits to write its effect.
+async fn is_waited_for(shop: &PostgresShop) -> bool {
+    let waiting =
+        "select exists (select from pg_locks l where l.relation = 'effect'::regclass and not l.granted)";
+    sqlx::query_scalar(waiting).fetch_one(&shop.app).await.unwrap()
 }
 
 /// Leases, whether or not they have lapsed.

@@ -30,6 +30,9 @@ const COUNT: &str = "insert into {inbox_count} as c (counted_at, message_id, del
 const UNCOUNT: &str = "delete from {inbox_count} c using unnest($2::text[], $3::uuid[]) u(tenant, id) \
     where c.consumer = $1 and c.tenant = u.tenant and c.message_id = u.id";
 
+/// The code of everything that is said in a transaction after an error.
+const ABORTED: &str = "25P02";
+
 type Tx = Transaction<'static, Postgres>;
 
 impl Inbox<Tx> for PostgresTransactions {
@@ -126,7 +129,13 @@ impl Receive for PostgresTransactions {
     }
 
     async fn verify(&self, tx: &mut Tx) -> Result<(), Error> {
-        self.sql("select 1").query().execute(&mut **tx).await.map_err(store_error)?;
-        Ok(())
+        let asked = self.sql("select 1").query().execute(&mut **tx).await;
+        asked.map(|_| ()).map_err(|error| match &error {
+            // The database is well. Somebody in this transaction has had an error, and went on.
+            sqlx::Error::Database(told) if told.code().as_deref() == Some(ABORTED) => {
+                Error::Other(error.into())
+            }
+            _ => store_error(error),
+        })
     }
 }
