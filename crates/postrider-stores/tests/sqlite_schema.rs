@@ -118,6 +118,7 @@ async fn an_earlier_file_is_brought_up_to_date() {
     }
     fixture.run("drop table postrider_schedule").await;
     fixture.run("drop table postrider_inbox").await;
+    fixture.run("drop table postrider_inbox_count").await;
     fixture.run("drop index postrider_ready_tenant").await;
     fixture.run("alter table postrider_ready drop column fair").await;
     fixture.run("alter table postrider_queue drop column fair").await;

@@ -190,7 +190,7 @@ impl SqliteStore {
             ("admit", inbox::ADMIT.to_owned()),
             ("prune the archive", prune::ARCHIVED.to_owned()),
             ("prune dead letters", prune::DEAD.to_owned()),
-            ("find the consumers of the inbox", prune::CONSUMERS.to_owned()),
+            ("find the next consumer of the inbox", prune::NEXT_CONSUMER.to_owned()),
             ("prune the inbox", prune::MARKS.to_owned()),
             ("page of what is ready", page::page_template(Room::Ready)),
             ("page of what waits", page::page_template(Room::Later)),

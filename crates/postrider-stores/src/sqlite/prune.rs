@@ -20,14 +20,9 @@ pub(super) const ARCHIVED: &str = "select id from {archive} indexed by {archive_
 pub(super) const DEAD: &str = "select d.id from {queue} q cross join {dead} d indexed by {dead_failed} \
     on d.queue = q.id and d.failed_at <= ?1 limit ?2";
 
-/// Consumer by consumer, since each keeps its marks as long as it has to. They are found one after the other, each by a step into the
-/// index.
-pub(super) const CONSUMERS: &str = "with recursive each(name) as ( \
-      select min(consumer) from {inbox} indexed by {inbox_admitted} \
-      union all \
-      select (select min(i.consumer) from {inbox} i indexed by {inbox_admitted} where i.consumer > each.name) \
-      from each where each.name is not null) \
-    select name from each where name is not null";
+/// Consumer by consumer, since each keeps its marks as long as it has to: one step into the index for each.
+pub(super) const NEXT_CONSUMER: &str =
+    "select min(consumer) from {inbox} indexed by {inbox_admitted} where consumer > ?1";
 
 pub(super) const MARKS: &str = "select tenant, message_id from {inbox} indexed by {inbox_admitted} \
     where consumer = ?1 and admitted_at <= ?2 order by admitted_at limit ?3";
@@ -63,8 +58,15 @@ async fn consumers(write: &mut Write, names: &Names, only: Option<&str>) -> Resu
     if let Some(only) = only {
         return Ok(vec![only.to_owned()]);
     }
-    let rows = write.connection.rows(names.statement(CONSUMERS)).await?;
-    rows.iter().map(|row| Cells::get(row, 0)).collect()
+    let mut consumers: Vec<String> = Vec::new();
+    loop {
+        let last = consumers.last().cloned().unwrap_or_default();
+        let rows = write.connection.rows(names.statement(NEXT_CONSUMER).bind(last)).await?;
+        match rows.first().map(|row| Cells::get::<Option<String>>(row, 0)).transpose()?.flatten() {
+            Some(next) => consumers.push(next),
+            None => return Ok(consumers),
+        }
+    }
 }
 
 /// Removes what a consumer had marked by then, and answers how many marks that were.
