@@ -9,7 +9,7 @@ mod support;
 
 use async_trait::async_trait;
 use pipeline::{Bodies, Broker};
-use postrider_core::{Source, Transport};
+use postrider_core::{Format, Source, Transport};
 use postrider_transports::http::{HttpOptions, HttpSource, HttpTransport, signature::Secret};
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -39,7 +39,7 @@ async fn a_relay() {
         let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new(options).unwrap());
         (transport, "orders".to_owned())
     };
-    pipeline::relay(transport).await;
+    pipeline::relay(Format::Binary, transport).await;
 }
 
 /// Not a test of its own: the body of the consumer's process.

@@ -8,7 +8,7 @@ mod pipeline;
 
 use async_nats::jetstream::stream::Config;
 use pipeline::{Bodies, Killed};
-use postrider_core::{Source, Transport};
+use postrider_core::{Format, Source, Transport};
 use postrider_testkit::broker::Nats;
 use postrider_transports::nats::{NatsSource, NatsTransport};
 use std::{sync::Arc, time::Duration};
@@ -20,7 +20,7 @@ async fn a_relay() {
         let transport: Arc<dyn Transport> = Arc::new(NatsTransport::connect(url).unwrap());
         (transport, "orders".to_owned())
     };
-    pipeline::relay(transport).await;
+    pipeline::relay(Format::Binary, transport).await;
 }
 
 /// Not a test of its own: the body of the consumer's process.

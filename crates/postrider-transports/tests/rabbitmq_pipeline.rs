@@ -8,7 +8,7 @@ mod pipeline;
 mod rabbit;
 
 use pipeline::{Bodies, Killed};
-use postrider_core::{Source, Transport};
+use postrider_core::{Format, Source, Transport};
 use postrider_testkit::broker::RabbitMq;
 use postrider_transports::rabbitmq::{RabbitMqSource, RabbitMqTransport};
 use rabbit::{Rabbit, durable, table, text};
@@ -21,7 +21,7 @@ async fn a_relay() {
         let transport: Arc<dyn Transport> = Arc::new(RabbitMqTransport::new(url).unwrap());
         (transport, "orders".to_owned())
     };
-    pipeline::relay(transport).await;
+    pipeline::relay(Format::Binary, transport).await;
 }
 
 /// Not a test of its own: the body of the consumer's process.

@@ -7,7 +7,7 @@
 mod pipeline;
 
 use pipeline::{Bodies, Killed};
-use postrider_core::{Source, Transport};
+use postrider_core::{Format, Source, Transport};
 use postrider_testkit::broker::Redis;
 use postrider_transports::redis::{RedisSource, RedisTransport};
 use std::{sync::Arc, time::Duration};
@@ -19,7 +19,7 @@ async fn a_relay() {
         let transport: Arc<dyn Transport> = Arc::new(RedisTransport::connect(url).unwrap());
         (transport, "orders".to_owned())
     };
-    pipeline::relay(transport).await;
+    pipeline::relay(Format::Binary, transport).await;
 }
 
 /// Not a test of its own: the body of the consumer's process.

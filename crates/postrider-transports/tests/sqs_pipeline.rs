@@ -20,7 +20,7 @@ mod support;
 
 use async_trait::async_trait;
 use pipeline::{Bodies, Broker};
-use postrider_core::{Answer, Parcel, Source, Transport};
+use postrider_core::{Answer, Format, Parcel, Source, Transport};
 use postrider_transports::sqs::{SqsSource, SqsTransport};
 use queue::SqsServer;
 use server::options;
@@ -49,7 +49,7 @@ async fn a_relay() {
         let transport: Arc<dyn Transport> = Arc::new(SqsTransport::new(options(&url)).unwrap());
         (transport, "orders".to_owned())
     };
-    pipeline::relay(transport).await;
+    pipeline::relay(Format::Binary, transport).await;
 }
 
 /// Not a test of its own: the body of the consumer's process.

@@ -4,20 +4,22 @@ use postrider_core::{Incoming, Outgoing, PublishError};
 use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 
 /// What Kafka allows in the name of a topic.
-const TOPIC_BYTES: usize = 249;
+const NAME_BYTES: usize = 249;
 const CONTENT_TYPE: &str = "content-type";
 
 /// What is wrong with the name of a topic.
 pub(super) fn check_topic(topic: &str) -> Result<(), String> {
+    check_name(topic, "a topic")
+}
+
+/// What is wrong with a name that Kafka treats as it treats those of topics.
+pub(super) fn check_name(name: &str, of: &str) -> Result<(), String> {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if topic.is_empty()
-        || topic.len() > TOPIC_BYTES
-        || matches!(topic, "." | "..")
-        || !topic.bytes().all(is_legal)
+    if name.is_empty() || name.len() > NAME_BYTES || matches!(name, "." | "..") || !name.bytes().all(is_legal)
     {
-        let start: String = topic.chars().take(64).collect();
+        let start: String = name.chars().take(64).collect();
         return Err(format!(
-            "{start:?} is not a topic: 1 to {TOPIC_BYTES} letters, digits, dots, hyphens and underscores"
+            "{start:?} is not {of}: 1 to {NAME_BYTES} letters, digits, dots, hyphens and underscores"
         ));
     }
     Ok(())
@@ -128,10 +130,10 @@ mod tests {
 
     #[test]
     fn names_that_no_topic_can_have_are_refused() {
-        for topic in ["", ".", "..", "a b", "a/b", "größe", "a\0", &"t".repeat(TOPIC_BYTES + 1)] {
+        for topic in ["", ".", "..", "a b", "a/b", "größe", "a\0", &"t".repeat(NAME_BYTES + 1)] {
             assert!(check_topic(topic).is_err(), "{topic:?}");
         }
-        for topic in ["orders", "shop.order_placed-1", &"t".repeat(TOPIC_BYTES)] {
+        for topic in ["orders", "shop.order_placed-1", &"t".repeat(NAME_BYTES)] {
             check_topic(topic).unwrap();
         }
     }

@@ -12,12 +12,12 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    Abilities, Answer, Finding, Message, MessageId, Outbox, OutboxExt, Parcel, QueueName, Redelivers,
+    Abilities, Answer, Finding, Format, Message, MessageId, Outbox, OutboxExt, Parcel, QueueName, Redelivers,
     RetryStrategy, Source, SourceError, Ticket, Transport, schema::Schema,
 };
 use postrider_engine::{
     Consumer, Context, Failure, Tx,
-    relay::{Destination, Relay, Route},
+    relay::{Destination, Relay, Route, To},
 };
 use postrider_stores::postgres::PostgresStore;
 use postrider_testkit::{
@@ -103,7 +103,7 @@ impl Told {
 }
 
 /// The body of the relay's process. `make` gives the transport, and where it sends to.
-pub(crate) async fn relay<F>(make: impl FnOnce(String) -> F)
+pub(crate) async fn relay<F>(format: Format, make: impl FnOnce(String) -> F)
 where
     F: Future<Output = (Arc<dyn Transport>, String)>,
 {
@@ -112,8 +112,8 @@ where
     let (transport, address) = make(told.broker).await;
     let store = PostgresStore::connect(&told.outbox).await.unwrap();
     let again = RetryStrategy::constant(Duration::from_millis(100)).without_max_attempts();
-    let route =
-        Route::new("orders").to("broker", address).lease_for(LEASE).retry(again).without_max_deliveries();
+    let to = To::new("broker", address).format(format);
+    let route = Route::new("orders").to_with(to).lease_for(LEASE).retry(again).without_max_deliveries();
     let relay = Relay::builder(store, "/shop")
         .destination(Destination::shared("broker", transport))
         .route(route)

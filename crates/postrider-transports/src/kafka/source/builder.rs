@@ -3,7 +3,7 @@
 use super::KafkaSource;
 use crate::kafka::{
     cluster::{ClusterOptions, Named, SaslMechanism, wrong_setting},
-    wire::check_topic,
+    wire::{check_name, check_topic},
 };
 use postrider_core::Invalid;
 use rdkafka::{ClientConfig, consumer::BaseConsumer};
@@ -40,6 +40,7 @@ const OURS: Named = &[
     ("bootstrap.servers", "name the servers in `builder`"),
     ("metadata.broker.list", "name the servers in `builder`"),
     ("group.id", "use `with_group`"),
+    ("group.instance.id", "use `with_instance`"),
     ("session.timeout.ms", "use `with_session_timeout`"),
     ("heartbeat.interval.ms", "use `with_session_timeout`"),
     ("security.protocol", "begin the servers with kafka:// or kafka+ssl://, and use `with_sasl`"),
@@ -62,6 +63,7 @@ pub(super) struct Group {
     pub(super) cluster: ClusterOptions,
     pub(super) topic: String,
     pub(super) name: String,
+    pub(super) instance: Option<String>,
     pub(super) prefetch: usize,
     session_timeout: Duration,
 }
@@ -73,6 +75,7 @@ impl KafkaSourceBuilder {
                 cluster: ClusterOptions::new(servers),
                 topic,
                 name: "postrider".to_owned(),
+                instance: None,
                 prefetch: PREFETCH,
                 session_timeout: SESSION_TIMEOUT,
             },
@@ -82,6 +85,17 @@ impl KafkaSourceBuilder {
     /// Reads as one of this group; `postrider` unless said otherwise. Each group gets everything, and its consumers share the partitions.
     pub fn with_group(mut self, name: impl Into<String>) -> Self {
         self.group.name = name.into();
+        self
+    }
+
+    /// Is this member of the group, whenever the process is started again (`group.instance.id`); a new one each time unless said otherwise. Give
+    /// each process a name of its own that lasts, such as that of its pod in a stateful set.
+    ///
+    /// A process that comes back within [`with_session_timeout`](Self::with_session_timeout) has its partitions at once, however it ended, and
+    /// nobody else is disturbed. The price: it never leaves, not even when it is closed, so others get its partitions only after that time. Two
+    /// processes with one name take the partitions from each other; each is told when it loses them.
+    pub fn with_instance(mut self, name: impl Into<String>) -> Self {
+        self.group.instance = Some(name.into());
         self
     }
 
@@ -149,6 +163,9 @@ impl KafkaSourceBuilder {
         if group.name.is_empty() {
             return Err(Invalid::rule("group", "is empty; give it a name"));
         }
+        if let Some(instance) = &group.instance {
+            check_name(instance, "an instance").map_err(|why| Invalid::rule("instance", why))?;
+        }
         if !(1..=1_000_000).contains(&group.prefetch) {
             return Err(Invalid::rule("prefetch", "give at least 1, and at most 1,000,000"));
         }
@@ -172,6 +189,9 @@ impl Group {
             .set("group.id", &self.name)
             .set("session.timeout.ms", self.session_timeout.as_millis().to_string())
             .set("heartbeat.interval.ms", (self.session_timeout.as_millis() / 10).max(1).to_string());
+        if let Some(instance) = &self.instance {
+            config.set("group.instance.id", instance);
+        }
         config
     }
 

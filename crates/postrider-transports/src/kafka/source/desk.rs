@@ -208,6 +208,7 @@ impl Clerk {
         let is_fatal = matches!(error, KafkaError::MessageConsumptionFatal(_));
         let why = match error.rdkafka_error_code() {
             Some(Code::UnknownTopic | Code::UnknownTopicOrPartition) => answer::missing(&self.group.topic),
+            Some(Code::FencedInstanceId) => self.fenced(),
             Some(
                 Code::TopicAuthorizationFailed
                 | Code::GroupAuthorizationFailed
@@ -221,6 +222,11 @@ impl Clerk {
             _ => return,
         };
         self.shelf.complain(Trouble { why, is_fatal });
+    }
+
+    fn fenced(&self) -> String {
+        let name = self.group.instance.as_deref().unwrap_or_default();
+        format!("another process reads as {name}: give each its own `with_instance`")
     }
 
     /// Tells the cluster what is done, and waits for its answer: an answer that nobody waits for is never given. What it did not take is told
