@@ -14,7 +14,6 @@
 #[path = "support/pipeline.rs"]
 mod pipeline;
 #[path = "support/kafka.rs"]
-#[allow(dead_code, reason = "other tests need more of it")]
 mod server;
 
 use pipeline::{Bodies, Killed};
