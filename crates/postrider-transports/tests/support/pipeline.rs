@@ -346,6 +346,8 @@ async fn until_sent(url: &str) {
 }
 
 async fn judge(pool: &PgPool, committed: &BTreeSet<Uuid>, rolled_back: &BTreeSet<Uuid>) {
+    // Nobody has had the time to tell the planner how much there is.
+    sqlx::query("analyze").execute(pool).await.unwrap();
     let rows = sqlx::query("select message_id from effect").fetch_all(pool).await.unwrap();
     let effects: Vec<Uuid> = rows.iter().map(|row| row.try_get(0).unwrap()).collect();
     let distinct: BTreeSet<Uuid> = effects.iter().copied().collect();
