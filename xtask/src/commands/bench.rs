@@ -24,8 +24,8 @@ use crate::workspace::{cargo, root};
 const POSTGRES_URL: &str = "POSTRIDER_BENCH_POSTGRES_URL";
 /// What is measured, as benchmarks print it.
 const COMMIT: &str = "POSTRIDER_BENCH_COMMIT";
-/// The benchmark that publishes, and where it can.
-const RELAY: &str = "relay";
+/// The benchmarks that need brokers, and which there are.
+const WITH_BROKERS: [&str; 2] = ["relay", "consume"];
 const BROKERS: [Kind; 4] = [Kind::RabbitMq, Kind::Nats, Kind::Redis, Kind::Kafka];
 /// Its first process, whose family's processor time a benchmark can read.
 const POSTGRES_PID: &str = "POSTRIDER_BENCH_POSTGRES_PID";
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "VERSION")]
     postgres: Option<Major>,
 
-    /// What `relay` publishes to: rabbitmq, nats, redis, kafka; all of them unless said otherwise
+    /// What `relay` publishes to and `consume` receives from: rabbitmq, nats, redis, kafka; all of them unless said otherwise
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     brokers: Vec<Kind>,
 
@@ -85,9 +85,9 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
     Ok(code)
 }
 
-/// The brokers that the benchmark publishes to, but for those that the environment names.
+/// The brokers of the benchmark, but for those that the environment names.
 fn brokers(args: &Args, signals: &Signals) -> Result<Option<Fleet>> {
-    if args.benchmark.first().is_none_or(|name| name != RELAY) {
+    if !args.benchmark.first().is_some_and(|name| WITH_BROKERS.contains(&name.as_str())) {
         return Ok(None);
     }
     let kinds = if args.brokers.is_empty() { &BROKERS } else { args.brokers.as_slice() };
