@@ -55,8 +55,11 @@ impl Broker for Kafka {
         Ok(())
     }
 
+    /// Answers are small, because Tansu looks for each record's headers among those of all records of an answer.
     fn source(&self, destination: &str) -> Result<Arc<dyn Source>> {
         let builder = KafkaSource::builder(self.url.as_str(), destination).with_group(destination);
+        let builder =
+            builder.with_property("message.max.bytes", "65536").with_property("fetch.max.bytes", "65536");
         Ok(Arc::new(builder.build()?))
     }
 
