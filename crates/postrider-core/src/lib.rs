@@ -7,9 +7,11 @@
 //!
 //! Users add the crate `postrider`, which re-exports all of this.
 
+pub mod audit;
 pub mod cloudevents;
 pub mod codec;
 pub mod event;
+pub mod follow_up;
 pub mod headers;
 pub mod hlc;
 pub mod id;
@@ -41,8 +43,10 @@ pub mod transport;
 pub mod wake;
 pub mod weights;
 
+pub use audit::{Audit, AuditError, AuditEvent, AuditKind, AuditSink, Recorded};
 pub use codec::{Codec, CodecError, Json, Raw};
 pub use event::{Event, IntoMessage};
+pub use follow_up::{Follow, FollowUp, FollowUpExt, FollowUps, Reference};
 pub use headers::Headers;
 pub use hlc::Hlc;
 pub use id::{LeaseToken, MessageId};
@@ -53,7 +57,8 @@ pub use lease::{Claimed, Lease, Settle};
 pub use limits::Limits;
 pub use message::{Due, Message, MessageBuilder, OnConflict, Timer};
 pub use name::{
-    ConsumerName, EventType, OrderingKey, QueueName, ScheduleName, SubjectId, TenantId, TimerName,
+    ConsumerName, EventType, OrderingKey, QueueName, ResolverName, ScheduleName, SubjectId, TenantId,
+    TimerName,
 };
 pub use outbox::{Outbox, OutboxExt};
 pub use outgoing::{Format, Outgoing};

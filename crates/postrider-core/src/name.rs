@@ -105,6 +105,8 @@ names! {
     EventType, "type", Charset::Word;
     /// A schedule of recurring messages: processes that use the same name share its ticks.
     ScheduleName, "schedule", Charset::Word;
+    /// Who carries out follow-ups of a kind: a provider, a service, a place where something is kept.
+    ResolverName, "resolver", Charset::Word;
     /// Who reads on the far side; part of the inbox's key.
     ConsumerName, "consumer", Charset::Word;
 }

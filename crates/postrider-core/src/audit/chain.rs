@@ -1,0 +1,214 @@
+//! Links of a chain: each event is hashed together with the hash before it, so that whoever changes, removes or inserts one breaks what
+//! follows.
+//!
+//! ```text
+//!   hash(n) = SHA-256( hash(n-1) ‖ n ‖ microseconds since 1970 ‖ body )        hash(0) = 32 zero bytes; numbers are 8 bytes, big-endian
+//! ```
+//!
+//! The order is that of insertion: positions have no gaps, and time plays no part in it. Beside the links the database keeps the
+//! [`Head`], by which it is seen that the last ones are missing. Whoever can change links and head alike can write a whole new chain; a head that was
+//! written down elsewhere finds that, too.
+
+use super::{AuditError, AuditEvent, Recorded};
+use sha2::{Digest, Sha256};
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+/// A hash of the chain.
+pub type Hash = [u8; 32];
+
+/// What comes before the first link.
+pub const BEGINNING: Hash = [0; 32];
+
+/// One event in the chain, as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its place, from 1.
+    pub position: u64,
+    /// When it was appended, in microseconds since 1970.
+    pub at_micros: i64,
+    /// The event as JSON, as it was hashed.
+    pub body: String,
+    /// The hash of the link before it.
+    pub previous: Vec<u8>,
+    /// Its own hash.
+    pub hash: Vec<u8>,
+}
+
+/// Where the chain ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// How many links there are.
+    pub position: u64,
+    /// The hash of the last.
+    pub hash: Hash,
+}
+
+impl Default for Head {
+    /// The end of a chain without links.
+    fn default() -> Self {
+        Self { position: 0, hash: BEGINNING }
+    }
+}
+
+impl Head {
+    /// The end of the chain after one more event.
+    #[must_use]
+    pub fn followed_by(&self, at_micros: i64, body: &str) -> Self {
+        let position = self.position + 1;
+        let mut digest = Sha256::new();
+        digest.update(self.hash);
+        digest.update(position.to_be_bytes());
+        digest.update(at_micros.to_be_bytes());
+        digest.update(body.as_bytes());
+        Self { position, hash: digest.finalize().into() }
+    }
+}
+
+impl fmt::Display for Head {
+    /// The number of events and their hash, to be written down elsewhere.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.position)?;
+        self.hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Link {
+    /// Reads the event.
+    ///
+    /// # Errors
+    /// When its body is no event that this version knows.
+    pub fn read(&self) -> Result<Recorded, AuditError> {
+        let event: AuditEvent = serde_json::from_str(&self.body)
+            .map_err(|error| AuditError::Unreadable { position: self.position, why: error.to_string() })?;
+        let since = Duration::from_micros(self.at_micros.unsigned_abs());
+        Ok(Recorded { position: self.position, at: SystemTime::UNIX_EPOCH + since, event })
+    }
+}
+
+/// Where a chain is broken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the trail is broken at event {position}: {why}")]
+pub struct Break {
+    /// The first event that is not what was appended, counted from 1.
+    pub position: u64,
+    /// What is wrong there.
+    pub why: &'static str,
+}
+
+/// Follows a chain link by link, from its beginning.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Verifier {
+    head: Head,
+}
+
+impl Verifier {
+    /// Where it has come to.
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Follows one more link.
+    ///
+    /// # Errors
+    /// When it is not the next one, or not what was appended.
+    pub fn follow(&mut self, link: &Link) -> Result<(), Break> {
+        let position = self.head.position + 1;
+        let broken = |why| Err(Break { position, why });
+        if link.position != position {
+            return broken("it is missing, or another stands in its place");
+        }
+        if link.previous != self.head.hash {
+            return broken("it does not follow the event before it");
+        }
+        let next = self.head.followed_by(link.at_micros, &link.body);
+        if link.hash != next.hash {
+            return broken("it is not what was appended");
+        }
+        self.head = next;
+        Ok(())
+    }
+
+    /// Ends where the chain's head says that it ends.
+    ///
+    /// # Errors
+    /// When there is less or more.
+    pub fn end(self, head: Head) -> Result<Head, Break> {
+        if self.head == head {
+            return Ok(head);
+        }
+        let why = "the end of the trail is not where it was: events were removed or added there";
+        Err(Break { position: self.head.position.min(head.position) + 1, why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(bodies: &[&str]) -> (Vec<Link>, Head) {
+        let mut head = Head::default();
+        let links = bodies.iter().map(|body| {
+            let (previous, at_micros) = (head.hash.to_vec(), 1_700_000_000_000_000);
+            head = head.followed_by(at_micros, body);
+            let body = (*body).to_owned();
+            Link { position: head.position, at_micros, body, previous, hash: head.hash.to_vec() }
+        });
+        let links = links.collect();
+        (links, head)
+    }
+
+    fn verify(links: &[Link], head: Head) -> Result<Head, Break> {
+        let mut verifier = Verifier::default();
+        links.iter().try_for_each(|link| verifier.follow(link))?;
+        verifier.end(head)
+    }
+
+    #[test]
+    fn an_untouched_chain_holds() {
+        let (links, head) = chain(&["one", "two", "three"]);
+        assert_eq!(verify(&links, head), Ok(head));
+        assert_eq!(verify(&[], Head::default()), Ok(Head::default()));
+    }
+
+    #[test]
+    fn whatever_is_changed_is_found_where_it_is() {
+        let (links, head) = chain(&["one", "two", "three", "four"]);
+        for at in 0..links.len() {
+            let changes: [fn(&mut Link); 5] = [
+                |link| link.body.push('!'),
+                |link| link.at_micros += 1,
+                |link| link.hash[0] ^= 1,
+                |link| link.previous[0] ^= 1,
+                |link| link.position += 100,
+            ];
+            for change in changes {
+                let mut links = links.clone();
+                change(&mut links[at]);
+                assert_eq!(verify(&links, head).unwrap_err().position, at as u64 + 1);
+            }
+            let mut fewer = links.clone();
+            fewer.remove(at);
+            assert_eq!(verify(&fewer, head).unwrap_err().position, at as u64 + 1);
+        }
+    }
+
+    #[test]
+    fn a_body_that_was_hashed_anew_breaks_the_next_link() {
+        let (mut links, head) = chain(&["one", "two", "three"]);
+        let before = Head { position: 1, hash: links[0].hash.clone().try_into().unwrap() };
+        links[1].body = "forged".to_owned();
+        links[1].hash = before.followed_by(links[1].at_micros, "forged").hash.to_vec();
+        assert_eq!(verify(&links, head).unwrap_err().position, 3);
+    }
+
+    #[test]
+    fn events_that_are_missing_or_added_at_the_end_are_found() {
+        let (links, head) = chain(&["one", "two", "three"]);
+        let (_, shorter) = chain(&["one", "two"]);
+        assert_eq!(verify(&links[..2], head).unwrap_err().position, 3);
+        assert_eq!(verify(&links, shorter).unwrap_err().position, 3);
+    }
+}
