@@ -9,7 +9,8 @@
 //! [`Head`], by which it is seen that the last ones are missing. Whoever can change links and head alike can write a whole new chain; a head that was
 //! written down elsewhere finds that, too.
 
-use super::{AuditError, AuditEvent, Recorded};
+use super::{AuditError, AuditEvent, AuditSink, Recorded};
+use async_trait::async_trait;
 use sha2::{Digest, Sha256};
 use std::{
     fmt,
@@ -88,9 +89,76 @@ impl Link {
     }
 }
 
+/// A ledger whose events are links of a chain.
+#[async_trait]
+pub trait Chain: AuditSink {
+    /// Up to `limit` links behind the position `after`, in their order, as they are kept.
+    async fn links(&self, after: u64, limit: usize) -> Result<Vec<Link>, AuditError>;
+
+    /// Where the chain ends, as it is kept beside the links.
+    async fn head(&self) -> Result<Head, AuditError>;
+}
+
+/// How many links are read at a time.
+const PAGE: usize = 1_000;
+
+/// Follows a chain from its beginning to its head, in bounded memory. What is appended meanwhile is followed, too, or left for the next
+/// time. With `pinned`, a head that was written down earlier, it also finds a chain that was written anew.
+///
+/// # Errors
+/// Where it is broken; or when it cannot be read.
+pub async fn verify(chain: &dyn Chain, pinned: Option<Head>) -> Result<Head, Unverified> {
+    // Read first: links that come after it are no contradiction.
+    let head = chain.head().await?;
+    let mut verifier = Verifier::default();
+    loop {
+        let links = chain.links(verifier.head().position, PAGE).await?;
+        for link in &links {
+            verifier.follow(link)?;
+            let here = verifier.head();
+            if pinned.is_some_and(|pinned| pinned.position == here.position && pinned != here) {
+                let why = "up to here it is another chain than the one whose head was written down";
+                return Err(Break { position: here.position, why }.into());
+            }
+            if here.position == head.position && here != head {
+                return Err(Break { position: here.position, why: NOT_THE_HEAD }.into());
+            }
+        }
+        if links.len() < PAGE {
+            break;
+        }
+    }
+    let end = verifier.head();
+    if let Some(pinned) = pinned.filter(|pinned| pinned.position > end.position) {
+        return Err(verifier
+            .end(pinned)
+            .err()
+            .unwrap_or(Break { position: end.position, why: NOT_THE_HEAD })
+            .into());
+    }
+    if end.position > head.position {
+        let now = chain.head().await?;
+        return if now.position > end.position { Ok(end) } else { Ok(verifier.end(now)?) };
+    }
+    Ok(verifier.end(head)?)
+}
+
+/// Why a chain was not found whole.
+#[derive(Debug, thiserror::Error)]
+pub enum Unverified {
+    /// Somebody has been at it.
+    #[error(transparent)]
+    Broken(#[from] Break),
+    /// It cannot be read.
+    #[error(transparent)]
+    Unread(#[from] AuditError),
+}
+
+const NOT_THE_HEAD: &str = "the end of the ledger is not where it was: events were removed or added there";
+
 /// Where a chain is broken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the trail is broken at event {position}: {why}")]
+#[error("the ledger is broken at event {position}: {why}")]
 pub struct Break {
     /// The first event that is not what was appended, counted from 1.
     pub position: u64,
@@ -139,8 +207,7 @@ impl Verifier {
         if self.head == head {
             return Ok(head);
         }
-        let why = "the end of the trail is not where it was: events were removed or added there";
-        Err(Break { position: self.head.position.min(head.position) + 1, why })
+        Err(Break { position: self.head.position.min(head.position) + 1, why: NOT_THE_HEAD })
     }
 }
 

@@ -1,11 +1,11 @@
-//! The trail: what became of follow-ups, written down before it is so.
+//! The ledger: what became of follow-ups, written down before it is so.
 //!
-//! An event is appended before the state changes that it tells of, so that nothing has an outcome which the trail does not know. Who
-//! fails in between does it again, and the trail then tells it twice. It is appended to and read, and nothing else.
+//! An event is appended before the state changes that it tells of, so that nothing has an outcome which the ledger does not know. Who
+//! fails in between does it again, and the ledger then tells it twice. It is appended to and read, and nothing else.
 
 mod chain;
 
-pub use chain::{BEGINNING, Break, Hash, Head, Link, Verifier};
+pub use chain::{BEGINNING, Break, Chain, Hash, Head, Link, Unverified, Verifier, verify};
 
 use crate::{Error, EventType, Invalid, MessageId, ResolverName, SubjectId, TenantId};
 use async_trait::async_trait;
@@ -26,7 +26,7 @@ pub trait AuditSink: Debug + Send + Sync + 'static {
     async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<Recorded>, AuditError>;
 }
 
-/// Appends to the trail of the same database, in a transaction of type `Tx` that belongs to the caller: the event is there if and only
+/// Appends to the ledger of the same database, in a transaction of type `Tx` that belongs to the caller: the event is there if and only
 /// if what it tells of is.
 pub trait Audit<Tx> {
     /// Appends all of them, in their order. Whoever appends holds up everybody else who does until the transaction ends: do it last.
@@ -37,16 +37,16 @@ pub trait Audit<Tx> {
     ) -> impl Future<Output = Result<(), AuditError>> + Send;
 }
 
-/// Why a trail did not do what it was asked.
+/// Why a ledger did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuditError {
     /// There is an event of this identity already; nothing was appended.
     #[error("the event {0} is there already")]
     Duplicate(Uuid),
-    /// An event cannot be read: the trail is of another version, or somebody has been at it. Nothing is told of the others either, for an
+    /// An event cannot be read: the ledger is of another version, or somebody has been at it. Nothing is told of the others either, for an
     /// answer with a gap would look like the whole truth.
-    #[error("event {position} of the trail cannot be read: {why}; verify the trail")]
+    #[error("event {position} of the ledger cannot be read: {why}; verify the ledger")]
     Unreadable {
         /// Which, counted from 1.
         position: u64,
@@ -56,7 +56,7 @@ pub enum AuditError {
     /// An event breaks a rule.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The trail cannot be reached: try again.
+    /// The ledger cannot be reached: try again.
     #[error(transparent)]
     Store(#[from] Error),
 }
@@ -150,12 +150,12 @@ pub enum AuditKind {
     Erased,
 }
 
-/// An event as the trail has it.
+/// An event as the ledger has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
-    /// Its place in the trail, counted from 1.
+    /// Its place in the ledger, counted from 1.
     pub position: u64,
-    /// When it was appended, by the trail's clock.
+    /// When it was appended, by the ledger's clock.
     pub at: SystemTime,
     /// What happened.
     pub event: AuditEvent,

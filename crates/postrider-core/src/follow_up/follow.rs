@@ -38,7 +38,7 @@ pub enum Landing {
 /// What has ended keeps no payload: it goes in the same transaction. Every call is guarded by the token of the claim.
 ///
 /// **One order of locks.** Whoever lands a follow-up first takes the lock of its [`Group`], then ends the claim, then records in the
-/// trail. A transaction lands one follow-up. So two that land the last two of a group come one after the other, and the second sees
+/// ledger. A transaction lands one follow-up. So two that land the last two of a group come one after the other, and the second sees
 /// what the first has done; nobody waits for a lock while holding one that the other wants.
 pub trait Follow: Transact + Outbox<Self::Tx> + Audit<Self::Tx> {
     /// The store whose queues are in the same database.
