@@ -1,11 +1,12 @@
 //! The static seam to a database in which follow-ups end.
 
 use crate::{
-    Audit, Error, EventType, Lease, Outbox, QueueName, Reason, Store, SubjectId, TenantId,
-    transact::Transact, wake::Wake,
+    Audit, AuditSink, Error, EventType, FollowUps, Lease, Outbox, QueueName, Reason, Store, SubjectId,
+    TenantId, inspect::Inspect, transact::Transact, wake::Wake,
 };
 use std::{
     future::Future,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -42,10 +43,13 @@ pub enum Landing {
 /// what the first has done; nobody waits for a lock while holding one that the other wants.
 pub trait Follow: Transact + Outbox<Self::Tx> + Audit<Self::Tx> {
     /// The store whose queues are in the same database.
-    type Store: Store + Wake + Clone;
+    type Store: Store + Wake + Inspect + FollowUps + Clone;
 
     /// The store itself.
     fn store(&self) -> Self::Store;
+
+    /// The ledger of the same database, for what is told outside of a transaction.
+    fn ledger(&self) -> Arc<dyn AuditSink>;
 
     /// Ends a claim as delivered, and tells whether anything of its group is left in the same queue: pending, in somebody's hands,
     /// waiting, or given up.

@@ -38,7 +38,7 @@ use std::{fmt, time::SystemTime};
 /// The queue in which follow-ups wait unless they are told another.
 pub const QUEUE: &str = "follow-ups";
 
-pub(crate) const RESOLVER: &str = "followup-resolver";
+const RESOLVER: &str = "followup-resolver";
 
 /// One call to somebody else that must follow a change of one's own.
 ///
@@ -216,6 +216,11 @@ impl FollowUp {
             not_before: None,
         })
     }
+}
+
+/// Whether a message is meant as a follow-up.
+pub fn is_one(message: &Message) -> bool {
+    message.headers().get(RESOLVER).is_some()
 }
 
 /// Whether a follow-up had a payload once that was forgotten when it ended. What names a content type and carries nothing had.

@@ -25,9 +25,9 @@ use tokio_util::sync::CancellationToken;
 /// Carries the messages of some queues.
 #[derive(Debug, Clone)]
 pub struct Carrier {
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Store>,
     wake: Option<Arc<dyn Wake>>,
-    subscriptions: Vec<Arc<Subscription>>,
+    pub(super) subscriptions: Vec<Arc<Subscription>>,
     concurrency: Option<usize>,
     flushing: Flushing,
 }

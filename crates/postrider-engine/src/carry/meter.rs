@@ -27,6 +27,7 @@ pub(super) struct Meter {
     lost: AtomicU64,
     lost_settling: Counter,
     lost_renewing: Counter,
+    left: Counter,
     in_hand: AtomicU64,
     in_flight: Gauge,
     lag: Gauge,
@@ -53,6 +54,8 @@ impl Counted {
 pub(super) enum Phase {
     Settle,
     Renew,
+    /// It was not: it is left to its lease, because how it ended could not be written down.
+    Left,
 }
 
 impl Meter {
@@ -75,6 +78,7 @@ impl Meter {
             lost: AtomicU64::new(0),
             lost_settling: counter!("postrider_lease_lost_total", &[queue(), ("phase", "settle".to_owned())]),
             lost_renewing: counter!("postrider_lease_lost_total", &[queue(), ("phase", "renew".to_owned())]),
+            left: counter!("postrider_lease_lost_total", &[queue(), ("phase", "left".to_owned())]),
             in_hand: AtomicU64::new(0),
             in_flight: gauge!("postrider_in_flight", &[queue()]),
             lag: gauge!("postrider_queue_lag_seconds", &[queue()]),
@@ -122,25 +126,26 @@ impl Meter {
             Settlement::Release | Settlement::Snooze { .. } => self.released.add(1),
         }
         self.handling.record(ran_for.as_secs_f64());
-        self.left(1);
+        self.gone(1);
     }
 
     /// A message was handed back before anybody began with it.
     pub(super) fn handed_back(&self) {
         self.handed_back.add(1);
-        self.left(1);
+        self.gone(1);
     }
 
     pub(super) fn lost(&self, phase: Phase) {
         match phase {
             Phase::Settle => self.lost_settling.increment(1),
             Phase::Renew => self.lost_renewing.increment(1),
+            Phase::Left => self.left.increment(1),
         }
         self.lost.fetch_add(1, Relaxed);
-        self.left(1);
+        self.gone(1);
     }
 
-    fn left(&self, count: u64) {
+    fn gone(&self, count: u64) {
         let before = self.in_hand.fetch_sub(count, Relaxed);
         self.in_flight.set(before.saturating_sub(count) as f64);
     }

@@ -30,6 +30,7 @@
 //! each message and leave nobody to renew a lease.
 
 mod alarm;
+mod batch;
 mod carrier;
 mod delivery;
 mod desk;
@@ -61,11 +62,15 @@ use std::{fmt::Debug, sync::Arc};
 
 /// What happens between claim and settle.
 pub trait Deliver: Debug + Send + Sync + 'static {
-    /// Delivers one message and says how that ended. It may be dropped at any await: then the message is released.
+    /// Delivers one message and says how that ended. It may be dropped at any await: then the message is released, or
+    /// [left](Self::leaves).
     fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome>;
 
     /// Whether delivering this message settles it too, in the transaction of its effects.
     fn commits(&self, delivery: &Delivery) -> bool;
+
+    /// Whether a delivery that was cut short counts, and is left to its lease, instead of being released.
+    fn leaves(&self) -> bool;
 
     /// How messages that have no order are delivered many at a time, where that costs less than one by one.
     fn together(&self) -> Option<&dyn Together>;
@@ -89,8 +94,10 @@ pub type Tell<'t> = dyn Fn(Vec<(usize, Settlement)>) + Send + Sync + 't;
 pub enum Outcome {
     /// It is to be settled like this.
     Settle(Settlement),
-    /// It was settled as done already, in the transaction of its effects.
-    Committed,
+    /// It was settled like this already, in the transaction of its effects.
+    Committed(Settlement),
     /// It belongs to somebody else, and its effects were undone.
     Lost,
+    /// How it ended could not be written down. It is left as it is, and comes again when its lease has lapsed.
+    Left,
 }

@@ -79,9 +79,9 @@ impl Runner {
             Outcome::Settle(settlement) => {
                 Some(Entry { delivery: Arc::clone(delivery), settlement, ran_for: Some(ran_for) })
             }
-            Outcome::Committed => {
+            Outcome::Committed(settlement) => {
                 if self.end(delivery) {
-                    meter.settled(&Settlement::Done, ran_for, delivery.age(SystemTime::now()));
+                    meter.settled(&settlement, ran_for, delivery.age(SystemTime::now()));
                 }
                 None
             }
@@ -90,6 +90,13 @@ impl Runner {
                 if self.end(delivery) {
                     meter.lost(Phase::Settle);
                     tell_losses(std::slice::from_ref(delivery), "settle");
+                }
+                None
+            }
+            Outcome::Left => {
+                delivery.lose();
+                if self.end(delivery) {
+                    meter.lost(Phase::Left);
                 }
                 None
             }
@@ -137,8 +144,9 @@ pub(super) fn untouched(delivery: &Arc<Delivery>) -> Entry {
     Entry { delivery: Arc::clone(delivery), settlement: Settlement::Release, ran_for: None }
 }
 
-/// Handed back, whether or not somebody had begun with it.
-pub(super) fn interrupted(delivery: &Arc<Delivery>) -> Entry {
-    let ran_for = delivery.begun.load(SeqCst).then_some(Duration::ZERO);
-    Entry { ran_for, ..untouched(delivery) }
+/// Handed back, whether or not somebody had begun with it; nothing if it is better left to its lease.
+pub(super) fn interrupted(delivery: &Arc<Delivery>) -> Option<Entry> {
+    let is_begun = delivery.begun.load(SeqCst);
+    let is_left = is_begun && delivery.subscription.deliver.leaves();
+    (!is_left).then(|| Entry { ran_for: is_begun.then_some(Duration::ZERO), ..untouched(delivery) })
 }

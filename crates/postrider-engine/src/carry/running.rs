@@ -163,7 +163,10 @@ impl Running {
             // Awaited, so that nothing runs any more when it is released.
             runners.shutdown().await;
             let open = leases.open();
-            desk.put(open.iter().filter(|delivery| !delivery.on_desk.load(SeqCst)).map(interrupted), true);
+            desk.put(
+                open.iter().filter(|delivery| !delivery.on_desk.load(SeqCst)).filter_map(interrupted),
+                true,
+            );
         }
         desk.close();
         is_clean &= join_all(&mut settler, end_at).await;

@@ -98,6 +98,10 @@ impl<R: Receive> Deliver for Replay<R> {
         true
     }
 
+    fn leaves(&self) -> bool {
+        false
+    }
+
     fn together(&self) -> Option<&dyn Together> {
         None
     }
@@ -138,7 +142,7 @@ impl<R: Receive> Work<R> {
         self.store.commit(tx).await?;
         let (processed, duplicates) = if admitted.is_first() { (1, 0) } else { (0, 1) };
         self.counts.add(Consumed { processed, duplicates, ..Consumed::default() });
-        Ok(Ok(Outcome::Committed))
+        Ok(Ok(Outcome::Committed(Settlement::Done)))
     }
 
     /// What was parked, as it is now understood.

@@ -45,6 +45,10 @@ impl Deliver for Relaying {
         false
     }
 
+    fn leaves(&self) -> bool {
+        false
+    }
+
     fn together(&self) -> Option<&dyn Together> {
         Some(self)
     }

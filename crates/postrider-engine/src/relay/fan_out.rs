@@ -49,6 +49,10 @@ impl Deliver for FanOut {
         false
     }
 
+    fn leaves(&self) -> bool {
+        false
+    }
+
     fn together(&self) -> Option<&dyn Together> {
         Some(self)
     }

@@ -49,6 +49,10 @@ impl Deliver for Handlers {
         self.handler_of(&delivery.claimed.message).is_some_and(|handler| handler.commits())
     }
 
+    fn leaves(&self) -> bool {
+        false
+    }
+
     fn together(&self) -> Option<&dyn Together> {
         None
     }
@@ -93,7 +97,7 @@ impl Handlers {
         let running = running.catch_unwind();
         let failure = match timeout_at(deadline, running).await {
             Ok(Ok(Handled::Done)) => return Outcome::Settle(Settlement::Done),
-            Ok(Ok(Handled::Committed)) => return Outcome::Committed,
+            Ok(Ok(Handled::Committed)) => return Outcome::Committed(Settlement::Done),
             Ok(Ok(Handled::Lost)) => return Outcome::Lost,
             Ok(Ok(Handled::Failed(failure))) => failure,
             Ok(Err(panic)) => Failure::of_kind(Next::Retry, "Panic", panic_text(panic.as_ref())),

@@ -168,6 +168,10 @@ impl Deliver for Nobody {
         false
     }
 
+    fn leaves(&self) -> bool {
+        false
+    }
+
     fn together(&self) -> Option<&dyn Together> {
         None
     }

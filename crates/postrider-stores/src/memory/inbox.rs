@@ -186,16 +186,16 @@ impl Receive for MemoryStore {
 }
 
 /// A transaction that waits for another one, until this is dropped.
-struct Waiting<'s> {
+pub(super) struct Waiting<'s> {
     transaction: Uuid,
     store: &'s MemoryStore,
 }
 
 impl<'s> Waiting<'s> {
-    fn for_end_of(holder: Uuid, transaction: Uuid, store: &'s MemoryStore) -> Result<Self, Error> {
+    pub(super) fn for_end_of(holder: Uuid, transaction: Uuid, store: &'s MemoryStore) -> Result<Self, Error> {
         let marks = &mut store.lock().marks;
         if marks.depends(holder, transaction) {
-            let told = "two transactions wait for each other's messages: roll back and begin again";
+            let told = "two transactions wait for each other: roll back and begin again";
             return Err(Error::Unavailable(told.into()));
         }
         marks.waiting.insert(transaction, holder);

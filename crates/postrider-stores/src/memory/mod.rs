@@ -24,9 +24,12 @@
 mod claim;
 mod clock;
 mod draft;
+mod follow;
+mod follow_ups;
 mod inbox;
 mod inspect;
 mod lanes;
+mod ledger;
 mod operate;
 mod queue;
 mod rooms;
@@ -38,6 +41,7 @@ mod transaction;
 mod wake;
 
 pub use clock::ManualClock;
+pub use ledger::MemoryLedger;
 pub use transaction::Transaction;
 
 use async_trait::async_trait;

@@ -60,7 +60,7 @@ impl Rooms {
         Ok(released)
     }
 
-    fn note(
+    pub(super) fn note(
         &mut self,
         at: SystemTime,
         action: &Action,

@@ -1,7 +1,9 @@
 //! Everything that the mutex guards.
 
-use super::{draft::Draft, inbox::Marks, queue::Queue, row::Row};
-use postrider_core::{MessageId, Parked, PruneRequest, Pruned, QueueName, ScheduleName, inspect::AuditRow};
+use super::{draft::Draft, inbox::Marks, ledger::Ledger, queue::Queue, row::Row};
+use postrider_core::{
+    MessageId, Parked, PruneRequest, Pruned, QueueName, ScheduleName, follow_up::Group, inspect::AuditRow,
+};
 use std::{
     collections::{BTreeMap, HashMap},
     time::SystemTime,
@@ -19,6 +21,9 @@ pub(super) struct Rooms {
     pub(super) schedules: HashMap<ScheduleName, SystemTime>,
     /// What has been received.
     pub(super) marks: Marks,
+    /// The transaction that lands a follow-up of each group.
+    pub(super) groups: HashMap<Group, Uuid>,
+    pub(super) ledger: Ledger,
     pub(super) dead_letters_broken: bool,
 }
 

@@ -1,6 +1,7 @@
 //! A message as the rooms keep it.
 
 use super::clock::after;
+use bytes::Bytes;
 use postrider_core::{
     Due, LeaseToken, Message, MessageId, OrderingKey, Reason, TimerName,
     limits::{ERROR_BYTES, truncated},
@@ -130,17 +131,32 @@ impl Row {
     pub(super) fn drop_timer(&mut self) {
         self.message = stored(&self.message, self.id, None);
     }
+
+    /// Keeps no payload any more. That it names a content type tells that there was one.
+    pub(super) fn forget_payload(&mut self) {
+        if !self.message.payload().is_empty() {
+            let content_type = Some(self.message.content_type().to_owned());
+            let timer = self.message.timer().map(|timer| timer.name.clone());
+            let parts = parts(&self.message, self.id, timer);
+            self.message = Message::stored(StoredParts { payload: Bytes::new(), content_type, ..parts });
+        }
+    }
 }
 
 /// A message as every store hands it out: what concerned its staging only is left behind.
 fn stored(message: &Message, id: MessageId, timer: Option<TimerName>) -> Message {
     let content_type =
         Some(message.content_type()).filter(|content_type| *content_type != DEFAULT_CONTENT_TYPE);
-    Message::stored(StoredParts {
+    let content_type = content_type.map(str::to_owned);
+    Message::stored(StoredParts { content_type, ..parts(message, id, timer) })
+}
+
+fn parts(message: &Message, id: MessageId, timer: Option<TimerName>) -> StoredParts {
+    StoredParts {
         id,
         queue: message.queue().clone(),
         payload: message.payload().clone(),
-        content_type: content_type.map(str::to_owned),
+        content_type: None,
         event_type: message.event_type().cloned(),
         key: message.key().cloned(),
         tenant: message.tenant().cloned(),
@@ -148,5 +164,5 @@ fn stored(message: &Message, id: MessageId, timer: Option<TimerName>) -> Message
         trail: message.trail().clone(),
         headers: message.headers().clone(),
         timer,
-    })
+    }
 }

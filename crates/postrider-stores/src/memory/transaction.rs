@@ -1,9 +1,9 @@
 //! The caller's transaction.
 
-use super::{MemoryStore, draft::Draft, inbox::Mark, queue::Queue, rooms::Rooms};
+use super::{MemoryStore, draft::Draft, follow::Touch, inbox::Mark, queue::Queue, rooms::Rooms};
 use postrider_core::{
-    Admission, Arrival, ConsumerName, Error, Invalid, Message, Parked, QueueName, ScheduleName, Settle,
-    Staged, TimerName,
+    Admission, Arrival, AuditError, AuditEvent, ConsumerName, Error, Invalid, Message, Parked, QueueName,
+    ScheduleName, Settle, Staged, TimerName, follow_up::Group,
 };
 use std::{collections::BTreeMap, fmt, mem, time::SystemTime};
 use uuid::Uuid;
@@ -24,6 +24,12 @@ pub struct Transaction {
     parked: Vec<Parked>,
     /// What is not counted any more with it.
     uncounted: Vec<Mark>,
+    /// What is done to follow-ups after their claims have ended.
+    touches: Vec<Touch>,
+    /// The groups that it has locked.
+    groups: Vec<Group>,
+    /// What it records.
+    events: Vec<AuditEvent>,
     id: Uuid,
 }
 
@@ -38,6 +44,9 @@ impl Transaction {
             marks_saved: 0,
             parked: Vec::new(),
             uncounted: Vec::new(),
+            touches: Vec::new(),
+            groups: Vec::new(),
+            events: Vec::new(),
             id: Uuid::now_v7(),
         }
     }
@@ -60,6 +69,10 @@ impl Transaction {
         }
         rooms.park(mem::take(&mut self.parked), now);
         rooms.marks.uncount(&mem::take(&mut self.uncounted));
+        for touch in mem::take(&mut self.touches) {
+            rooms.touch(&touch);
+        }
+        rooms.ledger.append(&mem::take(&mut self.events), now);
         let marks = mem::take(&mut self.marks);
         if !marks.is_empty() {
             rooms.marks.keep(marks, now);
@@ -70,6 +83,32 @@ impl Transaction {
     /// Ends a claim when it commits.
     pub(super) fn settle(&mut self, settle: Settle) {
         self.settles.push(settle);
+    }
+
+    /// Does something to a follow-up when it commits, after its claim has ended.
+    pub(super) fn touch(&mut self, touch: Touch) {
+        self.touches.push(touch);
+    }
+
+    /// Locks a group until it ends, or answers with the transaction that holds it.
+    pub(super) fn lock_group(&mut self, group: &Group) -> Result<(), Uuid> {
+        let mut rooms = self.store.lock();
+        match rooms.groups.get(group) {
+            Some(holder) if *holder != self.id => Err(*holder),
+            Some(_) => Ok(()),
+            None => {
+                rooms.groups.insert(group.clone(), self.id);
+                self.groups.push(group.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// Records events when it commits.
+    pub(super) fn record(&mut self, events: &[AuditEvent]) -> Result<(), AuditError> {
+        self.store.lock().ledger.check(self.events.iter().chain(events))?;
+        self.events.extend_from_slice(events);
+        Ok(())
     }
 
     /// Parks messages when it commits.
@@ -195,6 +234,14 @@ impl Drop for Transaction {
         let undone = mem::take(&mut self.drafts);
         self.unlock(&undone);
         self.release(&self.marks);
+        if !self.groups.is_empty() {
+            let mut rooms = self.store.lock();
+            for group in &self.groups {
+                rooms.groups.remove(group);
+            }
+            drop(rooms);
+            self.store.shared.ended.notify_waiters();
+        }
     }
 }
 

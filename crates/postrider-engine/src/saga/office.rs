@@ -1,0 +1,126 @@
+//! What those do who look after follow-ups.
+
+use super::{SagaRunner, books::event};
+use postrider_core::{
+    AuditError, AuditEvent, AuditKind, Error, Follow, FollowUp, FollowUps as _, MessageId, State, SubjectId,
+    TenantId,
+    follow_up::{Docket, Erased, StatusCounts, Which, has_forgotten},
+    inspect::{Action, Inspect as _},
+};
+use std::time::Duration;
+
+/// What became of follow-ups that were to be put back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Requeued {
+    /// They are pending again, with no attempt behind them.
+    pub requeued: Vec<MessageId>,
+    /// They were left as they are.
+    pub skipped: Vec<(MessageId, Unrequeued)>,
+}
+
+/// Why a follow-up was not put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unrequeued {
+    /// It is not abandoned: it is unknown, still carried out, or has succeeded; or somebody else was faster.
+    NotAbandoned,
+    /// It had a payload, which was forgotten when it was given up: stage it anew.
+    Forgotten,
+}
+
+impl<S: Follow> SagaRunner<S> {
+    /// How many follow-ups there are in each status; every status is there.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn status_counts(&self) -> Result<StatusCounts, Error> {
+        self.store.store().status_counts(&self.queue).await
+    }
+
+    /// Follow-ups that were given up, the longest ago first.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn list_abandoned(&self, limit: usize) -> Result<Vec<Docket>, Error> {
+        self.store.store().dockets(&self.queue, Which::Abandoned, limit).await
+    }
+
+    /// Follow-ups that wait for a time that was named, the nearest first.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn list_scheduled(&self, limit: usize) -> Result<Vec<Docket>, Error> {
+        self.store.store().dockets(&self.queue, Which::Scheduled, limit).await
+    }
+
+    /// Follow-ups that have not succeeded although they were staged longer ago `than` this, the oldest first.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn overdue(&self, than: Duration, limit: usize) -> Result<Vec<Docket>, Error> {
+        self.store.store().dockets(&self.queue, Which::Overdue(than), limit).await
+    }
+
+    /// Puts abandoned follow-ups back, with no attempt behind them. Others are skipped. The ledger is told first, of all of them; if it does
+    /// not answer, nothing is put back. To do it again changes nothing.
+    ///
+    /// # Errors
+    /// When the ledger or the store fails.
+    pub async fn requeue(&self, ids: &[MessageId], action: &Action) -> Result<Requeued, AuditError> {
+        action.check()?;
+        let store = self.store.store();
+        let mut answer = Requeued::default();
+        let (mut wanted, mut events) = (Vec::new(), Vec::new());
+        for id in ids {
+            let entry = store.get(&self.queue, *id).await?.filter(|entry| entry.state == State::Dead);
+            match entry {
+                None => answer.skipped.push((*id, Unrequeued::NotAbandoned)),
+                Some(entry) if has_forgotten(&entry.message) => {
+                    answer.skipped.push((*id, Unrequeued::Forgotten));
+                }
+                Some(entry) => {
+                    wanted.push(*id);
+                    let told = match FollowUp::read(&entry.message) {
+                        Ok(follow_up) => event(AuditKind::Requeued, &follow_up, *id),
+                        Err(_) => AuditEvent { follow_up: Some(*id), ..AuditEvent::new(AuditKind::Requeued) },
+                    };
+                    events.push(AuditEvent { actor: Some(action.actor.clone()), ..told });
+                }
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(answer);
+        }
+        self.sink.append(&events).await?;
+        answer.requeued = store.requeue(&self.queue, &wanted, action).await?;
+        wanted.retain(|id| !answer.requeued.contains(id));
+        answer.skipped.extend(wanted.into_iter().map(|id| (id, Unrequeued::NotAbandoned)));
+        Ok(answer)
+    }
+
+    /// Removes what the outbox, the archive and the dead letters hold of a subject, in all queues, and tells the ledger that and how much.
+    /// What is in somebody's hands is left, and so are follow-ups that have not succeeded: see [`Erased`].
+    ///
+    /// # Errors
+    /// When the store or the ledger fails. To do it again finishes it.
+    pub async fn erase_subject(
+        &self,
+        tenant: Option<&TenantId>,
+        subject: &SubjectId,
+        action: &Action,
+    ) -> Result<Erased, AuditError> {
+        action.check()?;
+        let told = |messages| AuditEvent {
+            tenant: tenant.cloned(),
+            subject: Some(subject.clone()),
+            actor: Some(action.actor.clone()),
+            messages,
+            ..AuditEvent::new(AuditKind::Erased)
+        };
+        // Before it is so, as everything; and after, since only then it is known how much it was.
+        self.sink.append(&[told(None)]).await?;
+        let erased = self.store.store().erase_subject(tenant, subject, action).await?;
+        self.sink.append(&[told(Some(erased.waiting + erased.dead + erased.archived))]).await?;
+        Ok(erased)
+    }
+}

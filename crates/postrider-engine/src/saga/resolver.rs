@@ -1,0 +1,152 @@
+//! Who carries follow-ups out.
+
+use crate::failure::Failure;
+use async_trait::async_trait;
+use postrider_core::{EventType, FollowUp, Invalid, MessageId, Reference, ResolverName, SubjectId, TenantId};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::SystemTime};
+
+/// Carries out calls to somebody else: a payment provider, a mail service, an object store.
+///
+/// A call may be made more often than once, always under the same [idempotency key](Call::idempotency_key): give it to the other side if
+/// it takes one, and make sure that the second call changes nothing if it does not. Who finds that there is nothing left to do has
+/// succeeded.
+///
+/// `?` turns any error into one that is tried again. [`Failure::reject`] says that trying again is of no use: the follow-up is given
+/// up at once. Of an error nothing is kept but the name of its type.
+///
+/// ```
+/// # use postrider_engine::{Failure, saga::{Call, Resolved, Resolver}};
+/// # struct Payments;
+/// # impl Payments { async fn delete(&self, customer: &str, key: String) -> Result<u16, std::io::Error> { Ok(204) } }
+/// #[async_trait::async_trait]
+/// impl Resolver for Payments {
+///     fn name(&self) -> &str {
+///         "payments"
+///     }
+///
+///     fn operations(&self) -> &[&str] {
+///         &["erase"]
+///     }
+///
+///     async fn resolve(&self, call: &Call) -> Result<Resolved, Failure> {
+///         match self.delete(call.reference().value(), call.idempotency_key().to_string()).await? {
+///             200..300 => Ok(Resolved::Done),
+///             404 | 410 => Ok(Resolved::AlreadyGone),
+///             401 | 403 => Err(Failure::reject("the key is not allowed to").named("NotAllowed")),
+///             status => Err(Failure::retry(format!("status {status}")).named("BadStatus")),
+///         }
+///     }
+/// }
+/// ```
+#[async_trait]
+pub trait Resolver: Send + Sync + 'static {
+    /// By which follow-ups call for it.
+    fn name(&self) -> &str;
+
+    /// What it can do. A follow-up that asks for something else is given up at once.
+    fn operations(&self) -> &[&str];
+
+    /// Carries out one call.
+    async fn resolve(&self, call: &Call) -> Result<Resolved, Failure>;
+}
+
+/// How a call ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolved {
+    /// It was done.
+    Done,
+    /// There was nothing left to do.
+    AlreadyGone,
+    /// It must not be done before this time, such as the end of a retention period. The follow-up waits until then, and is asked about
+    /// again. If that has passed already, it waits as long as after a first failure.
+    NotBefore(SystemTime),
+}
+
+/// One call that is to be made.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub(super) follow_up: FollowUp,
+    pub(super) key: MessageId,
+    pub(super) attempt: u32,
+}
+
+impl Call {
+    /// The same whenever this call is made: the other side can tell by it that it was made before.
+    pub fn idempotency_key(&self) -> MessageId {
+        self.key
+    }
+
+    /// Which attempt this is, from 1. Attempts that a crash cut short count.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Whom it is about.
+    pub fn subject(&self) -> &SubjectId {
+        self.follow_up.subject()
+    }
+
+    /// Whose subject that is.
+    pub fn tenant(&self) -> Option<&TenantId> {
+        self.follow_up.tenant()
+    }
+
+    /// What is to be done.
+    pub fn operation(&self) -> &EventType {
+        self.follow_up.operation()
+    }
+
+    /// What the other side knows the subject by.
+    pub fn reference(&self) -> &Reference {
+        self.follow_up.reference()
+    }
+
+    /// What is needed besides.
+    pub fn payload(&self) -> Option<&[u8]> {
+        self.follow_up.payload().map(AsRef::as_ref)
+    }
+
+    /// What is needed besides, read as JSON.
+    ///
+    /// # Errors
+    /// When there is nothing, or it cannot be read so: trying again is of no use.
+    pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_slice(self.payload().unwrap_or_default()).map_err(Failure::reject)
+    }
+}
+
+/// The resolvers of a runner, by name.
+#[derive(Clone, Default)]
+pub(super) struct Registry(BTreeMap<ResolverName, Arc<dyn Resolver>>);
+
+impl Registry {
+    pub(super) fn register(&mut self, resolver: Arc<dyn Resolver>) -> Result<(), Invalid> {
+        let name = ResolverName::new(resolver.name())?;
+        for operation in resolver.operations() {
+            EventType::new(*operation)?;
+        }
+        if self.0.contains_key(&name) {
+            let rule = format!("{name} is there twice; each needs a name of its own");
+            return Err(Invalid::rule("resolver", rule));
+        }
+        self.0.insert(name, resolver);
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Who carries out a follow-up; or the kind of error if nobody does.
+    pub(super) fn find(&self, follow_up: &FollowUp) -> Result<&Arc<dyn Resolver>, &'static str> {
+        let resolver = self.0.get(follow_up.resolver()).ok_or("UnknownResolver")?;
+        let can = resolver.operations().contains(&follow_up.operation().as_str());
+        can.then_some(resolver).ok_or("UnsupportedOperation")
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
