@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use postrider_core::{
     Arrival, ClaimRequest, Claimed, ConsumerName, Error, Fate, InboxExt, Limits, Message, MessageBuilder,
     MessageId, OnFailure, Outbox, OutboxExt, QueueName, QueuePolicy, Store,
+    audit::Chain,
     inspect::{Action, Inspect, ListRequest, Room},
     schema::Schema,
     timetable::Timetable,
@@ -18,7 +19,7 @@ use postrider_core::{
     wake::{Sleeper, Wake},
 };
 use postrider_stores::memory::{ManualClock, MemoryStore, Transaction};
-use postrider_testkit::{Features, Fixture, TransactFixture};
+use postrider_testkit::{Features, Fixture, TransactFixture, saga::SagaFixture};
 use std::{
     future::{Ready, ready},
     pin::pin,
@@ -111,6 +112,18 @@ impl Fixture for MemoryFixture {
     }
 }
 
+impl SagaFixture for MemoryFixture {
+    type Sagas = MemoryStore;
+
+    fn sagas(&self) -> MemoryStore {
+        self.store.clone()
+    }
+
+    fn chain(&self) -> Arc<dyn Chain> {
+        Arc::new(self.store.ledger())
+    }
+}
+
 impl TransactFixture for MemoryFixture {
     type Transactions = MemoryStore;
 
@@ -123,6 +136,7 @@ postrider_testkit::store_suite!(memory);
 postrider_testkit::worker_suite!(memory);
 postrider_testkit::relay_suite!(memory);
 postrider_testkit::consumer_suite!(receiving);
+postrider_testkit::saga_suite!(memory);
 
 async fn receiving() -> consuming::OnMemoryQueue<MemoryFixture> {
     consuming::OnMemoryQueue::new(memory().await)
