@@ -86,7 +86,7 @@ pub struct AuditRow {
     pub at: SystemTime,
     /// Who and why.
     pub action: Action,
-    /// What: `requeue`, `discard` or `release_key`.
+    /// What: `requeue`, `discard`, `release_key` or `erase_subject`.
     pub verb: String,
     /// Where.
     pub queue: QueueName,

@@ -166,7 +166,7 @@ cases! {
     operators { every_action_leaves_one_audit_row a_requeued_dead_letter_starts_afresh }
 }
 
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 16] = [
     "queue",
     "ready",
     "later",
@@ -180,6 +180,8 @@ const TABLES: [&str; 14] = [
     "schedule",
     "inbox",
     "inbox_count",
+    "ledger",
+    "ledger_head",
     "migration",
 ];
 
@@ -199,6 +201,8 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
         "schedule",
         "inbox",
         "inbox_count",
+        "ledger",
+        "ledger_head",
     ];
     match role {
         Role::Producer => BTreeMap::new(),
@@ -249,7 +253,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
             ),
             ("later", vec!["select", "insert", "delete", "update due_at"]),
             ("timer", vec!["select", "delete"]),
-            ("dead", vec!["select", "insert", "delete"]),
+            ("dead", vec!["select", "insert", "delete", "update payload", "update content_type"]),
             ("archive", vec!["insert"]),
             ("archive_rest", vec!["select", "delete"]),
             ("inbox", vec!["select", "delete"]),
@@ -276,8 +280,18 @@ fn functions(role: Role) -> &'static [&'static str] {
             "settle_lanes",
             "survey_tenants",
             "drop_days",
+            "is_last",
+            "append_ledger",
         ],
-        Role::Operator => &["requeue", "discard", "release_key", "declare_queue", "line_up"],
+        Role::Operator => &[
+            "requeue",
+            "discard",
+            "release_key",
+            "erase_subject",
+            "append_ledger",
+            "declare_queue",
+            "line_up",
+        ],
         _ => &[],
     }
 }

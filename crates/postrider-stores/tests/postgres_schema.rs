@@ -56,7 +56,7 @@ async fn another_schema_and_a_prefix_are_as_good() {
 }
 
 /// Each alteration, and the object that must be reported, as missing or as altered.
-const ALTERATIONS: [(&str, &str, Found); 20] = [
+const ALTERATIONS: [(&str, &str, Found); 23] = [
     ("drop table postrider.schedule", "table schedule", Found::Nothing),
     ("drop table postrider.inbox", "table inbox", Found::Nothing),
     ("alter table postrider.inbox drop constraint inbox_pkey", "constraint inbox_pkey", Found::Nothing),
@@ -66,6 +66,13 @@ const ALTERATIONS: [(&str, &str, Found); 20] = [
         "alter table postrider.inbox_count drop constraint inbox_count_pkey",
         "constraint inbox_count_pkey",
         Found::Nothing,
+    ),
+    ("alter table postrider.ledger disable trigger ledger_stays", "trigger ledger_stays", Found::Else),
+    ("drop trigger ledger_head_stays on postrider.ledger_head", "trigger ledger_head_stays", Found::Nothing),
+    (
+        "alter table postrider.ledger alter column subject drop expression",
+        "column ledger.subject",
+        Found::Else,
     ),
     ("drop table postrider.sleeper", "table sleeper", Found::Nothing),
     ("alter table postrider.ready drop column tenant", "column ready.tenant", Found::Nothing),

@@ -14,7 +14,7 @@ select 'column ' || t.name || '.' || a.attname,
        || coalesce(' collate ' || (select l.collname from pg_catalog.pg_collation l where l.oid = a.attcollation and l.collname <> 'default'), '')
        || case when a.attnotnull then ' not null' else '' end
        || case a.attidentity when 'a' then ' generated always as identity' else '' end
-       || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '')
+       || coalesce(case a.attgenerated when '' then ' default ' else ' generated as ' end || pg_get_expr(d.adbin, d.adrelid), '')
 from tables t join pg_catalog.pg_attribute a on a.attrelid = t.oid and a.attnum > 0 and not a.attisdropped
 left join pg_catalog.pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
 union all
@@ -43,5 +43,6 @@ from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespa
 join pg_catalog.pg_language l on l.oid = p.prolang
 where n.nspname = $1 and starts_with(p.proname, $2)
 union all
-select 'trigger ' || g.tgname, pg_get_triggerdef(g.oid)
+select 'trigger ' || g.tgname,
+       pg_get_triggerdef(g.oid) || case g.tgenabled when 'O' then '' when 'A' then ', always' when 'D' then ', disabled' else ', on replicas only' end
 from tables t join pg_catalog.pg_trigger g on g.tgrelid = t.oid and not g.tgisinternal

@@ -28,10 +28,11 @@ pub enum Role {
     /// on the table; and it counts deliveries. A consumer that also stages is granted a producer's role, too, and the program that parks
     /// and replays messages those of a Rust producer and a worker.
     Consumer,
-    /// Claims, renews, settles, prunes, sleeps, and declares queues. It cannot change a payload, act as an operator or alter
-    /// anything.
+    /// Claims, renews, settles, prunes, sleeps, and declares queues; lands follow-ups and appends to the ledger. It cannot change a
+    /// payload, but for forgetting that of what has ended; nor act as an operator, read the ledger or alter anything.
     Worker,
-    /// Reads everything, and requeues, discards and releases through functions that write the audit. It writes to no table.
+    /// Reads everything, and requeues, discards, releases and erases through functions that write the audit; it appends to the ledger.
+    /// It writes to no table.
     Operator,
     /// Reads everything, payloads among it.
     ReadOnly,
@@ -79,13 +80,14 @@ select, insert, update, delete on {inbox_count}
 
 /// Locking a row takes the right to update one of its columns.
 const WORKER: &str = "\
-execute on function {queue_id}, {declare_queue}, {line_up}, {claim_lanes}, {settle_lanes}, {survey_tenants}, {drop_days}
+execute on function {queue_id}, {declare_queue}, {line_up}, {claim_lanes}, {settle_lanes}, {survey_tenants}, {drop_days}, {is_last}, {append_ledger}
 select on {queue}
 select, insert, delete on {ready}, {later}
 update (token, lease_until, attempts, deliveries, due_at, last_error, ordered, fair, key) on {ready}
 update (due_at) on {later}
 select, delete on {timer}, {archive_rest}, {inbox}, {inbox_count}
 select, insert, delete on {dead}
+update (payload, content_type) on {dead}
 insert on {archive}
 select, insert, update, delete on {lane}, {sleeper}
 usage, select on sequence {place}
@@ -93,11 +95,11 @@ usage on sequence {turn}
 ";
 
 const READ_ONLY: &str = "\
-select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}, {schedule}, {inbox}, {inbox_count}
+select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}, {schedule}, {inbox}, {inbox_count}, {ledger}, {ledger_head}
 ";
 
 const OPERATOR: &str = "\
-execute on function {requeue}, {discard}, {release_key}, {declare_queue}, {line_up}
+execute on function {requeue}, {discard}, {release_key}, {erase_subject}, {append_ledger}, {declare_queue}, {line_up}
 ";
 
 impl PostgresStore {

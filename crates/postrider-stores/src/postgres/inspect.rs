@@ -61,7 +61,7 @@ const AUDIT: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids,
 const FIRST: usize = 8;
 
 impl PostgresStore {
-    async fn queue(&self, name: &QueueName) -> Result<Option<Arc<Queue>>, Error> {
+    pub(super) async fn queue(&self, name: &QueueName) -> Result<Option<Arc<Queue>>, Error> {
         self.inner.queues.named(&mut &self.inner.connections, name).await
     }
 

@@ -24,12 +24,15 @@ mod drivers;
 mod ear;
 mod error;
 mod fair;
+mod follow;
+mod follow_ups;
 mod grants;
 mod horizon;
 mod inbox;
 mod inspect;
 mod lane_settle;
 mod lanes;
+mod ledger;
 mod lent;
 mod names;
 mod pool;
@@ -50,6 +53,7 @@ mod wake;
 
 pub use grants::Role;
 pub use inbox::PostgresInbox;
+pub use ledger::PostgresLedger;
 pub use names::Names;
 #[doc(hidden)]
 pub use pool::SETTINGS;
@@ -69,7 +73,7 @@ use postrider_core::{
     ClaimRequest, Claimed, Error, Invalid, Lease, LeaseToken, Limits, Ordering, Outbox, PruneRequest, Pruned,
     QueueName, Settle, Store, store::check_lease,
 };
-use queues::{Queue, Queues};
+use queues::{Known, Queue, Queues};
 use returned::Returned;
 use settle::SettleSql;
 use sqlx::{
@@ -388,11 +392,22 @@ impl PostgresStore {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
-        let inner = &self.inner;
         // On the same connection: whoever holds one and waits for another may wait for ever.
-        let known = inner.queues.known(&mut on).await?;
+        let known = self.inner.queues.known(&mut on).await?;
+        self.settle_known(on, &known, returned, settlements).await
+    }
+
+    /// Settles by what is known of the queues.
+    async fn settle_known(
+        &self,
+        on: impl Fetch,
+        known: &Known,
+        returned: Option<&Returned>,
+        settlements: &[Settle],
+    ) -> Result<Vec<Lease>, Error> {
+        let inner = &self.inner;
         let floor = |queue: &QueueName| self.lane_claimer(queue).settled_floor();
-        inner.settle_sql.settle(on, &inner.names, &known, floor, returned, settlements).await
+        inner.settle_sql.settle(on, &inner.names, known, floor, returned, settlements).await
     }
 
     /// The queues among those asked for that exist.

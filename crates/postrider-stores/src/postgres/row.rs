@@ -7,6 +7,7 @@ use postrider_core::{
     message::StoredParts,
 };
 use sqlx::{Row, postgres::PgRow};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 /// The columns of a message in the order in which [`message`] reads them, for any table that has them.
@@ -35,9 +36,14 @@ pub(super) fn message(row: &PgRow, first: usize, queue: &QueueName) -> Result<Me
     }))
 }
 
-/// A `timestamptz`, read without a calendar.
+/// A `timestamptz`, read and written without a calendar.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment(pub(super) std::time::SystemTime);
+pub(super) struct Moment(pub(super) SystemTime);
+
+/// PostgreSQL counts microseconds from the year 2000.
+const EPOCH: Duration = Duration::from_secs(946_684_800);
+/// The years that its calendar has, in those; what lies beyond is infinity.
+const CALENDAR: std::ops::Range<i128> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
 
 impl sqlx::Type<sqlx::Postgres> for Moment {
     fn type_info() -> sqlx::postgres::PgTypeInfo {
@@ -47,13 +53,61 @@ impl sqlx::Type<sqlx::Postgres> for Moment {
 
 impl<'r> sqlx::Decode<'r, sqlx::Postgres> for Moment {
     fn decode(value: sqlx::postgres::PgValueRef<'r>) -> Result<Self, sqlx::error::BoxDynError> {
-        use std::time::{Duration, UNIX_EPOCH};
-        /// PostgreSQL counts microseconds from the year 2000.
-        const EPOCH: Duration = Duration::from_secs(946_684_800);
         let micros = i64::from_be_bytes(value.as_bytes()?.try_into()?);
         let offset = Duration::from_micros(micros.unsigned_abs());
         let base = UNIX_EPOCH + EPOCH;
         let moment = if micros < 0 { base.checked_sub(offset) } else { base.checked_add(offset) };
         Ok(Self(moment.unwrap_or(UNIX_EPOCH)))
+    }
+}
+
+impl sqlx::Encode<'_, sqlx::Postgres> for Moment {
+    /// The next microsecond that is not earlier.
+    fn encode_by_ref(
+        &self,
+        buffer: &mut sqlx::postgres::PgArgumentBuffer,
+    ) -> Result<sqlx::encode::IsNull, sqlx::error::BoxDynError> {
+        let signed = |since: Duration| i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
+        let nanos = match self.0.duration_since(UNIX_EPOCH + EPOCH) {
+            Ok(since) => signed(since),
+            Err(before) => -signed(before.duration()),
+        };
+        let micros = -(-nanos).div_euclid(1_000);
+        let micros = match i64::try_from(micros) {
+            Ok(within) if CALENDAR.contains(&micros) => within,
+            _ if micros < 0 => i64::MIN,
+            _ => i64::MAX,
+        };
+        buffer.extend_from_slice(&micros.to_be_bytes());
+        Ok(sqlx::encode::IsNull::No)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlx::Encode;
+
+    fn encoded(at: SystemTime) -> i64 {
+        let mut buffer = sqlx::postgres::PgArgumentBuffer::default();
+        assert!(!Moment(at).encode_by_ref(&mut buffer).unwrap().is_null());
+        i64::from_be_bytes(buffer.as_slice().try_into().unwrap())
+    }
+
+    #[test]
+    fn a_moment_is_never_written_as_an_earlier_one() {
+        let epoch = UNIX_EPOCH + EPOCH;
+        assert_eq!(encoded(epoch), 0);
+        assert_eq!(encoded(epoch + Duration::from_nanos(1)), 1);
+        assert_eq!(encoded(epoch + Duration::from_micros(7)), 7);
+        assert_eq!(encoded(epoch - Duration::from_nanos(1)), 0);
+        assert_eq!(encoded(epoch - Duration::from_nanos(1_001)), -1);
+    }
+
+    #[test]
+    fn what_is_in_no_calendar_is_infinite() {
+        let far = Duration::from_secs(1 << 50);
+        assert_eq!(encoded(UNIX_EPOCH + far), i64::MAX);
+        assert_eq!(encoded(UNIX_EPOCH - far), i64::MIN);
     }
 }

@@ -179,17 +179,19 @@ fn bind_endings<'q>(
 }
 
 /// The columns that a message takes along from room to room.
-const MOVED: &str = "id, staged_at, message_id, queue, ordered, payload, event_type, content_type, key, tenant, subject, \
+pub(super) const MOVED: &str = "id, staged_at, message_id, queue, ordered, payload, event_type, content_type, key, tenant, subject, \
     timer, headers";
+
+/// The same, of the table that is called so.
+pub(super) fn moved(alias: &str) -> String {
+    MOVED.split(", ").map(|column| format!("{alias}.{}", column.trim())).collect::<Vec<_>>().join(", ")
+}
 
 fn template(shape: Shape) -> String {
     let mut next = if shape.one_claim && shape.kinds != 0 { 2 } else { 0 };
     let mut param = |cast: &str| {
         next += 1;
         format!("${next}::{cast}")
-    };
-    let moved = |alias: &str| {
-        MOVED.split(", ").map(|column| format!("{alias}.{}", column.trim())).collect::<Vec<_>>().join(", ")
     };
     let mut parts: Vec<String> = Vec::new();
     let mut ids: Vec<String> = Vec::new();

@@ -10,11 +10,20 @@ use sqlx::{PgPool, Postgres, Transaction};
 pub struct PostgresTransactions {
     pub(super) store: PostgresStore,
     pub(super) pool: PgPool,
+    begin: &'static str,
 }
 
 impl PostgresTransactions {
     pub(super) fn new(store: PostgresStore, pool: PgPool) -> Self {
-        Self { store, pool }
+        Self { store, pool, begin: "begin" }
+    }
+
+    /// Begins transactions as `READ COMMITTED`, whatever the default of the database, the role or the pool is. Follow-ups need it;
+    /// for handlers it is yours to choose, and without this call they get what your pool gives to everybody.
+    #[must_use]
+    pub fn read_committed(mut self) -> Self {
+        self.begin = "begin isolation level read committed";
+        self
     }
 
     /// A statement on the pool's connections, which may be behind a pooler.
@@ -28,7 +37,7 @@ impl Transact for PostgresTransactions {
     type Tx = Transaction<'static, Postgres>;
 
     async fn begin(&self) -> Result<Self::Tx, Error> {
-        self.pool.begin().await.map_err(store_error)
+        self.pool.begin_with(self.begin).await.map_err(store_error)
     }
 
     async fn settle_in(&self, tx: &mut Self::Tx, settle: &Settle) -> Result<bool, Error> {
