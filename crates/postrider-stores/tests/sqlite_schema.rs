@@ -54,6 +54,9 @@ async fn every_missing_or_altered_object_is_reported() {
         ("drop table postrider_inbox", "table inbox"),
         ("drop index postrider_inbox_admitted", "index inbox_admitted"),
         ("drop table postrider_inbox_count", "table inbox_count"),
+        ("drop index postrider_later_subject", "index later_subject"),
+        ("drop table postrider_ledger", "table ledger"),
+        ("drop trigger postrider_ledger_delete", "trigger ledger_delete"),
         ("drop view postrider_outbox", "view outbox"),
         ("drop view postrider_outbox", "trigger outbox_insert"),
         (
@@ -119,6 +122,10 @@ async fn an_earlier_file_is_brought_up_to_date() {
     fixture.run("drop table postrider_schedule").await;
     fixture.run("drop table postrider_inbox").await;
     fixture.run("drop table postrider_inbox_count").await;
+    fixture.run("drop table postrider_ledger").await;
+    fixture.run("drop table postrider_ledger_head").await;
+    fixture.run("drop index postrider_ready_subject; drop index postrider_later_subject").await;
+    fixture.run("drop index postrider_dead_subject; drop index postrider_archive_subject").await;
     fixture.run("drop index postrider_ready_tenant").await;
     fixture.run("alter table postrider_ready drop column fair").await;
     fixture.run("alter table postrider_queue drop column fair").await;

@@ -60,7 +60,7 @@ const AUDIT: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids,
     join {queue} q on q.id = a.queue order by a.id desc limit ?1";
 
 impl SqliteStore {
-    async fn queue(&self, name: &QueueName) -> Result<Option<Queue>, Error> {
+    pub(super) async fn queue(&self, name: &QueueName) -> Result<Option<Queue>, Error> {
         let mut connection = self.inner.readers.acquire().await.map_err(store_error)?;
         queues::named(&mut *connection, &self.inner.names, name).await
     }

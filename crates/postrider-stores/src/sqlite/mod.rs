@@ -23,17 +23,21 @@
 
 mod claim;
 mod delivered;
+mod docket;
 mod drivers;
 mod each;
 mod endings;
+mod erase;
 mod error;
 mod evict;
 mod fair;
+mod follow;
 mod front;
 mod inbox;
 mod inspect;
 mod lanes;
 mod leases;
+mod ledger;
 mod moment;
 mod names;
 mod operate;
@@ -56,6 +60,7 @@ mod wake;
 mod writer;
 
 pub use inbox::SqliteInbox;
+pub use ledger::SqliteLedger;
 pub use names::Names;
 pub use options::{Durability, SqliteOptions};
 pub use stage::SqliteOutbox;
@@ -152,6 +157,11 @@ impl SqliteStore {
         SqliteInbox::new(self.inner.names.clone())
     }
 
+    /// The ledger in the tables of this store.
+    pub fn ledger(&self) -> SqliteLedger {
+        SqliteLedger::new(self.clone())
+    }
+
     /// The statements of the hot paths, for tests that read their plans.
     #[doc(hidden)]
     pub fn statements(&self) -> Vec<(&'static str, String)> {
@@ -195,6 +205,18 @@ impl SqliteStore {
             ("page of what is ready", page::page_template(Room::Ready)),
             ("page of what waits", page::page_template(Room::Later)),
             ("page of dead letters", page::page_template(Room::Dead)),
+            ("what is left of a group", follow::LEFT.to_owned()),
+            ("forget in the archive", follow::forget_template("{archive}")),
+            ("forget in a dead letter", follow::forget_template("{dead}")),
+            ("put off", follow::PUT_OFF.to_owned()),
+            ("counts of follow-ups", docket::counts_template()),
+            ("follow-ups given up", docket::abandoned_template()),
+            ("follow-ups put off", docket::scheduled_template()),
+            ("messages about a subject", erase::about_template()),
+            ("before an event", ledger::BEFORE.to_owned()),
+            ("links of a subject", ledger::OF_SUBJECT.to_owned()),
+            ("links since", ledger::SINCE.to_owned()),
+            ("links", ledger::LINKS.to_owned()),
         ];
         templates.map(|(name, template)| (name, self.inner.names.render(&template))).into()
     }

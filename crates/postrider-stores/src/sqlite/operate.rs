@@ -98,7 +98,7 @@ pub(super) async fn discard(
     Ok(discarded)
 }
 
-async fn remove(
+pub(super) async fn remove(
     connection: &mut SqliteConnection,
     names: &Names,
     room: &str,
@@ -140,7 +140,7 @@ pub(super) async fn release_key(
 }
 
 #[expect(clippy::too_many_arguments, reason = "they are the columns of the row")]
-async fn note(
+pub(super) async fn note(
     connection: &mut SqliteConnection,
     names: &Names,
     action: &Action,

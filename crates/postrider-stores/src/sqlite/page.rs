@@ -55,7 +55,7 @@ pub(super) async fn get(inner: &Inner, queue: &Queue, id: MessageId) -> Result<O
     row.map(|row| entry(&row, queue)).transpose().map_err(store_error)
 }
 
-fn table(room: Room) -> &'static str {
+pub(super) fn table(room: Room) -> &'static str {
     match room {
         Room::Ready => "{ready}",
         Room::Later => "{later}",
@@ -75,7 +75,7 @@ fn identity(room: Room) -> &'static str {
 }
 
 /// The time that a room is paged by, or shows.
-fn time(room: Room) -> &'static str {
+pub(super) fn time(room: Room) -> &'static str {
     match room {
         Room::Ready | Room::Later => "due_at",
         Room::Dead => "failed_at",

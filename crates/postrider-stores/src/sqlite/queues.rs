@@ -2,7 +2,7 @@
 //! step: the table is tiny, and it is in this process's memory.
 
 use super::{
-    drivers::{Cells, Driver, Failed},
+    drivers::{Cells, Driver, Failed, first},
     moment::{Micros, micros},
     names::Names,
     row::json,
@@ -94,6 +94,15 @@ pub(super) async fn draw<D: Driver>(
     let missing = || Error::SchemaMismatch("the table of places is empty".to_owned());
     let drawn = rows.first().map_or_else(|| Err(missing()), read);
     drawn.map_err(|error| Failed { error, is_busy: false })
+}
+
+/// Changes nothing, and takes the write lock, if the transaction does not have it yet.
+pub(super) const LOCK: &str = "update {line} set last = last where id = 0";
+
+/// Takes the write lock, and tells the time: what is read from now on cannot change before it is written.
+pub(super) async fn lock(driver: &mut impl Driver, names: &Names) -> Result<Micros, Error> {
+    let row = first(driver, names.statement(&format!("{LOCK}; select {{now}}"))).await?;
+    row.map_or_else(|| Err(Error::Other("SQLite did not tell the time".into())), |row| row.get(0))
 }
 
 /// A policy as the table keeps it.
