@@ -16,3 +16,4 @@ postrider_testkit::store_suite!(support::SqliteFixture::new);
 postrider_testkit::worker_suite!(support::SqliteFixture::new);
 postrider_testkit::relay_suite!(support::SqliteFixture::new);
 postrider_testkit::consumer_suite!(receiving);
+postrider_testkit::saga_suite!(support::SqliteFixture::new);

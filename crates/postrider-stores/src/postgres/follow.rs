@@ -14,7 +14,8 @@ use super::{
     settle::{MOVED, moved},
 };
 use postrider_core::{
-    Error, Invalid, Lease, Message, Outbox, QueueName, Reason, Settle, Staged, TenantId, TimerName,
+    AuditSink, Error, Invalid, Lease, Message, Outbox, QueueName, Reason, Settle, Staged, TenantId,
+    TimerName,
     follow_up::{Follow, Group, Landing},
     limits::FARTHEST_DUE,
 };
@@ -53,6 +54,10 @@ impl Follow for PostgresTransactions {
 
     fn store(&self) -> PostgresStore {
         self.store.clone()
+    }
+
+    fn ledger(&self) -> Arc<dyn AuditSink> {
+        Arc::new(self.store.ledger())
     }
 
     async fn land(&self, tx: &mut Tx, lease: &Lease, group: &Group) -> Result<Landing, Error> {

@@ -11,15 +11,18 @@ use super::{
     queues,
 };
 use postrider_core::{
-    Audit, AuditError, AuditEvent, Error, Follow, Lease, Message, Outbox, QueueName, Reason, Staged,
-    TenantId, TimerName,
+    Audit, AuditError, AuditEvent, AuditSink, Error, Follow, Lease, Message, Outbox, QueueName, Reason,
+    Staged, TenantId, TimerName,
     follow_up::{Group, Landing},
     limits::FARTHEST_DUE,
     message::DEFAULT_CONTENT_TYPE,
     transact::Transact,
 };
 use sqlx::{Sqlite, Transaction};
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 type Tx = Transaction<'static, Sqlite>;
 
@@ -74,6 +77,10 @@ impl Follow for SqliteTransactions {
 
     fn store(&self) -> SqliteStore {
         self.store.clone()
+    }
+
+    fn ledger(&self) -> Arc<dyn AuditSink> {
+        Arc::new(self.store.ledger())
     }
 
     async fn land(&self, tx: &mut Tx, lease: &Lease, group: &Group) -> Result<Landing, Error> {

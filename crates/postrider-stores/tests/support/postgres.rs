@@ -1,11 +1,13 @@
 //! The PostgreSQL store as the suites see it: a database of its own for each test.
 
 use async_trait::async_trait;
-use postrider_core::{Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake};
+use postrider_core::{
+    Store, audit::Chain, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake,
+};
 use postrider_stores::postgres::{
     PostgresInbox, PostgresOptions, PostgresOutbox, PostgresStore, PostgresTransactions,
 };
-use postrider_testkit::{Features, Fixture, TransactFixture, postgres::TestDatabase};
+use postrider_testkit::{Features, Fixture, TransactFixture, postgres::TestDatabase, saga::SagaFixture};
 use sqlx::{Executor, PgPool, Postgres, Transaction, postgres::PgPoolOptions};
 use std::{sync::Arc, time::Duration};
 
@@ -150,6 +152,18 @@ impl Fixture for PostgresFixture {
             "alter table postrider.dead drop constraint broken"
         })
         .await;
+    }
+}
+
+impl SagaFixture for PostgresFixture {
+    type Sagas = PostgresTransactions;
+
+    fn sagas(&self) -> PostgresTransactions {
+        self.transactions()
+    }
+
+    fn chain(&self) -> Arc<dyn Chain> {
+        Arc::new(self.store.ledger())
     }
 }
 

@@ -1,9 +1,11 @@
 //! The SQLite store as the suites see it: a file of its own for each test.
 
 use async_trait::async_trait;
-use postrider_core::{Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake};
+use postrider_core::{
+    Store, audit::Chain, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake,
+};
 use postrider_stores::sqlite::{SqliteInbox, SqliteOptions, SqliteOutbox, SqliteStore, SqliteTransactions};
-use postrider_testkit::{Features, Fixture, TransactFixture};
+use postrider_testkit::{Features, Fixture, TransactFixture, saga::SagaFixture};
 use sqlx::{
     Executor, Sqlite, SqlitePool, Transaction,
     sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous},
@@ -141,6 +143,18 @@ impl Fixture for SqliteFixture {
             "drop trigger broken"
         })
         .await;
+    }
+}
+
+impl SagaFixture for SqliteFixture {
+    type Sagas = SqliteTransactions;
+
+    fn sagas(&self) -> SqliteTransactions {
+        self.transactions()
+    }
+
+    fn chain(&self) -> Arc<dyn Chain> {
+        Arc::new(self.store.ledger())
     }
 }
 
