@@ -5,35 +5,34 @@
 //! leads from a [`State`] and an entry to the next state; the state alone says which call has to be under way ([`State::pending`]).
 //!
 //! ```text
-//!                   done: the next step
-//!                        ╭───────╮
-//!           begun        ▼       │      done: the last step
-//!   new ─────────────▶ forward ──┴───────────────────────────────────▶ completed
-//!                     │  │  ▲ │                                              ▲
-//!                     │  │  │ │ stuck (retryable)               done: last   │
-//!                     │  │  │ ╰──────────────────▶ stuck forward ────────────┤
-//!     failed          │  │  ╰───────────────────────────╯                    │
-//!    (compensatable   │  │        unstuck; done: the next step               │
-//!     or pivot)       │  │                                                   │
-//!                     │  │ unknown                 resolved: it happened;    │
-//!                     │  │ (compensatable or pivot)  or done                 │
-//!                     │  ╰─────────────▶ in doubt ─────────▶ forward ────────╯
+//!                    done: the next step
+//!                        ╭────────╮
+//!           begun        ▼        │     done: the last step
+//!   new ─────────────▶ forward ───┴────────────────────────────▶ completed
+//!                     │  │  ▲ │                                      ▲
+//!                     │  │  │ │ stuck (retryable)                    │ done: the last step
+//!                     │  │  │ ╰────────────────────▶ stuck forward ───╯
+//!     failed          │  │  ╰───────────────────────────╯
+//!    (compensatable   │  │     unstuck; done: the next step
+//!     or pivot)       │  │
+//!                     │  │ unknown (compensatable or pivot)
+//!                     │  ╰─────────────▶ in doubt ──────────▶ forward, or completed
+//!                     │                     │     resolved: it happened; or done
 //!                     │                     │
-//!                     │                     │ resolved: it did not happen
-//!                     ▼                     │
-//!        ╭───────▶ backward ◀───────────────╯       (with nothing to undo: compensated at once)
-//!        │            │ │ ▲
+//!                     ▼                     │ resolved: it did not happen
+//!        ╭───────▶ backward ◀───────────────╯
+//!        │            │ │ ▲                     (with nothing to undo: compensated at once)
 //!        ╰────────────╯ │ ╰─────────────────╮ unstuck; undone: the one before
 //!     undone:           ├───────────────▶ stuck backward
 //!     the one before    │    stuck            │
 //!                       │ undone: the first   │ undone: the first
-//!                       ╰─────────────────────┴──────────────────────▶ compensated
+//!                       ╰─────────────────────┴────────────────▶ compensated
 //! ```
 //!
 //! **The point of no return** lies behind the last step that is not retryable: behind the pivot, or, in a plan without one, behind the last
 //! compensatable step ([`Plan::point_of_no_return`]). Retryable steps are repeated until they succeed, so once only they are left nothing
-//! can call for going back. A plan of retryable steps alone only ever goes forward. A pivot at the end and a compensatable step at the end
-//! differ in one thing: the pivot needs no way to be undone, because nothing that comes after it could ask for one.
+//! can call for going back. A plan of retryable steps alone only ever goes forward. So the last step before that point is never undone:
+//! declared as the pivot it needs no way to be, and declared as compensatable it has one that is used only if the plan grows.
 //!
 //! **Who is authoritative.** The log, and nobody's memory. A runner holds the saga's lock, folds the log ([`replay`]), asks for the
 //! transition, and appends the entry and stages the follow-up of the new state in one transaction. Who crashes before that commits has

@@ -146,10 +146,10 @@ impl Known {
         Self { state, may_fail: 0..plan.point_of_no_return(), done: 0..done, undone }
     }
 
-    /// Whether a log that leads to this state may hold the entry.
+    /// Whether a log that leads to this state may hold the entry. Asked only of entries that are no news.
     fn may_hold(&self, entry: &Entry) -> bool {
         match entry {
-            Entry::Begun { .. } => self.state != State::New,
+            Entry::Begun { .. } => true,
             Entry::Done { step } => self.done.contains(step),
             Entry::Failed { step, .. } | Entry::Resolved { step, happened: false } => self.has_failed(*step),
             Entry::Resolved { step, happened: true } => {

@@ -71,6 +71,20 @@ fn a_log_of_another_plan_is_refused() {
 }
 
 #[test]
+fn a_plan_is_told_by_its_name_and_by_its_steps() {
+    let plan = plan("CCP");
+    let Entry::Begun { plan: name, fingerprint } = plan.begun() else { unreachable!() };
+    let other = super::plan("CPR").fingerprint();
+    for begun in [
+        Entry::Begun { plan: "another".to_owned(), fingerprint },
+        Entry::Begun { plan: name, fingerprint: other },
+    ] {
+        let refused = transition(&plan, &State::New, &begun);
+        assert!(matches!(refused, Err(Refused::OtherPlan { .. })), "{begun}");
+    }
+}
+
+#[test]
 fn a_log_that_cannot_be_is_refused_where_it_breaks() {
     let plan = plan("CCP");
     let log = [plan.begun(), Entry::Done { step: 0 }, Entry::Undone { step: 0 }];
