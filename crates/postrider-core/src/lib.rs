@@ -28,6 +28,7 @@ pub mod outgoing;
 pub mod policy;
 pub mod receive;
 pub mod retry;
+pub mod saga;
 pub mod schema;
 pub mod settlement;
 pub mod source;
