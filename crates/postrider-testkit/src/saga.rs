@@ -3,6 +3,7 @@
 //! Each case is a plain `async fn` over a [`SagaFixture`], as in the [store suite](crate::store).
 
 pub mod calling;
+pub mod compensating;
 pub mod completing;
 pub(crate) mod helpers;
 pub mod keeping_books;
@@ -64,6 +65,18 @@ macro_rules! saga_suite {
                     an_abandoned_sibling_blocks_until_it_is_requeued
                     a_scheduled_sibling_blocks
                     a_second_run_completes_again
+                }
+                compensating {
+                    every_step_in_turn_and_it_is_complete
+                    each_step_failed_in_turn
+                    each_call_repeated
+                    a_doubt_compensates_nothing_until_it_is_resolved
+                    a_resolver_that_can_tell_ends_the_doubt
+                    a_doubt_that_is_requeued_may_end_well
+                    an_undoing_that_is_stuck_goes_on_when_it_is_put_back
+                    a_saga_is_begun_once_and_its_keys_are_its_own
+                    a_plan_must_be_known_and_have_all_its_resolvers
+                    sagas_do_not_disturb_each_other
                 }
                 putting_off {
                     not_before_its_time_and_with_no_attempt_behind_it

@@ -6,11 +6,14 @@ use super::{
     courier::{Courier, Unwritten},
     plot::{End, Halted, advance, entry_of, stands, turns},
 };
-use crate::carry::{Delivery, Outcome};
+use crate::{
+    carry::{Delivery, Outcome},
+    failure::Failure,
+};
 use futures_util::FutureExt;
 use postrider_core::{
-    AuditEvent, AuditKind, Error, EventType, Follow, FollowUp, Reason, Settlement,
-    saga::{Part, State},
+    AuditEvent, AuditKind, Error, EventType, Follow, FollowUp, MessageId, Reason, Settlement,
+    saga::{Part, Plan, State},
 };
 use std::panic::AssertUnwindSafe;
 use tokio::time::timeout;
@@ -70,10 +73,9 @@ impl<S: Follow> Courier<S> {
         error: String,
     ) -> Found {
         let found = |end| Found { end, reason, error: error.clone() };
-        let Some(plan) = self.plans.get(&part.plan).filter(|plan| turns(plan, part)) else {
+        if !self.plans.get(&part.plan).is_some_and(|plan| turns(plan, part)) {
             return found(End::GivenUp);
-        };
-        debug_assert!(plan.step(part.command.step).is_some());
+        }
         let attempt = delivery.claimed.deliveries;
         if reason == Reason::Rejected && attempt == 1 {
             return found(End::Failed);
@@ -141,30 +143,13 @@ impl<S: Follow> Courier<S> {
                     .await;
             }
         };
-        let mut new = Vec::new();
-        let ended = match state {
-            Some(State::Completed) => Some((AuditKind::Completed, Ended::Completed)),
-            Some(State::Compensated { .. }) => Some((AuditKind::Compensated, Ended::Compensated)),
-            _ => None,
+        let new = match self.conclude(tx, state, plan, part.saga, follow_up).await {
+            Ok((ready, new)) => {
+                tx = ready;
+                new
+            }
+            Err(failure) => return self.not_completed(follow_up, delivery, &failure).await,
         };
-        if let Some((kind, ended)) = ended {
-            let completed = Completed {
-                ended,
-                saga: Some(part.saga),
-                operation: EventType::stored(part.plan.as_str()),
-                ..follow_up.group().into()
-            };
-            tx = match self.on_complete.happen(&self.store, tx, &completed).await {
-                Ok(tx) => tx,
-                Err(failure) => return self.not_completed(follow_up, delivery, &failure).await,
-            };
-            new.push(AuditEvent {
-                resolver: None,
-                follow_up: Some(part.saga),
-                operation: Some(completed.operation),
-                ..event(kind, follow_up, part.saga)
-            });
-        }
         self.books.within(&self.store, &mut tx, &told, &new).await?;
         self.store.commit(tx).await?;
         if !is_given_up {
@@ -173,5 +158,27 @@ impl<S: Follow> Courier<S> {
         let Found { reason, error, .. } = found;
         self.tell_abandoned(Some(follow_up), delivery, reason, &error);
         Ok(Outcome::Committed(Settlement::Dead { reason, error: Some(error) }))
+    }
+
+    /// If a saga has ended with this state: lets happen what is to happen then, and answers with the event that tells of it.
+    pub(super) async fn conclude(
+        &self,
+        mut tx: S::Tx,
+        state: Option<State>,
+        plan: &Plan,
+        saga: MessageId,
+        follow_up: &FollowUp,
+    ) -> Result<(S::Tx, Vec<AuditEvent>), Failure> {
+        let (kind, ended) = match state {
+            Some(State::Completed) => (AuditKind::Completed, Ended::Completed),
+            Some(State::Compensated { .. }) => (AuditKind::Compensated, Ended::Compensated),
+            _ => return Ok((tx, Vec::new())),
+        };
+        let operation = EventType::stored(plan.name());
+        let completed =
+            Completed { ended, saga: Some(saga), operation: operation.clone(), ..follow_up.group().into() };
+        tx = self.on_complete.happen(&self.store, tx, &completed).await?;
+        let told = AuditEvent { resolver: None, operation: Some(operation), ..event(kind, follow_up, saga) };
+        Ok((tx, vec![told]))
     }
 }

@@ -24,6 +24,9 @@ pub enum Unresolved {
     /// The log of the saga cannot be read, or contradicts this.
     #[error("{0}")]
     Halted(String),
+    /// What was to happen at the end of the saga failed, with an error of this kind.
+    #[error("what is to happen when the saga ends has failed: {0}; try again")]
+    NotEnded(String),
     /// The ledger or the store failed: try again.
     #[error(transparent)]
     Failed(#[from] AuditError),
@@ -50,12 +53,12 @@ impl<S: Follow> SagaRunner<S> {
     /// # Errors
     /// When its log cannot be read, or the store fails.
     pub async fn saga_state(&self, saga: MessageId) -> Result<Option<State>, Unresolved> {
-        let mut tx = self.store.begin().await?;
+        let mut tx = self.courier.store.begin().await?;
         let found = match self.plan_of(&mut tx, saga).await? {
-            Some(plan) => Some(stands(&self.store, &mut tx, &plan, saga).await?.state),
+            Some(plan) => Some(stands(&self.courier.store, &mut tx, &plan, saga).await?.state),
             None => None,
         };
-        self.store.rollback(tx).await?;
+        self.courier.store.rollback(tx).await?;
         Ok(found)
     }
 
@@ -71,20 +74,20 @@ impl<S: Follow> SagaRunner<S> {
         action: &Action,
     ) -> Result<State, Unresolved> {
         action.check().map_err(AuditError::from)?;
-        let mut tx = self.store.begin().await?;
+        let mut tx = self.courier.store.begin().await?;
         let Some(plan) = self.plan_of(&mut tx, saga).await? else {
-            self.store.rollback(tx).await?;
+            self.courier.store.rollback(tx).await?;
             return Err(Unresolved::Unknown(saga));
         };
-        let standing = stands(&self.store, &mut tx, &plan, saga).await?;
+        let standing = stands(&self.courier.store, &mut tx, &plan, saga).await?;
         let State::InDoubt { step } = standing.state else {
-            self.store.rollback(tx).await?;
+            self.courier.store.rollback(tx).await?;
             return Err(Unresolved::NoDoubt(standing.state));
         };
         let id = Command::perform(step).follow_up_id(saga);
-        let call = Follow::store(&self.store).get(&self.queue, id).await?;
+        let call = Follow::store(&self.courier.store).get(&self.queue, id).await?;
         let Some(call) = call.and_then(|entry| FollowUp::read(&entry.message).ok()) else {
-            self.store.rollback(tx).await?;
+            self.courier.store.rollback(tx).await?;
             return Err(Unresolved::Unknown(saga));
         };
         let told = [AuditEvent {
@@ -92,20 +95,22 @@ impl<S: Follow> SagaRunner<S> {
             step: Some(step),
             ..event(AuditKind::Resolved, &call, id)
         }];
-        self.books.before(&told).await?;
+        self.courier.books.before(&told).await?;
         let entry = Entry::Resolved { step, happened };
-        let state = advance(&self.store, &mut tx, &plan, saga, &standing, &entry, &call).await?;
-        self.books.within(&self.store, &mut tx, &told, &[]).await?;
-        self.store.commit(tx).await?;
+        let state = advance(&self.courier.store, &mut tx, &plan, saga, &standing, &entry, &call).await?;
+        let concluded = self.courier.conclude(tx, state, &plan, saga, &call).await;
+        let (mut tx, new) = concluded.map_err(|failure| Unresolved::NotEnded(failure.kind().to_owned()))?;
+        self.courier.books.within(&self.courier.store, &mut tx, &told, &new).await?;
+        self.courier.store.commit(tx).await?;
         // The call is history now. Should this fail, it stays among what was given up, and can be discarded by hand.
-        Follow::store(&self.store).discard(&self.queue, &[id], action).await?;
+        Follow::store(&self.courier.store).discard(&self.queue, &[id], action).await?;
         Ok(state.unwrap_or(standing.state))
     }
 
     async fn plan_of(&self, tx: &mut S::Tx, saga: MessageId) -> Result<Option<Plan>, Error> {
-        let log = self.store.read_log(tx, saga).await?;
+        let log = self.courier.store.read_log(tx, saga).await?;
         Ok(match log.first() {
-            Some(Entry::Begun { plan, .. }) => self.plans.get(plan).cloned(),
+            Some(Entry::Begun { plan, .. }) => self.courier.plans.get(plan).cloned(),
             _ => None,
         })
     }

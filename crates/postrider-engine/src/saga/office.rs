@@ -34,7 +34,7 @@ impl<S: Follow> SagaRunner<S> {
     /// # Errors
     /// When the store fails.
     pub async fn status_counts(&self) -> Result<StatusCounts, Error> {
-        self.store.store().status_counts(&self.queue).await
+        self.courier.store.store().status_counts(&self.queue).await
     }
 
     /// Follow-ups that were given up, the longest ago first.
@@ -42,7 +42,7 @@ impl<S: Follow> SagaRunner<S> {
     /// # Errors
     /// When the store fails.
     pub async fn list_abandoned(&self, limit: usize) -> Result<Vec<Docket>, Error> {
-        self.store.store().dockets(&self.queue, Which::Abandoned, limit).await
+        self.courier.store.store().dockets(&self.queue, Which::Abandoned, limit).await
     }
 
     /// Follow-ups that wait for a time that was named, the nearest first.
@@ -50,7 +50,7 @@ impl<S: Follow> SagaRunner<S> {
     /// # Errors
     /// When the store fails.
     pub async fn list_scheduled(&self, limit: usize) -> Result<Vec<Docket>, Error> {
-        self.store.store().dockets(&self.queue, Which::Scheduled, limit).await
+        self.courier.store.store().dockets(&self.queue, Which::Scheduled, limit).await
     }
 
     /// Follow-ups that have not succeeded although they were staged longer ago `than` this, the oldest first.
@@ -58,7 +58,7 @@ impl<S: Follow> SagaRunner<S> {
     /// # Errors
     /// When the store fails.
     pub async fn overdue(&self, than: Duration, limit: usize) -> Result<Vec<Docket>, Error> {
-        self.store.store().dockets(&self.queue, Which::Overdue(than), limit).await
+        self.courier.store.store().dockets(&self.queue, Which::Overdue(than), limit).await
     }
 
     /// Puts abandoned follow-ups back, with no attempt behind them. Others are skipped. The ledger is told first, of all of them; if it does
@@ -68,7 +68,7 @@ impl<S: Follow> SagaRunner<S> {
     /// When the ledger or the store fails.
     pub async fn requeue(&self, ids: &[MessageId], action: &Action) -> Result<Requeued, AuditError> {
         action.check()?;
-        let store = self.store.store();
+        let store = self.courier.store.store();
         let mut answer = Requeued::default();
         let (mut wanted, mut events) = (Vec::new(), Vec::new());
         for id in ids {
@@ -119,7 +119,7 @@ impl<S: Follow> SagaRunner<S> {
         };
         // Before it is so, as everything; and after, since only then it is known how much it was.
         self.sink.append(&[told(None)]).await?;
-        let erased = self.store.store().erase_subject(tenant, subject, action).await?;
+        let erased = self.courier.store.store().erase_subject(tenant, subject, action).await?;
         self.sink.append(&[told(Some(erased.waiting + erased.dead + erased.archived))]).await?;
         Ok(erased)
     }

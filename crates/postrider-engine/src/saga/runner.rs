@@ -53,10 +53,8 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 /// # }
 /// ```
 pub struct SagaRunner<S: Follow> {
-    pub(super) store: S,
+    pub(super) courier: Arc<Courier<S>>,
     pub(super) queue: QueueName,
-    pub(super) plans: Plans,
-    pub(super) books: Books,
     pub(super) sink: Arc<dyn AuditSink>,
     carrier: Carrier,
     batch_size: usize,
@@ -259,35 +257,26 @@ impl<S: Follow> SagaRunnerBuilder<S> {
             Books::Own => self.store.ledger(),
             Books::Other(sink) => Arc::clone(sink),
         };
-        let courier = Courier {
-            store: self.store.clone(),
+        let store = Arc::new(Follow::store(&self.store));
+        let courier = Arc::new(Courier {
+            store: self.store,
             registry,
-            plans: plans.clone(),
-            books: self.books.clone(),
+            plans,
+            books: self.books,
             backoff: self.backoff,
             max_attempts: self.max_attempts,
             timeout: self.timeout,
             on_complete: self.on_complete,
             on_abandoned: self.on_abandoned,
-        };
-        let subscription = Subscription::new(queue.clone(), Arc::new(courier))
+        });
+        let subscription = Subscription::new(queue.clone(), Arc::clone(&courier) as _)
             .with_concurrency(self.batch_size)
             .with_lease_for(self.backoff.lease());
-        let store = Arc::new(Follow::store(&self.store));
         let carrier = Carrier::new(Arc::clone(&store) as _, Some(store as _)).subscribe(subscription)?;
         let policy = QueuePolicy { keep_for: self.keep_for, ..QueuePolicy::default() };
         policy.check()?;
         let set_up = SetUp { policies: vec![(queue.clone(), policy)], ..SetUp::default() };
-        Ok(SagaRunner {
-            store: self.store,
-            queue,
-            plans,
-            books: self.books,
-            sink,
-            carrier,
-            batch_size: self.batch_size,
-            set_up,
-        })
+        Ok(SagaRunner { courier, queue, sink, carrier, batch_size: self.batch_size, set_up })
     }
 }
 

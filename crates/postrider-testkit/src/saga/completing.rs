@@ -141,7 +141,7 @@ pub async fn a_message_tells_of_it<F: SagaFixture>(fixture: F) {
     assert_eq!(message.tenant().unwrap().as_str(), "acme");
     let body: serde_json::Value = serde_json::from_slice(message.payload()).unwrap();
     let expected = serde_json::json!({
-        "queue": QUEUE, "tenant": "acme", "subject": "customer-1", "operation": "erase"
+        "ended": "completed", "queue": QUEUE, "tenant": "acme", "subject": "customer-1", "operation": "erase"
     });
     assert_eq!(body, expected);
 }

@@ -20,11 +20,13 @@ use std::{
     time::SystemTime,
 };
 
+type Script = dyn Fn(&Call) -> Result<Resolved, Failure> + Send + Sync;
+
 /// Erases customers, as it is told to.
 #[derive(Clone)]
 pub(crate) struct Scripted {
     name: &'static str,
-    answer: Arc<dyn Fn(&Call) -> Result<Resolved, Failure> + Send + Sync>,
+    answer: Arc<Script>,
     /// The subject, the key and the attempt of each call.
     pub(crate) calls: Arc<Mutex<Vec<(String, MessageId, u32)>>>,
 }

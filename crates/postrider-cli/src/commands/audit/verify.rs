@@ -4,6 +4,7 @@ use crate::{database::Database, exit::Exit, logs, problem::Problem};
 use postrider::{
     AuditError, Error,
     audit::{self, Head, Unverified},
+    postgres::PostgresStore,
     sqlite::SqliteStore,
 };
 use serde::Serialize;
@@ -79,11 +80,12 @@ async fn verify(database: &Database, pinned: Option<Head>) -> Result<Head, Probl
             store.close().await;
             verified
         }
-        Database::Postgres { .. } => {
-            return Err(Problem::new(
-                format!("{database}: the ledger of PostgreSQL cannot be verified yet"),
-                "give a file of SQLite",
-            ));
+        Database::Postgres { url, .. } => {
+            database.knock().await?;
+            let store = PostgresStore::connect(url).await.map_err(|error| database.problem(&error))?;
+            let verified = audit::verify(&store.ledger(), pinned).await;
+            store.close().await;
+            verified
         }
     };
     verified.map_err(|error| problem(database, error))

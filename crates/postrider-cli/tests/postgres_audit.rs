@@ -1,0 +1,41 @@
+//! `postrider audit verify` on PostgreSQL, run as somebody runs it.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+
+use postrider::{AuditEvent, AuditKind, AuditSink, postgres::PostgresStore, schema::Schema};
+use postrider_testkit::postgres::TestDatabase;
+use program::{postrider, run};
+use sqlx::{Connection, Executor, PgConnection};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_holds_until_somebody_has_been_at_it() {
+    let database = TestDatabase::empty().await;
+    let without = run(&mut postrider(&["audit", "verify", "--db", database.url()]));
+    assert_eq!(without.code, Some(1), "{}", without.err);
+    assert!(without.err.contains("no ledger"), "{}", without.err);
+
+    let store = PostgresStore::connect(database.url()).await.unwrap();
+    store.migrate().await.unwrap();
+    let events: Vec<_> = (0..5).map(|_| AuditEvent::new(AuditKind::Succeeded)).collect();
+    store.ledger().append(&events).await.unwrap();
+    store.close().await;
+    let whole = run(&mut postrider(&["audit", "verify", "--db", database.url()]));
+    assert_eq!((whole.code, whole.err.as_str()), (Some(0), ""));
+    assert!(whole.out.starts_with("5 events are what was appended\nhead 5:"), "{}", whole.out);
+
+    let mut connection = PgConnection::connect(database.url()).await.unwrap();
+    connection.execute("alter table postrider.ledger disable trigger all").await.unwrap();
+    connection
+        .execute("update postrider.ledger set at = at - interval '1 h' where position = 3")
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+    let broken = run(&mut postrider(&["audit", "verify", "--db", database.url(), "--json"]));
+    assert_eq!((broken.code, broken.out.as_str()), (Some(1), ""));
+    assert!(broken.err.contains("broken at event 3"), "{}", broken.err);
+}
