@@ -251,52 +251,51 @@ async fn claims_are_hot_updates() {
     assert_hot(&fixture.app, 20_000).await;
 }
 
-/// The buffers that a call touches, on an application's connection without any settings of ours.
-async fn cost(fixture: &PostgresFixture, sql: &str) -> f64 {
-    let mut connection = PgConnection::connect(fixture.database.url()).await.unwrap();
-    // The first call plans.
-    explain(&mut connection, sql, "text", "'ada'").await;
-    explain(&mut connection, sql, "text", "'ada'").await.buffers
-}
-
-/// Landing and erasing look up a subject, whatever else there is, and whatever the statistics say.
+/// Landing and erasing look up a subject, whatever else there is, and whatever the statistics say: on an application's connection,
+/// without settings of ours, which has planned when there was next to nothing.
 #[tokio::test]
 async fn a_subject_is_found_by_an_index_whatever_the_backlog() {
-    let last = "select postrider.is_last(1::smallint, gen_random_uuid(), true, null, $1, 'erase')";
+    let land = "select postrider.is_last(1::smallint, gen_random_uuid(), true, null, $1, 'erase')";
     let erase = "select postrider.erase_subject(null, $1, 'ada', 'because')";
+    let tables = ["ready", "later", "dead", "archive", "archive_rest"];
     for rows_when_analyzed in [None, Some(0), Some(30)] {
         let fixture = PostgresFixture::new().await;
         fixture.run("select postrider.queue_id('follow-ups')").await;
-        let tables = ["ready", "later", "dead", "archive"];
+        for table in tables.into_iter().filter(|table| *table != "archive") {
+            let alone = format!("alter table postrider.{table} set (autovacuum_enabled = false)");
+            fixture.app.execute(AssertSqlSafe(alone)).await.unwrap();
+        }
         if let Some(rows) = rows_when_analyzed {
             fill_subjects(&fixture, rows).await;
             for table in tables {
                 fixture.app.execute(AssertSqlSafe(format!("analyze postrider.{table}"))).await.unwrap();
             }
         }
-        fill_subjects(&fixture, 10).await;
-        let (usual_last, usual_erase) = (cost(&fixture, last).await, cost(&fixture, erase).await);
+        let mut connection = PgConnection::connect(fixture.database.url()).await.unwrap();
+        let mut usual = Vec::new();
+        for sql in [land, erase] {
+            // The first call plans.
+            explain(&mut connection, sql, "text", "'ada'").await;
+            usual.push(explain(&mut connection, sql, "text", "'ada'").await.buffers);
+        }
         fill_subjects(&fixture, 30_000).await;
-        for (what, sql, usual) in [("landing", last, usual_last), ("erasing", erase, usual_erase)] {
-            let buffers = cost(&fixture, sql).await;
+        for (sql, usual) in [land, erase].into_iter().zip(usual) {
+            let buffers = explain(&mut connection, sql, "text", "'ada'").await.buffers;
             assert!(
-                buffers <= 3.0 * usual,
-                "{what}, {rows_when_analyzed:?}: {buffers} buffers, {usual} when almost empty"
+                buffers <= 4.0 * usual + 20.0,
+                "{sql}, {rows_when_analyzed:?}: {buffers} buffers, {usual} when almost empty"
             );
         }
     }
 }
 
-/// Puts so many messages of as many subjects into each room, all of one group but for the subject, with autoanalyze out of the way.
+/// Puts so many messages of as many subjects into each room, all of one group but for the subject.
 async fn fill_subjects(fixture: &PostgresFixture, rows: usize) {
     let head = "queue, message_id, payload, event_type, subject, staged_at, due_at";
-    let each = "1, gen_random_uuid(), 'x', 'erase', 'customer-' || gen_random_uuid(), clock_timestamp(), clock_timestamp() + interval '1 h'";
+    let each = "1, gen_random_uuid(), 'x', 'erase', 'customer-' || gen_random_uuid(), clock_timestamp(), \
+                clock_timestamp() + interval '1 h'";
     let sql = format!(
-        "alter table postrider.ready set (autovacuum_enabled = false); \
-         alter table postrider.later set (autovacuum_enabled = false); \
-         alter table postrider.dead set (autovacuum_enabled = false); \
-         alter table postrider.archive_rest set (autovacuum_enabled = false); \
-         insert into postrider.ready ({head}) select {each} from generate_series(1, {rows}); \
+        "insert into postrider.ready ({head}) select {each} from generate_series(1, {rows}); \
          insert into postrider.later ({head}) select {each} from generate_series(1, {rows}); \
          insert into postrider.dead ({head}, id, attempts, deliveries, ordered, reason) \
          select {each}, n, 1, 1, false, 'rejected' from generate_series(1, {rows}) n; \

@@ -229,34 +229,53 @@ async fn a_group_is_one_subject_of_one_tenant_and_one_operation_in_one_queue() {
     assert_eq!(land(&transactions, lease, &theirs.group()).await, Landing::Open);
 }
 
+/// Where a follow-up may be that has not landed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whereabouts {
+    Released,
+    InHand,
+    RetriedInPlace,
+    RetriedLater,
+    PutOff,
+    GivenUp,
+    Requeued,
+}
+
 #[tokio::test]
 async fn whatever_has_not_landed_holds_its_group_open() {
+    use Whereabouts::*;
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
-    let later = SystemTime::now() + DAY;
-    stage(&fixture, ["a", "b", "c", "d"].map(|resolver| erase("customer-17", resolver))).await;
-    let leases: Vec<_> = claim(&fixture.store, 4).await.into_iter().map(|claimed| claimed.lease).collect();
-    // One is given up, one retried in its place, one put off.
-    let mut tx = transactions.begin().await.unwrap();
-    assert!(transactions.abandon(&mut tx, &leases[0], Reason::Rejected, "refused").await.unwrap());
-    transactions.commit(tx).await.unwrap();
-    assert_eq!(land(&transactions, &leases[1], &group("customer-17")).await, Landing::Open);
-    let requeued = fixture.store.requeue(&queue(), &[leases[0].id()], &action()).await.unwrap();
-    assert_eq!(requeued.len(), 1);
-    let requeued = claim_one(&fixture).await;
-    assert_eq!(fixture.store.settle(&[leases[2].retry(Duration::from_secs(4), "again")]).await.unwrap(), []);
-    assert_eq!(get(&fixture, leases[2].id()).await.unwrap().attempts, 1);
-    let mut tx = transactions.begin().await.unwrap();
-    transactions.schedule(&mut tx, &leases[3], later, MINUTE).await.unwrap().unwrap();
-    transactions.commit(tx).await.unwrap();
-    assert_eq!(land(&transactions, &requeued, &group("customer-17")).await, Landing::Open);
-    fixture.store.discard(&queue(), &[leases[3].id()], &action()).await.unwrap();
-    fixture.advance(MINUTE).await;
-    let last = claim_one(&fixture).await;
-    assert_eq!(
-        (last.id(), land(&transactions, &last, &group("customer-17")).await),
-        (leases[2].id(), Landing::Last)
-    );
+    for whereabouts in [Released, InHand, RetriedInPlace, RetriedLater, PutOff, GivenUp, Requeued] {
+        stage(&fixture, [erase("customer-17", "crm"), erase("customer-17", "payments")]).await;
+        let claimed = claim(&fixture.store, 2).await;
+        let (lands, other) = (&claimed[0].lease, &claimed[1].lease);
+        let settle = async |settle| assert_eq!(fixture.store.settle(&[settle]).await.unwrap(), []);
+        match whereabouts {
+            Released => settle(other.release()).await,
+            InHand => {}
+            RetriedInPlace => settle(other.retry(Duration::from_secs(4), "again")).await,
+            RetriedLater => settle(other.retry(MINUTE, "again")).await,
+            PutOff | GivenUp | Requeued => {
+                let mut tx = transactions.begin().await.unwrap();
+                if whereabouts == PutOff {
+                    let until = transactions.schedule(&mut tx, other, SystemTime::now() + DAY, MINUTE).await;
+                    assert!(until.unwrap().is_some());
+                } else {
+                    assert!(transactions.abandon(&mut tx, other, Reason::Rejected, "no").await.unwrap());
+                }
+                transactions.commit(tx).await.unwrap();
+            }
+        }
+        if whereabouts == Requeued {
+            fixture.store.requeue(&queue(), &[other.id()], &action()).await.unwrap();
+        }
+        let landing = land(&transactions, lands, &group("customer-17")).await;
+        assert_eq!(landing, Landing::Open, "{whereabouts:?}");
+        fixture
+            .run("delete from postrider.ready; delete from postrider.later; delete from postrider.dead")
+            .await;
+    }
 }
 
 /// Every ending is guarded by the token of the claim.
