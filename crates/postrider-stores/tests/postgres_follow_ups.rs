@@ -554,6 +554,7 @@ async fn dockets_come_in_the_order_of_what_is_asked() {
     assert_eq!(names(&scheduled), ["in 1", "in 2", "in 3"]);
     assert!(scheduled.iter().all(|docket| docket.status == Status::Scheduled && docket.deliveries == 0));
     assert_eq!(dockets(Which::Overdue(MINUTE), 10).await, []);
+    assert_eq!(dockets(Which::Overdue(Duration::MAX), 10).await, []);
     let overdue = dockets(Which::Overdue(Duration::ZERO), 4).await;
     assert_eq!(names(&overdue), ["in 3", "in 1", "in 2", "first"], "the oldest first");
     assert_eq!(dockets(Which::Abandoned, 0).await, []);

@@ -160,7 +160,7 @@ async fn ending_a_follow_up_takes_few_round_trips() {
                     );
                 }
                 Ends::IsGivenUp(lease) => {
-                    assert!(transactions.abandon(&mut tx, lease, Reason::Rejected, "no").await.unwrap())
+                    assert!(transactions.abandon(&mut tx, lease, Reason::Rejected, "no").await.unwrap());
                 }
                 Ends::IsPutOff(lease) => {
                     let until = transactions
@@ -169,7 +169,7 @@ async fn ending_a_follow_up_takes_few_round_trips() {
                     assert!(until.unwrap().is_some());
                 }
                 Ends::IsRecorded => {
-                    transactions.record(&mut tx, &[AuditEvent::new(AuditKind::Completed)]).await.unwrap()
+                    transactions.record(&mut tx, &[AuditEvent::new(AuditKind::Completed)]).await.unwrap();
                 }
             }
             proxy.round_trips() - before
