@@ -12,7 +12,7 @@ use plan::{Plan, assert_hot, connect, explain};
 use postrider_core::{ClaimRequest, LeaseToken, Message, Outbox, QueueName, Settle, Store};
 use postrider_stores::postgres::PostgresStore;
 use postrider_testkit::Fixture;
-use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use support::PostgresFixture;
 
 const LIMIT: usize = 100;
@@ -231,7 +231,9 @@ async fn no_statistics_make_a_plan_that_degrades() {
 #[tokio::test]
 async fn claims_are_hot_updates() {
     let fixture = PostgresFixture::new().await;
-    let batch: Vec<_> = (0..20_000).map(|n| Message::builder("orders").json(&n).build().unwrap()).collect();
+    // With subjects, which have an index of their own.
+    let message = |n| Message::builder("orders").subject(format!("customer-{n}")).json(&n).build().unwrap();
+    let batch: Vec<_> = (0..20_000).map(message).collect();
     let mut tx = fixture.begin().await;
     fixture.outbox().stage_all(&mut tx, &batch).await.unwrap();
     fixture.commit(tx).await;
@@ -247,4 +249,58 @@ async fn claims_are_hot_updates() {
     }
     fixture.store.close().await;
     assert_hot(&fixture.app, 20_000).await;
+}
+
+/// Landing and erasing look up a subject, whatever else there is, and whatever the statistics say: on an application's connection,
+/// without settings of ours, which has planned when there was next to nothing.
+#[tokio::test]
+async fn a_subject_is_found_by_an_index_whatever_the_backlog() {
+    let land = "select postrider.is_last(1::smallint, gen_random_uuid(), true, null, $1, 'erase')";
+    let erase = "select postrider.erase_subject(null, $1, 'ada', 'because')";
+    let tables = ["ready", "later", "dead", "archive", "archive_rest"];
+    for rows_when_analyzed in [None, Some(0), Some(30)] {
+        let fixture = PostgresFixture::new().await;
+        fixture.run("select postrider.queue_id('follow-ups')").await;
+        for table in tables.into_iter().filter(|table| *table != "archive") {
+            let alone = format!("alter table postrider.{table} set (autovacuum_enabled = false)");
+            fixture.app.execute(AssertSqlSafe(alone)).await.unwrap();
+        }
+        if let Some(rows) = rows_when_analyzed {
+            fill_subjects(&fixture, rows).await;
+            for table in tables {
+                fixture.app.execute(AssertSqlSafe(format!("analyze postrider.{table}"))).await.unwrap();
+            }
+        }
+        let mut connection = PgConnection::connect(fixture.database.url()).await.unwrap();
+        let mut usual = Vec::new();
+        for sql in [land, erase] {
+            // The first call plans.
+            explain(&mut connection, sql, "text", "'ada'").await;
+            usual.push(explain(&mut connection, sql, "text", "'ada'").await.buffers);
+        }
+        fill_subjects(&fixture, 30_000).await;
+        for (sql, usual) in [land, erase].into_iter().zip(usual) {
+            let buffers = explain(&mut connection, sql, "text", "'ada'").await.buffers;
+            assert!(
+                buffers <= 4.0 * usual + 20.0,
+                "{sql}, {rows_when_analyzed:?}: {buffers} buffers, {usual} when almost empty"
+            );
+        }
+    }
+}
+
+/// Puts so many messages of as many subjects into each room, all of one group but for the subject.
+async fn fill_subjects(fixture: &PostgresFixture, rows: usize) {
+    let head = "queue, message_id, payload, event_type, subject, staged_at, due_at";
+    let each = "1, gen_random_uuid(), 'x', 'erase', 'customer-' || gen_random_uuid(), clock_timestamp(), \
+                clock_timestamp() + interval '1 h'";
+    let sql = format!(
+        "insert into postrider.ready ({head}) select {each} from generate_series(1, {rows}); \
+         insert into postrider.later ({head}) select {each} from generate_series(1, {rows}); \
+         insert into postrider.dead ({head}, id, attempts, deliveries, ordered, reason) \
+         select {each}, n, 1, 1, false, 'rejected' from generate_series(1, {rows}) n; \
+         insert into postrider.archive ({head}, id, attempts, deliveries, ordered, expires_at) \
+         select {each}, n, 1, 1, false, clock_timestamp() + interval '1 day' from generate_series(1, {rows}) n"
+    );
+    fixture.app.execute(AssertSqlSafe(sql)).await.unwrap();
 }

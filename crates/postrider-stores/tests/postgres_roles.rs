@@ -11,10 +11,14 @@ mod roles;
 use async_trait::async_trait;
 use postgres::PostgresFixture;
 use postrider_core::{
-    ClaimRequest, Message, Outbox, OutboxExt, PruneRequest, QueueName, QueuePolicy, Reason, Store, TimerName,
+    Audit, AuditEvent, AuditKind, ClaimRequest, FollowUp, FollowUpExt, FollowUps, Message, Outbox, OutboxExt,
+    PruneRequest, QueueName, QueuePolicy, Reason, Reference, Store, SubjectId, TimerName,
+    audit::verify,
+    follow_up::{Erased, Follow, Landing, QUEUE, Status, StatusCounts, Which},
     inspect::{Action, Inspect},
     schema::Schema,
     timetable::Timetable,
+    transact::Transact,
     wake::Wake,
 };
 use postrider_stores::postgres::{PostgresInbox, PostgresOutbox, PostgresStore, Role};
@@ -27,7 +31,7 @@ use sqlx::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 /// Each part of the store as its own role: the producer's pool, the worker's store, the operator's view.
@@ -526,4 +530,52 @@ async fn an_owner_that_is_no_superuser_is_enough() {
     let requeued = operator.requeue(&orders, &[claimed[1].id()], &Action::new("ada", "again")).await.unwrap();
     assert_eq!(requeued, [claimed[1].id()]);
     assert_eq!(operator.audit(10).await.unwrap().len(), 1);
+}
+
+/// A runner with the rights of a worker can end follow-ups, and write down what became of them; an operator can erase.
+#[tokio::test]
+async fn a_worker_ends_follow_ups_and_an_operator_erases() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let fixture = PostgresFixture::new().await;
+    let queue = QueueName::new(QUEUE).unwrap();
+    let action = Action::new("ada", "because");
+    let of_a = SubjectId::new("a").unwrap();
+    fixture.store.declare(&queue, &QueuePolicy::default().with_keep_for(DAY)).await.unwrap();
+    let follow_ups = ["a", "b", "c"].map(|subject| {
+        let erase = FollowUp::new(subject, "crm", "erase", Reference::new("customer", "1")).unwrap();
+        erase.with_json(&"secret").unwrap()
+    });
+    let mut tx = fixture.begin().await;
+    fixture.outbox().follow_up(&mut tx, follow_ups).await.unwrap();
+    fixture.commit(tx).await;
+    let login = Login::new(fixture.database.url(), &fixture.store, Role::Worker).await;
+    let worker = PostgresStore::connect(&login.url).await.unwrap();
+    let transactions = worker.transactions(PgPool::connect(&login.url).await.unwrap());
+    let claimed = worker.claim(&ClaimRequest::new(queue.clone(), 3)).await.unwrap();
+    let mut tx = transactions.begin().await.unwrap();
+    let lands = FollowUp::read(&claimed[0].message).unwrap().group();
+    assert_eq!(transactions.land(&mut tx, &claimed[0].lease, &lands).await.unwrap(), Landing::Last);
+    transactions.record(&mut tx, &[AuditEvent::new(AuditKind::Completed)]).await.unwrap();
+    transactions.commit(tx).await.unwrap();
+    let mut tx = transactions.begin().await.unwrap();
+    assert!(transactions.abandon(&mut tx, &claimed[1].lease, Reason::Rejected, "no").await.unwrap());
+    transactions.commit(tx).await.unwrap();
+    let mut tx = transactions.begin().await.unwrap();
+    let until =
+        transactions.schedule(&mut tx, &claimed[2].lease, SystemTime::now() + DAY, DAY).await.unwrap();
+    assert!(until.is_some());
+    transactions.commit(tx).await.unwrap();
+    let denied = |error: String| assert!(error.contains("permission denied"), "{error}");
+    denied(verify(&worker.ledger(), None).await.unwrap_err().to_string());
+    denied(worker.erase_subject(None, &of_a, &action).await.unwrap_err().to_string());
+
+    let login = Login::new(fixture.database.url(), &fixture.store, Role::Operator).await;
+    let operator = PostgresStore::connect(&login.url).await.unwrap();
+    let mut expected = StatusCounts::default();
+    expected.extend([(Status::Succeeded, 1), (Status::Abandoned, 1), (Status::Scheduled, 1)]);
+    assert_eq!(operator.status_counts(&queue).await.unwrap(), expected);
+    assert_eq!(operator.dockets(&queue, Which::Abandoned, 10).await.unwrap().len(), 1);
+    let erased = operator.erase_subject(None, &of_a, &action).await.unwrap();
+    assert_eq!(erased, Erased { archived: 1, ..Erased::default() });
+    assert_eq!(verify(&operator.ledger(), None).await.unwrap().position, 1);
 }

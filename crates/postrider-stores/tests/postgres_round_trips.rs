@@ -7,12 +7,15 @@
 mod support;
 
 use postrider_core::{
-    ClaimRequest, Message, MessageBuilder, MessageId, OnFailure, Outbox, QueueName, QueuePolicy, Reason,
-    Store, schema::Schema,
+    Audit, AuditEvent, AuditKind, ClaimRequest, Claimed, FollowUp, FollowUpExt, Lease, Message,
+    MessageBuilder, MessageId, OnFailure, Outbox, QueueName, QueuePolicy, Reason, Reference, Store,
+    follow_up::{Follow, Landing, QUEUE},
+    schema::Schema,
+    transact::Transact,
 };
 use postrider_stores::postgres::PostgresStore;
 use postrider_testkit::{Fixture, round_trips::CountingProxy};
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, postgres::PgPoolOptions};
 use std::time::{Duration, SystemTime};
 use support::PostgresFixture;
 
@@ -125,4 +128,69 @@ async fn a_claim_that_finds_enough_is_one_round_trip() {
     }
     let single = trips.iter().filter(|trips| **trips == 1).count();
     assert!(single >= 25, "most claims are one round trip; some look back first: {trips:?}");
+}
+
+/// Landing waits for its group, ends the claim and asks what is left; the rest takes one or two. The first of each prepares.
+#[tokio::test]
+async fn ending_a_follow_up_takes_few_round_trips() {
+    let fixture = PostgresFixture::new().await;
+    let keep = QueuePolicy::default().with_keep_for(Duration::from_secs(86_400));
+    fixture.store.declare(&QueueName::new(QUEUE).unwrap(), &keep).await.unwrap();
+    let (proxy, url) = CountingProxy::before_database(fixture.database.url()).await;
+    let store = PostgresStore::connect(&url).await.unwrap();
+    let transactions =
+        store.transactions(PgPoolOptions::new().max_connections(1).connect(&url).await.unwrap());
+    let erase = |n| FollowUp::new(format!("{n}"), "crm", "erase", Reference::new("customer", "1")).unwrap();
+    let mut tx = fixture.begin().await;
+    fixture.outbox().follow_up(&mut tx, (0..8).map(erase)).await.unwrap();
+    fixture.commit(tx).await;
+    let claimed = store.claim(&ClaimRequest::new(QueueName::new(QUEUE).unwrap(), 8)).await.unwrap();
+    let mut trips = Vec::new();
+    for pair in claimed.chunks(4) {
+        let mut tx = transactions.begin().await.unwrap();
+        // What is known of the queues is read again every second.
+        let mut count = async |what: Ends| {
+            let before = proxy.round_trips();
+            match what {
+                Ends::Lands(claimed) => {
+                    let group = FollowUp::read(&claimed.message).unwrap().group();
+                    assert_eq!(
+                        transactions.land(&mut tx, &claimed.lease, &group).await.unwrap(),
+                        Landing::Last
+                    );
+                }
+                Ends::IsGivenUp(lease) => {
+                    assert!(transactions.abandon(&mut tx, lease, Reason::Rejected, "no").await.unwrap());
+                }
+                Ends::IsPutOff(lease) => {
+                    let until = transactions
+                        .schedule(&mut tx, lease, SystemTime::now(), Duration::from_secs(60))
+                        .await;
+                    assert!(until.unwrap().is_some());
+                }
+                Ends::IsRecorded => {
+                    transactions.record(&mut tx, &[AuditEvent::new(AuditKind::Completed)]).await.unwrap();
+                }
+            }
+            proxy.round_trips() - before
+        };
+        trips = vec![
+            count(Ends::Lands(&pair[0])).await,
+            count(Ends::IsGivenUp(&pair[1].lease)).await,
+            count(Ends::IsPutOff(&pair[2].lease)).await,
+            count(Ends::IsRecorded).await,
+        ];
+        transactions.commit(tx).await.unwrap();
+    }
+    // One more where the queues were read.
+    assert!(trips.iter().zip([3, 2, 1, 1]).all(|(trips, most)| *trips <= most + 1), "{trips:?}");
+    assert!(trips.iter().sum::<usize>() <= 8, "{trips:?}");
+}
+
+/// What becomes of a follow-up.
+enum Ends<'c> {
+    Lands(&'c Claimed),
+    IsGivenUp(&'c Lease),
+    IsPutOff(&'c Lease),
+    IsRecorded,
 }

@@ -3,6 +3,7 @@
 
 use super::{
     PostgresStore,
+    batch::seconds,
     claim::{count, limit},
     error::store_error,
     queues::Queue,
@@ -49,7 +50,7 @@ impl FollowUps for PostgresStore {
         let sql = self.inner.names.sql(&dockets_template(which));
         let mut query = sql.query().bind(queue.number).bind(limit(most));
         if let Which::Overdue(age) = which {
-            query = query.bind(age.as_secs_f64());
+            query = query.bind(seconds(age));
         }
         let rows = self.inner.connections.run(query).await?;
         rows.iter().map(|row| docket(row, &queue)).collect::<Result<_, _>>().map_err(store_error)

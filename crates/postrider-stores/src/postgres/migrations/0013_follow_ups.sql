@@ -1,5 +1,6 @@
 -- Follow-ups are messages; what is theirs alone is that all of one subject belong together. Messages without a subject have nothing in these
--- indexes, and no claim changes a column of them, so claims stay HOT updates.
+-- indexes, and no claim changes a column of them, so claims stay HOT updates. While an index is made, writers wait: with many messages, migrate when
+-- they may.
 create index {#ready_subject} on {ready} (subject) where subject is not null;
 create index {#later_subject} on {later} (subject) where subject is not null;
 create index {#dead_subject} on {dead} (subject) where subject is not null;
