@@ -86,6 +86,7 @@ macro_rules! saga_suite {
                 }
                 standing_aside {
                     a_stale_runner_changes_nothing
+                    a_runner_takes_no_more_than_it_carries_out
                     a_stopped_runner_leaves_its_call_to_the_lease
                     a_hook_that_panics_breaks_nothing
                     the_hook_is_told_after_it_is_so

@@ -179,7 +179,7 @@ impl<S: Follow> SagaRunnerBuilder<S> {
         self
     }
 
-    /// Carries out up to so many at once; 50 unless said otherwise.
+    /// Carries out up to so many at once, and takes no more in hand; 50 unless said otherwise.
     pub fn batch_size(mut self, batch_size: usize) -> Self {
         self.batch_size = batch_size;
         self
@@ -271,6 +271,8 @@ impl<S: Follow> SagaRunnerBuilder<S> {
         });
         let subscription = Subscription::new(queue.clone(), Arc::clone(&courier) as _)
             .with_concurrency(self.batch_size)
+            // A claim is an attempt: what nobody has begun must not lose one when the runner dies, nor wait for its lease.
+            .with_prefetch(self.batch_size)
             .with_lease_for(self.backoff.lease());
         let carrier = Carrier::new(Arc::clone(&store) as _, Some(store as _)).subscribe(subscription)?;
         let policy = QueuePolicy { keep_for: self.keep_for, ..QueuePolicy::default() };

@@ -77,6 +77,20 @@ pub async fn a_stale_runner_changes_nothing<F: SagaFixture>(fixture: F) {
     }
 }
 
+/// What it has in hand it has begun: of the rest, a crash makes no attempt, and holds up nothing.
+pub async fn a_runner_takes_no_more_than_it_carries_out<F: SagaFixture>(fixture: F) {
+    let all: Vec<_> = (0..20).map(|number| erase(&format!("customer-{number}"), "payments")).collect();
+    follow_up(&fixture, all).await;
+    let held = Held::new(|| Ok(Resolved::Done));
+    let runner = builder(&fixture, &[]).resolver(held.clone()).batch_size(4).build().unwrap();
+    let running = runner.start();
+    held.called.acquire_many(4).await.unwrap().forget();
+    assert_eq!(statuses::<F>(&runner).await, [(Status::Pending, 16), (Status::InFlight, 4)]);
+    held.may_answer.add_permits(20);
+    held.called.acquire_many(16).await.unwrap().forget();
+    assert!(running.shutdown(minutes(1)).await.is_clean);
+}
+
 /// Nobody knows what became of a call that was cut short: it stays leased, and counts.
 pub async fn a_stopped_runner_leaves_its_call_to_the_lease<F: SagaFixture>(fixture: F) {
     follow_up(&fixture, [erase("customer-1", "payments")]).await;
