@@ -1,5 +1,6 @@
 //! One module per subcommand.
 
+mod audit;
 mod dev;
 
 use crate::{exit::Exit, problem::Problem};
@@ -9,6 +10,9 @@ use tokio_util::sync::CancellationToken;
 pub(crate) enum Command {
     /// Run a small shop and watch its events being carried; needs nothing installed
     Dev(dev::Args),
+    /// Look after the ledger of what became of follow-ups
+    #[command(subcommand)]
+    Audit(audit::Audit),
 }
 
 impl Command {
@@ -16,6 +20,7 @@ impl Command {
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<Exit, Problem> {
         match self {
             Self::Dev(args) => dev::run(args, stop).await,
+            Self::Audit(audit) => audit.run(stop).await,
         }
     }
 }

@@ -117,6 +117,7 @@ async fn busy(fixture: &SqliteFixture, count: usize) {
             .map(|number| {
                 let message = Message::builder(queue).key(format!("key-{}", number % 7));
                 let message = message.tenant(format!("tenant-{}", number % 5));
+                let message = message.subject(format!("subject-{}", number % 11)).event_type("erase");
                 let due = if number % 3 == 0 { Duration::from_secs(3600) } else { Duration::ZERO };
                 message.due_after(due).build().unwrap()
             })

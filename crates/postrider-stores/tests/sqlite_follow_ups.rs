@@ -300,7 +300,7 @@ async fn counts_are_exact_and_every_status_is_there() {
             0 | 1 => _ = land(&fixture, each).await,
             2 => assert!(abandon(&fixture, each).await),
             3 => {
-                assert_eq!(fixture.store.settle(&[each.lease.retry(minutes(60), "busy")]).await.unwrap(), [])
+                assert_eq!(fixture.store.settle(&[each.lease.retry(minutes(60), "busy")]).await.unwrap(), []);
             }
             4 => assert_eq!(fixture.store.settle(&[each.lease.retry(minutes(1), "busy")]).await.unwrap(), []),
             5 => _ = schedule(&transactions, each, SystemTime::now() + minutes(60), Duration::ZERO).await,

@@ -10,10 +10,12 @@
 //! written down elsewhere finds that, too.
 
 use super::{AuditError, AuditEvent, AuditSink, Recorded};
+use crate::Invalid;
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
 use std::{
     fmt,
+    str::FromStr,
     time::{Duration, SystemTime},
 };
 
@@ -73,6 +75,29 @@ impl fmt::Display for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.position)?;
         self.hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Head {
+    type Err = Invalid;
+
+    /// Reads what was written down.
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let read = || {
+            let (position, digits) = text.split_once(':')?;
+            let is_plain = |text: &str, is_digit: fn(&u8) -> bool| text.as_bytes().iter().all(is_digit);
+            if !is_plain(position, u8::is_ascii_digit) || !is_plain(digits, u8::is_ascii_hexdigit) {
+                return None;
+            }
+            let bytes = digits.as_bytes().chunks(2).map(|pair| {
+                let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+                u8::from_str_radix(pair, 16).ok()
+            });
+            let hash = bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()?;
+            Some(Self { position: position.parse().ok()?, hash })
+        };
+        let rule = "is the number of events, a colon and 64 hexadecimal digits, as it was printed";
+        read().ok_or_else(|| Invalid::rule("head", rule))
     }
 }
 
@@ -269,6 +294,36 @@ mod tests {
         links[1].body = "forged".to_owned();
         links[1].hash = before.followed_by(links[1].at_micros, "forged").hash.to_vec();
         assert_eq!(verify(&links, head).unwrap_err().position, 3);
+    }
+
+    #[test]
+    fn a_head_that_was_written_down_is_read_again() {
+        for bodies in [&[][..], &["one", "two"]] {
+            let (_, head) = chain(bodies);
+            assert_eq!(head.to_string().parse(), Ok(head));
+        }
+        let (_, head) = chain(&["one"]);
+        let text = head.to_string();
+        let wrong = [
+            "",
+            ":",
+            "1",
+            "1:",
+            "1:zz",
+            &text[1..],
+            &text[..text.len() - 1],
+            &text[..text.len() - 2],
+            &format!("{text}0"),
+            &format!("{text}00"),
+            &format!("+{text}"),
+            &text.replace(':', ":+"),
+            &format!("99999999999999999999{}", &text[1..]),
+            &format!("1:{}", "ü".repeat(32)),
+        ];
+        for wrong in wrong {
+            let error = wrong.parse::<Head>().unwrap_err().to_string();
+            assert!(error.contains("64 hexadecimal digits"), "{wrong}: {error}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     Audit, AuditSink, Error, EventType, FollowUps, Lease, Outbox, QueueName, Reason, Store, SubjectId,
-    TenantId, inspect::Inspect, transact::Transact, wake::Wake,
+    TenantId, inspect::Inspect, saga::SagaLog, transact::Transact, wake::Wake,
 };
 use std::{
     future::Future,
@@ -41,7 +41,7 @@ pub enum Landing {
 /// **One order of locks.** Whoever lands a follow-up first takes the lock of its [`Group`], then ends the claim, then records in the
 /// ledger. A transaction lands one follow-up. So two that land the last two of a group come one after the other, and the second sees
 /// what the first has done; nobody waits for a lock while holding one that the other wants.
-pub trait Follow: Transact + Outbox<Self::Tx> + Audit<Self::Tx> {
+pub trait Follow: Transact + Outbox<Self::Tx> + Audit<Self::Tx> + SagaLog<Self::Tx> {
     /// The store whose queues are in the same database.
     type Store: Store + Wake + Inspect + FollowUps + Clone;
 

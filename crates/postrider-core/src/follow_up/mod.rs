@@ -29,7 +29,7 @@ pub use status::{Status, StatusCounts};
 
 use crate::{
     Codec, EventType, IntoMessage, Invalid, Json, Message, MessageId, QueueName, ResolverName, SubjectId,
-    TenantId,
+    TenantId, saga::Part,
 };
 use bytes::Bytes;
 use serde::Serialize;
@@ -59,6 +59,7 @@ pub struct FollowUp {
     reference: Reference,
     payload: Option<Carried>,
     not_before: Option<SystemTime>,
+    part: Option<Part>,
 }
 
 /// What a resolver needs besides the reference.
@@ -90,6 +91,7 @@ impl FollowUp {
             reference,
             payload: None,
             not_before: None,
+            part: None,
         })
     }
 
@@ -183,6 +185,21 @@ impl FollowUp {
         self.payload.as_ref().map(|carried| carried.content_type.as_str())
     }
 
+    /// Which part of a saga it is.
+    pub fn part(&self) -> Option<&Part> {
+        self.part.as_ref()
+    }
+
+    /// Another call about the same subject, known by the same reference. Due at once.
+    pub(crate) fn like(&self, resolver: ResolverName, operation: EventType) -> Self {
+        Self { id: None, resolver, operation, payload: None, not_before: None, part: None, ..self.clone() }
+    }
+
+    pub(crate) fn being_part(mut self, part: Part) -> Self {
+        self.part = Some(part);
+        self
+    }
+
     /// With which others it belongs together.
     pub fn group(&self) -> Group {
         Group {
@@ -214,6 +231,7 @@ impl FollowUp {
             reference: Reference::read(headers)?,
             payload,
             not_before: None,
+            part: Part::read(headers)?,
         })
     }
 }
@@ -235,6 +253,9 @@ impl IntoMessage for FollowUp {
             .event_type(self.operation.as_str())
             .header(RESOLVER, self.resolver.as_str());
         for (name, value) in self.reference.headers()? {
+            builder = builder.header(name, value);
+        }
+        for (name, value) in self.part.iter().flat_map(Part::headers) {
             builder = builder.header(name, value);
         }
         if let Some(id) = self.id {

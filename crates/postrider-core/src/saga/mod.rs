@@ -74,6 +74,8 @@
 
 mod command;
 mod entry;
+mod log;
+mod part;
 mod plan;
 mod replay;
 mod state;
@@ -82,6 +84,8 @@ mod transition;
 
 pub use command::{Act, Command};
 pub use entry::Entry;
+pub use log::{SagaLog, read, written};
+pub use part::{Part, RESOLVER};
 pub use plan::{Fingerprint, MOST_STEPS, Plan, PlanBuilder};
 pub use replay::{Unreadable, replay};
 pub use state::State;

@@ -2,13 +2,20 @@
 
 use crate::{failure::Failure, worker::Tx};
 use futures_util::future::BoxFuture;
-use postrider_core::{EventType, Follow, Message, QueueName, SubjectId, TenantId, follow_up::Group};
+use postrider_core::{
+    EventType, Follow, Message, MessageId, QueueName, SubjectId, TenantId, follow_up::Group,
+};
 use serde::Serialize;
 use std::{fmt, sync::Arc};
 
-/// Everything that was to be done for a subject has been done.
+/// What was to be done for a subject has come to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Completed {
+    /// How.
+    pub ended: Ended,
+    /// The saga, if it was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saga: Option<MessageId>,
     /// The queue of its follow-ups.
     pub queue: QueueName,
     /// Whose subject it is.
@@ -16,13 +23,23 @@ pub struct Completed {
     pub tenant: Option<TenantId>,
     /// The subject.
     pub subject: SubjectId,
-    /// What was done.
+    /// What was done; of a saga, the name of its plan.
     pub operation: EventType,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// Everything was done.
+    Completed,
+    /// A step of the saga failed, and what had been done was undone.
+    Compensated,
 }
 
 impl From<Group> for Completed {
     fn from(Group { queue, tenant, subject, operation }: Group) -> Self {
-        Self { queue, tenant, subject, operation }
+        Self { ended: Ended::Completed, saga: None, queue, tenant, subject, operation }
     }
 }
 
@@ -34,19 +51,25 @@ pub(super) struct OnComplete<S: Follow> {
     pub(super) to: Option<QueueName>,
 }
 
-/// The type of the message that tells of a completion.
-const EVENT_TYPE: &str = "follow-ups.completed";
+impl Ended {
+    /// The type of the message that tells of it.
+    const fn event_type(self) -> &'static str {
+        match self {
+            Self::Completed => "follow-ups.completed",
+            Self::Compensated => "follow-ups.compensated",
+        }
+    }
+}
 
 impl<S: Follow> OnComplete<S> {
     /// Lets it happen. Without an answer the transaction is gone.
-    pub(super) async fn happen(&self, store: &S, tx: S::Tx, group: &Group) -> Result<S::Tx, Failure> {
-        let completed = Completed::from(group.clone());
+    pub(super) async fn happen(&self, store: &S, tx: S::Tx, completed: &Completed) -> Result<S::Tx, Failure> {
         let mut tx = match &self.callback {
             None => tx,
             Some(callback) => self.call(callback.as_ref(), store, tx, completed.clone()).await?,
         };
         if let Some(queue) = &self.to {
-            let message = told(queue, &completed).map_err(Failure::retry)?;
+            let message = told(queue, completed).map_err(Failure::retry)?;
             store.stage_all(&mut tx, &[message]).await?;
         }
         Ok(tx)
@@ -78,7 +101,7 @@ impl<S: Follow> OnComplete<S> {
 
 fn told(queue: &QueueName, completed: &Completed) -> Result<Message, postrider_core::Invalid> {
     let mut builder = Message::builder(queue.as_str())
-        .event_type(EVENT_TYPE)
+        .event_type(completed.ended.event_type())
         .subject(completed.subject.as_str())
         .json(completed);
     if let Some(tenant) = &completed.tenant {

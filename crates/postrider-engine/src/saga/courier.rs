@@ -4,6 +4,8 @@ use super::{
     Backoff, Call, Resolved,
     books::{Books, event, millis},
     completion::OnComplete,
+    course::Found,
+    plot::Plans,
     resolver::{Registry, Resolver},
 };
 use crate::{
@@ -12,8 +14,8 @@ use crate::{
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider_core::{
-    AuditError, AuditEvent, AuditKind, Error, Follow, FollowUp, MessageId, QueueName, Reason, ResolverName,
-    Settlement, SubjectId, follow_up::Landing,
+    AuditError, AuditEvent, AuditKind, Error, EventType, Follow, FollowUp, MessageId, QueueName, Reason,
+    ResolverName, Settlement, SubjectId, follow_up::Landing, saga,
 };
 use std::{
     fmt,
@@ -49,6 +51,7 @@ type Hook = dyn Fn(Abandoned) + Send + Sync;
 pub(super) struct Courier<S: Follow> {
     pub(super) store: S,
     pub(super) registry: Registry,
+    pub(super) plans: Plans,
     pub(super) books: Books,
     pub(super) backoff: Backoff,
     pub(super) max_attempts: u32,
@@ -67,7 +70,7 @@ enum Verdict {
 
 /// Why an outcome could not be written down.
 #[derive(Debug, thiserror::Error)]
-enum Unwritten {
+pub(super) enum Unwritten {
     #[error(transparent)]
     Store(#[from] Error),
     #[error(transparent)]
@@ -81,7 +84,7 @@ impl<S: Follow> Deliver for Courier<S> {
             "postrider.follow_up",
             queue = %claimed.lease.queue(),
             message = %claimed.id(),
-            operation = claimed.message.event_type().map(postrider_core::EventType::as_str),
+            operation = claimed.message.event_type().map(EventType::as_str),
             attempt = claimed.deliveries,
         );
         Box::pin(self.carry_out(delivery).instrument(span))
@@ -105,15 +108,25 @@ impl<S: Follow> Deliver for Courier<S> {
 impl<S: Follow> Courier<S> {
     async fn carry_out(&self, delivery: &Delivery) -> Outcome {
         let written = match FollowUp::read(&delivery.claimed.message) {
+            Ok(follow_up) if follow_up.resolver().as_str() == saga::RESOLVER => {
+                self.begin(&follow_up, delivery).await
+            }
             Ok(follow_up) => match self.judge(&follow_up, delivery).await {
                 Verdict::Retry { after, error } => Ok(retried(after, error)),
-                Verdict::Succeeded => self.succeed(&follow_up, delivery).await,
                 Verdict::Put { not_before, at_least } => {
                     self.put_off(&follow_up, delivery, not_before, at_least).await
                 }
-                Verdict::Abandoned { reason, error } => {
-                    self.abandon(Some(&follow_up), delivery, reason, error).await
-                }
+                Verdict::Succeeded => match follow_up.part() {
+                    Some(part) => self.go_on(&follow_up, part, delivery, Found::done()).await,
+                    None => self.succeed(&follow_up, delivery).await,
+                },
+                Verdict::Abandoned { reason, error } => match follow_up.part() {
+                    Some(part) => {
+                        let found = self.look(&follow_up, part, delivery, reason, error).await;
+                        self.go_on(&follow_up, part, delivery, found).await
+                    }
+                    None => self.abandon(Some(&follow_up), delivery, reason, error).await,
+                },
             },
             Err(invalid) => {
                 tracing::warn!(name: "postrider.no_follow_up", %invalid, "the message is no follow-up");
@@ -192,7 +205,7 @@ impl<S: Follow> Courier<S> {
             Landing::Lost => return self.lost(tx).await,
             Landing::Open => {}
             Landing::Last => {
-                tx = match self.on_complete.happen(&self.store, tx, &group).await {
+                tx = match self.on_complete.happen(&self.store, tx, &group.clone().into()).await {
                     Ok(tx) => tx,
                     Err(failure) => return self.not_completed(follow_up, delivery, &failure).await,
                 };
@@ -211,7 +224,7 @@ impl<S: Follow> Courier<S> {
     }
 
     /// The call was made, and what is to happen at the end failed: all of it is done again, or given up.
-    async fn not_completed(
+    pub(super) async fn not_completed(
         &self,
         follow_up: &FollowUp,
         delivery: &Delivery,
@@ -226,7 +239,7 @@ impl<S: Follow> Courier<S> {
         }
     }
 
-    async fn abandon(
+    pub(super) async fn abandon(
         &self,
         follow_up: Option<&FollowUp>,
         delivery: &Delivery,
@@ -249,16 +262,7 @@ impl<S: Follow> Courier<S> {
         }
         self.books.within(&self.store, &mut tx, &told, &[]).await?;
         self.store.commit(tx).await?;
-        tracing::error!(name: "postrider.abandoned", error, %reason, "a follow-up was given up; it waits for a hand");
-        self.tell(Abandoned {
-            id: claimed.id(),
-            queue: claimed.lease.queue().clone(),
-            subject: follow_up.map(|follow_up| follow_up.subject().clone()),
-            resolver: follow_up.map(|follow_up| follow_up.resolver().clone()),
-            reason,
-            error: error.clone(),
-            attempts: claimed.deliveries,
-        });
+        self.tell_abandoned(follow_up, delivery, reason, &error);
         Ok(Outcome::Committed(Settlement::Dead { reason, error: Some(error) }))
     }
 
@@ -283,14 +287,30 @@ impl<S: Follow> Courier<S> {
         Ok(Outcome::Committed(Settlement::Snooze { after: at_least }))
     }
 
-    async fn lost(&self, tx: S::Tx) -> Result<Outcome, Unwritten> {
+    pub(super) async fn lost(&self, tx: S::Tx) -> Result<Outcome, Unwritten> {
         self.store.rollback(tx).await?;
         Ok(Outcome::Lost)
     }
 
-    /// Tells the hook. Whatever it does, the follow-up is given up, and the runner goes on.
-    fn tell(&self, abandoned: Abandoned) {
+    /// Tells that a follow-up was given up. Whatever the hook does, it is so, and the runner goes on.
+    pub(super) fn tell_abandoned(
+        &self,
+        follow_up: Option<&FollowUp>,
+        delivery: &Delivery,
+        reason: Reason,
+        error: &str,
+    ) {
+        tracing::error!(name: "postrider.abandoned", error, %reason, "a follow-up was given up; it waits for a hand");
         let Some(hook) = &self.on_abandoned else { return };
+        let abandoned = Abandoned {
+            id: delivery.claimed.id(),
+            queue: delivery.claimed.lease.queue().clone(),
+            subject: follow_up.map(|follow_up| follow_up.subject().clone()),
+            resolver: follow_up.map(|follow_up| follow_up.resolver().clone()),
+            reason,
+            error: error.to_owned(),
+            attempts: delivery.claimed.deliveries,
+        };
         if catch_unwind(AssertUnwindSafe(|| hook(abandoned))).is_err() {
             tracing::error!(name: "postrider.hook_panicked", "the hook for abandoned follow-ups panicked");
         }

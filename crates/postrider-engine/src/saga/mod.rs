@@ -36,13 +36,17 @@ mod backoff;
 mod books;
 mod completion;
 mod courier;
+mod course;
+mod doubt;
 mod office;
+mod plot;
 mod resolver;
 mod runner;
 
 pub use backoff::Backoff;
-pub use completion::Completed;
+pub use completion::{Completed, Ended};
 pub use courier::Abandoned;
+pub use doubt::Unresolved;
 pub use office::{Requeued, Unrequeued};
 pub use resolver::{Call, Resolved, Resolver};
 pub use runner::{SagaRunner, SagaRunnerBuilder};

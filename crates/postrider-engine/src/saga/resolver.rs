@@ -2,7 +2,10 @@
 
 use crate::failure::Failure;
 use async_trait::async_trait;
-use postrider_core::{EventType, FollowUp, Invalid, MessageId, Reference, ResolverName, SubjectId, TenantId};
+use postrider_core::{
+    EventType, FollowUp, Invalid, MessageId, Reference, ResolverName, SubjectId, TenantId,
+    saga::{self, Act, Command, Part, Plan},
+};
 use std::{collections::BTreeMap, fmt, sync::Arc, time::SystemTime};
 
 /// Carries out calls to somebody else: a payment provider, a mail service, an object store.
@@ -48,6 +51,14 @@ pub trait Resolver: Send + Sync + 'static {
 
     /// Carries out one call.
     async fn resolve(&self, call: &Call) -> Result<Resolved, Failure>;
+
+    /// Whether a call has had its effect, and if not, never will. Asked for steps of a saga whose outcome is in doubt: after the last
+    /// attempt, and when a call is refused that may have got through before. `None` where nobody can tell: then the saga waits for
+    /// somebody who can.
+    async fn has_happened(&self, call: &Call) -> Result<Option<bool>, Failure> {
+        let _ = call;
+        Ok(None)
+    }
 }
 
 /// How a call ended well.
@@ -101,6 +112,17 @@ impl Call {
         self.follow_up.reference()
     }
 
+    /// Which part of a saga it is.
+    pub fn part(&self) -> Option<&Part> {
+        self.follow_up.part()
+    }
+
+    /// The idempotency key of the call that this one undoes, if it undoes one.
+    pub fn undoes(&self) -> Option<MessageId> {
+        let part = self.part().filter(|part| part.command.act == Act::Undo)?;
+        Some(Command::perform(part.command.step).follow_up_id(part.saga))
+    }
+
     /// What is needed besides.
     pub fn payload(&self) -> Option<&[u8]> {
         self.follow_up.payload().map(AsRef::as_ref)
@@ -122,6 +144,9 @@ pub(super) struct Registry(BTreeMap<ResolverName, Arc<dyn Resolver>>);
 impl Registry {
     pub(super) fn register(&mut self, resolver: Arc<dyn Resolver>) -> Result<(), Invalid> {
         let name = ResolverName::new(resolver.name())?;
+        if name.as_str() == saga::RESOLVER {
+            return Err(Invalid::rule("resolver", format!("{name} begins sagas; choose another name")));
+        }
         for operation in resolver.operations() {
             EventType::new(*operation)?;
         }
@@ -135,6 +160,19 @@ impl Registry {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether there is somebody for every call of a plan.
+    pub(super) fn check(&self, plan: &Plan) -> Result<(), Invalid> {
+        let commands = (0..plan.len()).flat_map(|step| [Command::perform(step), Command::undo(step)]);
+        for (resolver, operation) in commands.filter_map(|command| plan.call(command)) {
+            let known = self.0.get(resolver);
+            if !known.is_some_and(|known| known.operations().contains(&operation.as_str())) {
+                let rule = format!("nobody is there to {operation} at {resolver}: give it with `resolver`");
+                return Err(Invalid::rule(format!("plan {:?}", plan.name()), rule));
+            }
+        }
+        Ok(())
     }
 
     /// Who carries out a follow-up; or the kind of error if nobody does.

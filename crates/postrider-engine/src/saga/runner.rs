@@ -2,7 +2,7 @@
 
 use super::{
     Abandoned, Backoff, Completed, Resolver, books::Books, completion::OnComplete, courier::Courier,
-    resolver::Registry,
+    plot::Plans, resolver::Registry,
 };
 use crate::{
     carry::{Carrier, Running, Stopped, Subscription, Tally},
@@ -10,7 +10,9 @@ use crate::{
     set_up::SetUp,
     worker::Tx,
 };
-use postrider_core::{AuditSink, Error, Follow, Invalid, QueueName, QueuePolicy, follow_up, schema::Schema};
+use postrider_core::{
+    AuditSink, Error, Follow, Invalid, QueueName, QueuePolicy, follow_up, saga::Plan, schema::Schema,
+};
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 /// Carries out follow-ups until each has ended in a known state.
@@ -53,6 +55,8 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 pub struct SagaRunner<S: Follow> {
     pub(super) store: S,
     pub(super) queue: QueueName,
+    pub(super) plans: Plans,
+    pub(super) books: Books,
     pub(super) sink: Arc<dyn AuditSink>,
     carrier: Carrier,
     batch_size: usize,
@@ -65,6 +69,7 @@ pub struct SagaRunnerBuilder<S: Follow> {
     store: S,
     queue: String,
     resolvers: Vec<Arc<dyn Resolver>>,
+    plans: Vec<Plan>,
     books: Books,
     backoff: Backoff,
     max_attempts: u32,
@@ -83,6 +88,7 @@ impl<S: Follow> SagaRunner<S> {
             store,
             queue: follow_up::QUEUE.to_owned(),
             resolvers: Vec::new(),
+            plans: Vec::new(),
             books: Books::Own,
             backoff: Backoff::default(),
             max_attempts: 8,
@@ -144,6 +150,12 @@ impl<S: Follow> SagaRunnerBuilder<S> {
         self
     }
 
+    /// Carries out sagas of this plan; whoever it calls has to be there as a [`resolver`](Self::resolver).
+    pub fn plan(mut self, plan: Plan) -> Self {
+        self.plans.push(plan);
+        self
+    }
+
     /// Carries out the follow-ups of this queue; of `follow-ups` unless said otherwise. It must not be ordered by key.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = queue.into();
@@ -188,7 +200,7 @@ impl<S: Follow> SagaRunnerBuilder<S> {
         self
     }
 
-    /// Runs in the transaction in which the last follow-up of a subject and an operation lands: what it writes and stages commits with that,
+    /// Runs in the transaction in which the last follow-up of a subject and an operation lands, or a saga ends, one way or the other: what it writes and stages commits with that,
     /// or not at all. If it fails, nothing has happened, and the follow-up is tried again. The subject is locked meanwhile: be brief.
     pub fn on_complete<F, R>(mut self, callback: F) -> Self
     where
@@ -200,7 +212,7 @@ impl<S: Follow> SagaRunnerBuilder<S> {
     }
 
     /// Stages a message of the type `follow-ups.completed` in this queue when the last follow-up of a subject and an operation lands, in the
-    /// same transaction.
+    /// same transaction; of a saga also one of the type `follow-ups.compensated`.
     pub fn complete_to(mut self, queue: impl Into<String>) -> Self {
         self.complete_to = Some(queue.into());
         self
@@ -225,6 +237,11 @@ impl<S: Follow> SagaRunnerBuilder<S> {
         if registry.is_empty() {
             return Err(Invalid::rule("resolvers", "a runner needs at least one: give it with `resolver`"));
         }
+        let mut plans = Plans::default();
+        for plan in self.plans {
+            registry.check(&plan)?;
+            plans.declare(plan)?;
+        }
         if self.max_attempts == 0 {
             return Err(Invalid::rule("max_attempts", "is 0; nothing would ever be tried: give at least 1"));
         }
@@ -245,7 +262,8 @@ impl<S: Follow> SagaRunnerBuilder<S> {
         let courier = Courier {
             store: self.store.clone(),
             registry,
-            books: self.books,
+            plans: plans.clone(),
+            books: self.books.clone(),
             backoff: self.backoff,
             max_attempts: self.max_attempts,
             timeout: self.timeout,
@@ -260,7 +278,16 @@ impl<S: Follow> SagaRunnerBuilder<S> {
         let policy = QueuePolicy { keep_for: self.keep_for, ..QueuePolicy::default() };
         policy.check()?;
         let set_up = SetUp { policies: vec![(queue.clone(), policy)], ..SetUp::default() };
-        Ok(SagaRunner { store: self.store, queue, sink, carrier, batch_size: self.batch_size, set_up })
+        Ok(SagaRunner {
+            store: self.store,
+            queue,
+            plans,
+            books: self.books,
+            sink,
+            carrier,
+            batch_size: self.batch_size,
+            set_up,
+        })
     }
 }
 

@@ -14,12 +14,22 @@ use super::{
 use postrider_core::{
     AuditSink, Error, Follow, Lease, MessageId, Reason,
     follow_up::{Group, Landing},
+    saga::{Entry, SagaLog},
     transact::Transact,
 };
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
+
+/// What transactions in which follow-ups end take for themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Lock {
+    /// Landing one of a group.
+    Group(Group),
+    /// The log of a saga.
+    Saga(MessageId),
+}
 
 /// What is done to a follow-up after its claim has ended.
 #[derive(Debug)]
@@ -64,6 +74,46 @@ impl Queue {
     }
 }
 
+impl MemoryStore {
+    /// Locks something, when whoever holds it has ended.
+    async fn wait_for(&self, tx: &mut Transaction, lock: &Lock) -> Result<(), Error> {
+        loop {
+            // Before the look, so that no end in between is missed.
+            let ended = self.shared.ended.notified();
+            let Err(holder) = tx.take_lock(lock) else { return Ok(()) };
+            let _waiting = Waiting::for_end_of(holder, tx.id(), self)?;
+            ended.await;
+        }
+    }
+}
+
+impl SagaLog<Transaction> for MemoryStore {
+    async fn read_log(&self, tx: &mut Transaction, saga: MessageId) -> Result<Vec<Entry>, Error> {
+        tx.check_store(self)?;
+        self.wait_for(tx, &Lock::Saga(saga)).await?;
+        Ok(tx.log(saga))
+    }
+
+    async fn append_log(
+        &self,
+        tx: &mut Transaction,
+        saga: MessageId,
+        after: usize,
+        entry: &Entry,
+    ) -> Result<(), Error> {
+        let mut log = tx.log(saga);
+        log.truncate(after);
+        log.push(entry.clone());
+        tx.write_log(saga, log);
+        Ok(())
+    }
+
+    async fn forget_log(&self, tx: &mut Transaction, saga: MessageId) -> Result<(), Error> {
+        tx.write_log(saga, Vec::new());
+        Ok(())
+    }
+}
+
 impl Follow for MemoryStore {
     type Store = Self;
 
@@ -77,13 +127,7 @@ impl Follow for MemoryStore {
 
     async fn land(&self, tx: &mut Transaction, lease: &Lease, group: &Group) -> Result<Landing, Error> {
         tx.check_store(self)?;
-        loop {
-            // Before the look, so that no end in between is missed.
-            let ended = self.shared.ended.notified();
-            let Err(holder) = tx.lock_group(group) else { break };
-            let _waiting = Waiting::for_end_of(holder, tx.id(), self)?;
-            ended.await;
-        }
+        self.wait_for(tx, &Lock::Group(group.clone())).await?;
         if !self.settle_in(tx, &lease.done()).await? {
             return Ok(Landing::Lost);
         }

@@ -1,8 +1,8 @@
 //! Everything that the mutex guards.
 
-use super::{draft::Draft, inbox::Marks, ledger::Ledger, queue::Queue, row::Row};
+use super::{draft::Draft, follow::Lock, inbox::Marks, ledger::Ledger, queue::Queue, row::Row};
 use postrider_core::{
-    MessageId, Parked, PruneRequest, Pruned, QueueName, ScheduleName, follow_up::Group, inspect::AuditRow,
+    MessageId, Parked, PruneRequest, Pruned, QueueName, ScheduleName, inspect::AuditRow, saga::Entry,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,8 +21,10 @@ pub(super) struct Rooms {
     pub(super) schedules: HashMap<ScheduleName, SystemTime>,
     /// What has been received.
     pub(super) marks: Marks,
-    /// The transaction that lands a follow-up of each group.
-    pub(super) groups: HashMap<Group, Uuid>,
+    /// What follow-ups have locked, and in which transaction.
+    pub(super) locks: HashMap<Lock, Uuid>,
+    /// The logs of sagas.
+    pub(super) sagas: HashMap<MessageId, Vec<Entry>>,
     pub(super) ledger: Ledger,
     pub(super) dead_letters_broken: bool,
 }

@@ -1,9 +1,16 @@
 //! The caller's transaction.
 
-use super::{MemoryStore, draft::Draft, follow::Touch, inbox::Mark, queue::Queue, rooms::Rooms};
+use super::{
+    MemoryStore,
+    draft::Draft,
+    follow::{Lock, Touch},
+    inbox::Mark,
+    queue::Queue,
+    rooms::Rooms,
+};
 use postrider_core::{
-    Admission, Arrival, AuditError, AuditEvent, ConsumerName, Error, Invalid, Message, Parked, QueueName,
-    ScheduleName, Settle, Staged, TimerName, follow_up::Group,
+    Admission, Arrival, AuditError, AuditEvent, ConsumerName, Error, Invalid, Message, MessageId, Parked,
+    QueueName, ScheduleName, Settle, Staged, TimerName, saga::Entry,
 };
 use std::{collections::BTreeMap, fmt, mem, time::SystemTime};
 use uuid::Uuid;
@@ -26,8 +33,10 @@ pub struct Transaction {
     uncounted: Vec<Mark>,
     /// What is done to follow-ups after their claims have ended.
     touches: Vec<Touch>,
-    /// The groups that it has locked.
-    groups: Vec<Group>,
+    /// What it has locked.
+    locks: Vec<Lock>,
+    /// The logs that it leaves, each whole.
+    logs: BTreeMap<MessageId, Vec<Entry>>,
     /// What it records.
     events: Vec<AuditEvent>,
     id: Uuid,
@@ -45,7 +54,8 @@ impl Transaction {
             parked: Vec::new(),
             uncounted: Vec::new(),
             touches: Vec::new(),
-            groups: Vec::new(),
+            locks: Vec::new(),
+            logs: BTreeMap::new(),
             events: Vec::new(),
             id: Uuid::now_v7(),
         }
@@ -72,6 +82,13 @@ impl Transaction {
         for touch in mem::take(&mut self.touches) {
             rooms.touch(&touch);
         }
+        for (saga, log) in mem::take(&mut self.logs) {
+            if log.is_empty() {
+                rooms.sagas.remove(&saga);
+            } else {
+                rooms.sagas.insert(saga, log);
+            }
+        }
         rooms.ledger.append(&mem::take(&mut self.events), now);
         let marks = mem::take(&mut self.marks);
         if !marks.is_empty() {
@@ -90,18 +107,29 @@ impl Transaction {
         self.touches.push(touch);
     }
 
-    /// Locks a group until it ends, or answers with the transaction that holds it.
-    pub(super) fn lock_group(&mut self, group: &Group) -> Result<(), Uuid> {
+    /// Locks something until it ends, or answers with the transaction that holds it.
+    pub(super) fn take_lock(&mut self, lock: &Lock) -> Result<(), Uuid> {
         let mut rooms = self.store.lock();
-        match rooms.groups.get(group) {
+        match rooms.locks.get(lock) {
             Some(holder) if *holder != self.id => Err(*holder),
             Some(_) => Ok(()),
             None => {
-                rooms.groups.insert(group.clone(), self.id);
-                self.groups.push(group.clone());
+                rooms.locks.insert(lock.clone(), self.id);
+                self.locks.push(lock.clone());
                 Ok(())
             }
         }
+    }
+
+    /// The log of a saga as it is in this transaction.
+    pub(super) fn log(&self, saga: MessageId) -> Vec<Entry> {
+        let committed = || self.store.lock().sagas.get(&saga).cloned().unwrap_or_default();
+        self.logs.get(&saga).cloned().unwrap_or_else(committed)
+    }
+
+    /// Leaves this log of a saga when it commits.
+    pub(super) fn write_log(&mut self, saga: MessageId, log: Vec<Entry>) {
+        self.logs.insert(saga, log);
     }
 
     /// Records events when it commits.
@@ -234,10 +262,10 @@ impl Drop for Transaction {
         let undone = mem::take(&mut self.drafts);
         self.unlock(&undone);
         self.release(&self.marks);
-        if !self.groups.is_empty() {
+        if !self.locks.is_empty() {
             let mut rooms = self.store.lock();
-            for group in &self.groups {
-                rooms.groups.remove(group);
+            for lock in &self.locks {
+                rooms.locks.remove(lock);
             }
             drop(rooms);
             self.store.shared.ended.notify_waiters();

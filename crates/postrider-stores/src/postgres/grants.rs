@@ -86,7 +86,7 @@ select, insert, delete on {ready}, {later}
 update (token, lease_until, attempts, deliveries, due_at, last_error, ordered, fair, key) on {ready}
 update (due_at) on {later}
 select, delete on {timer}, {archive_rest}, {inbox}, {inbox_count}
-select, insert, delete on {dead}
+select, insert, delete on {dead}, {saga_log}
 update (payload, content_type) on {dead}
 insert on {archive}
 select, insert, update, delete on {lane}, {sleeper}
@@ -95,7 +95,7 @@ usage on sequence {turn}
 ";
 
 const READ_ONLY: &str = "\
-select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}, {schedule}, {inbox}, {inbox_count}, {ledger}, {ledger_head}
+select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}, {schedule}, {inbox}, {inbox_count}, {ledger}, {ledger_head}, {saga_log}
 ";
 
 const OPERATOR: &str = "\

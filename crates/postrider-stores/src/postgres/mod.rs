@@ -42,6 +42,7 @@ mod receive;
 mod renew;
 mod returned;
 mod row;
+mod saga_log;
 mod schema;
 mod settle;
 mod stage;

@@ -12,7 +12,7 @@ use sqlx::{
     postgres::{PgPoolOptions, types::PgInterval},
 };
 
-const MIGRATIONS: [(i64, &str, &str); 13] = [
+const MIGRATIONS: [(i64, &str, &str); 14] = [
     (1, "rooms", include_str!("migrations/0001_rooms.sql")),
     (2, "staging", include_str!("migrations/0002_staging.sql")),
     (3, "lanes", include_str!("migrations/0003_lanes.sql")),
@@ -26,6 +26,7 @@ const MIGRATIONS: [(i64, &str, &str); 13] = [
     (11, "inbox", include_str!("migrations/0011_inbox.sql")),
     (12, "ledger", include_str!("migrations/0012_ledger.sql")),
     (13, "follow_ups", include_str!("migrations/0013_follow_ups.sql")),
+    (14, "sagas", include_str!("migrations/0014_sagas.sql")),
 ];
 
 #[async_trait]

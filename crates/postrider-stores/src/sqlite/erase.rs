@@ -24,7 +24,8 @@ pub(super) fn about_template() -> String {
     rooms.join(" union all ")
 }
 
-/// Removes what is about the subject, but for what is in somebody's hands and follow-ups that have not succeeded.
+/// Removes what is about the subject, but for what is in somebody's hands and follow-ups that have not succeeded. A follow-up in
+/// somebody's hands has not.
 pub(super) async fn subject(
     write: &mut Write,
     names: &Names,

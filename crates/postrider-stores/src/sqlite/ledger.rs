@@ -67,6 +67,9 @@ impl SqliteLedger {
 impl AuditSink for SqliteLedger {
     async fn append(&self, events: &[AuditEvent]) -> Result<(), AuditError> {
         let bodies = bodies(events)?;
+        if bodies.is_empty() {
+            return Ok(());
+        }
         let inner = &self.store.inner;
         let mut write = inner.writer.begin(&inner.names).await?;
         match append(&mut write.connection, &inner.names, events, bodies).await {
@@ -110,8 +113,10 @@ pub(super) async fn record(
     names: &Names,
     events: &[AuditEvent],
 ) -> Result<(), AuditError> {
-    let bodies = bodies(events)?;
-    append(driver, names, events, bodies).await
+    match bodies(events)? {
+        bodies if bodies.is_empty() => Ok(()),
+        bodies => append(driver, names, events, bodies).await,
+    }
 }
 
 async fn append(
@@ -120,9 +125,6 @@ async fn append(
     events: &[AuditEvent],
     bodies: Vec<String>,
 ) -> Result<(), AuditError> {
-    if events.is_empty() {
-        return Ok(());
-    }
     let ids = json(events.iter().map(|event| event.id.to_string()));
     let look = names.statement(&format!("{LOCK}; {BEFORE}")).bind(ids);
     let row = first(driver, look).await?.ok_or_else(headless)?;
@@ -130,7 +132,7 @@ async fn append(
     if let Some(known) = row.get::<Option<String>>(3)? {
         return Err(AuditError::Duplicate(known.parse().map_err(|error| Error::Other(Box::new(error)))?));
     }
-    let position = position(head.position + 1);
+    let position = i64::try_from(head.position + 1).unwrap_or(i64::MAX);
     let links = bodies.into_iter().map(|body| {
         let previous = hex(&head.hash);
         head = head.followed_by(now, &body);
@@ -186,10 +188,6 @@ fn link(row: &impl Cells) -> Result<Link, Error> {
         previous: row.get(3)?,
         hash: row.get(4)?,
     })
-}
-
-fn position(position: u64) -> i64 {
-    i64::try_from(position).unwrap_or(i64::MAX)
 }
 
 fn hex(hash: &Hash) -> String {

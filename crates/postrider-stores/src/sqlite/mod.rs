@@ -48,6 +48,7 @@ mod queues;
 mod receive;
 mod row;
 mod rows;
+mod saga_log;
 mod schema;
 mod settle;
 mod stage;

@@ -11,13 +11,14 @@ use sqlx::{
     migrate::{MigrateError, Migration, MigrationType, Migrator},
 };
 
-const MIGRATIONS: [(i64, &str, &str); 6] = [
+const MIGRATIONS: [(i64, &str, &str); 7] = [
     (1, "rooms", include_str!("migrations/0001_rooms.sql")),
     (2, "plain sql", include_str!("migrations/0002_plain_sql.sql")),
     (3, "schedules", include_str!("migrations/0003_schedules.sql")),
     (4, "tenants", include_str!("migrations/0004_tenants.sql")),
     (5, "inbox", include_str!("migrations/0005_inbox.sql")),
     (6, "follow-ups", include_str!("migrations/0006_follow_ups.sql")),
+    (7, "sagas", include_str!("migrations/0007_sagas.sql")),
 ];
 
 /// Where a queue is changed from ordered to unordered or back, nothing of it may be left.

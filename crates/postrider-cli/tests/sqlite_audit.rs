@@ -1,0 +1,142 @@
+//! `postrider audit verify` on SQLite, run as somebody runs it.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+
+use postrider::{AuditEvent, AuditKind, audit::Head, schema::Schema, sqlite::SqliteStore};
+use program::{Ended, postrider, run};
+use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection};
+use std::fs;
+use tempfile::{TempDir, tempdir};
+use uuid::Uuid;
+
+/// A store whose ledger has three events, which are the same in every run.
+async fn three_events() -> (TempDir, Head) {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("shop.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    store.migrate().await.unwrap();
+    store.close().await;
+    let mut connection = connect(&folder).await;
+    let mut head = Head::default();
+    for number in 1..=3 {
+        let event = AuditEvent { id: Uuid::from_u128(number), ..AuditEvent::new(AuditKind::Succeeded) };
+        let (at, body) = (1_700_000_000_000_000, serde_json::to_string(&event).unwrap());
+        let next = head.followed_by(at, &body);
+        sqlx::query(
+            "insert into postrider_ledger (position, at, body, previous, hash) values (?, ?, ?, ?, ?)",
+        )
+        .bind(i64::try_from(next.position).unwrap())
+        .bind(at)
+        .bind(body)
+        .bind(&head.hash[..])
+        .bind(&next.hash[..])
+        .execute(&mut connection)
+        .await
+        .unwrap();
+        head = next;
+    }
+    connection.close().await.unwrap();
+    (folder, head)
+}
+
+async fn connect(folder: &TempDir) -> SqliteConnection {
+    SqliteConnection::connect(&format!("sqlite:{}", folder.path().join("shop.db").display())).await.unwrap()
+}
+
+async fn tamper(folder: &TempDir, sql: &str) {
+    let mut connection = connect(folder).await;
+    connection
+        .execute("drop trigger postrider_ledger_update; drop trigger postrider_ledger_delete")
+        .await
+        .unwrap();
+    connection.execute("drop trigger postrider_ledger_head_update").await.unwrap();
+    connection.execute(AssertSqlSafe(sql.to_owned())).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+fn verify(folder: &TempDir, arguments: &[&str]) -> Ended {
+    let all = [&["audit", "verify", "--db", "shop.db"], arguments].concat();
+    run(postrider(&all).current_dir(folder.path()))
+}
+
+#[tokio::test]
+async fn a_ledger_that_holds_is_told_with_its_head() {
+    let (folder, head) = three_events().await;
+    let ended = verify(&folder, &[]);
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{ended:?}");
+    insta::assert_snapshot!(ended.out);
+    // What was printed is what is pinned.
+    let printed = ended.out.lines().find_map(|line| line.strip_prefix("head ")).unwrap();
+    assert_eq!(printed, head.to_string());
+    let pinned = verify(&folder, &["--pinned", printed, "--json"]);
+    assert_eq!((pinned.code, pinned.err.as_str()), (Some(0), ""), "{pinned:?}");
+    insta::assert_snapshot!("for_programs", pinned.out);
+    assert_eq!(pinned.report()["events"], 3);
+    // An earlier head holds as well.
+    let beginning = Head::default().to_string();
+    assert_eq!(verify(&folder, &["--pinned", &beginning]).code, Some(0));
+}
+
+#[tokio::test]
+async fn a_ledger_that_was_changed_ends_with_1_and_says_where() {
+    let (folder, _) = three_events().await;
+    tamper(&folder, "update postrider_ledger set at = at + 1 where position = 2").await;
+    for arguments in [&[][..], &["--json"]] {
+        let ended = verify(&folder, arguments);
+        assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
+        insta::assert_snapshot!("changed", ended.err);
+    }
+}
+
+#[tokio::test]
+async fn a_ledger_that_was_cut_off_is_found_by_the_head_that_was_written_down() {
+    let (folder, head) = three_events().await;
+    tamper(
+        &folder,
+        "delete from postrider_ledger where position = 3; update postrider_ledger_head set position = 2, \
+         hash = (select hash from postrider_ledger where position = 2)",
+    )
+    .await;
+    assert_eq!(verify(&folder, &[]).code, Some(0));
+    let ended = verify(&folder, &["--pinned", &head.to_string()]);
+    assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
+    assert!(ended.err.contains("broken at event 3"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_database_without_a_ledger_says_so_and_one_that_is_missing_is_not_made() {
+    let folder = tempdir().unwrap();
+    let missing = verify(&folder, &[]);
+    assert_eq!((missing.code, missing.out.as_str()), (Some(1), ""), "{missing:?}");
+    assert!(missing.err.contains("give the path of a database that is there"), "{missing:?}");
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+
+    fs::write(folder.path().join("shop.db"), "").unwrap();
+    let mut connection = connect(&folder).await;
+    connection.execute("create table orders (id integer primary key)").await.unwrap();
+    connection.close().await.unwrap();
+    let without = verify(&folder, &[]);
+    assert_eq!((without.code, without.out.as_str()), (Some(1), ""), "{without:?}");
+    insta::assert_snapshot!("no_ledger", without.err);
+}
+
+#[test]
+fn help_says_what_it_is_good_for() {
+    let help = run(&mut postrider(&["audit", "verify", "--help"]));
+    assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
+    insta::assert_snapshot!(help.out);
+    for (arguments, words) in [
+        (&["audit"][..], "Usage: postrider audit <COMMAND>"),
+        (&["audit", "verify"], "--db <PATH|URL>"),
+        (&["audit", "verify", "--db", "shop.db", "--pinned", "17"], "64 hexadecimal digits"),
+    ] {
+        let ended = run(&mut postrider(arguments));
+        assert_eq!((ended.code, ended.out.as_str()), (Some(2), ""), "{arguments:?}: {ended:?}");
+        assert!(ended.err.contains(words), "{arguments:?}: {ended:?}");
+    }
+}

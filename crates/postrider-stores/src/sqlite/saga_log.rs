@@ -1,0 +1,48 @@
+//! The logs of sagas. One transaction writes at a time: whoever has the write lock has every saga for itself.
+
+use super::{
+    SqliteTransactions,
+    drivers::{Cells, Driver},
+    moment::Micros,
+    queues,
+};
+use postrider_core::{
+    Error, MessageId,
+    saga::{Entry, SagaLog, read, written},
+};
+use sqlx::{Sqlite, Transaction};
+
+type Tx = Transaction<'static, Sqlite>;
+
+const READ: &str = "select l.body from {saga_log} l where l.saga = ?1 order by l.n";
+const APPEND: &str = "insert into {saga_log} (saga, n, at, body) values (?1, ?2, ?3, ?4)";
+const FORGET: &str = "delete from {saga_log} where saga = ?1";
+
+impl SagaLog<Tx> for SqliteTransactions {
+    async fn read_log(&self, tx: &mut Tx, saga: MessageId) -> Result<Vec<Entry>, Error> {
+        let names = &self.store.inner.names;
+        queues::lock(&mut **tx, names).await?;
+        let rows = tx.rows(names.statement(READ).bind(saga.as_uuid())).await?;
+        rows.iter().map(|row| read(&row.get::<String>(0)?)).collect()
+    }
+
+    async fn append_log(
+        &self,
+        tx: &mut Tx,
+        saga: MessageId,
+        after: usize,
+        entry: &Entry,
+    ) -> Result<(), Error> {
+        let names = &self.store.inner.names;
+        let now: Micros = queues::lock(&mut **tx, names).await?;
+        let n = i64::try_from(after).unwrap_or(i64::MAX);
+        let append = names.statement(APPEND).bind(saga.as_uuid()).bind(n).bind(now).bind(written(entry)?);
+        tx.execute(append).await?;
+        Ok(())
+    }
+
+    async fn forget_log(&self, tx: &mut Tx, saga: MessageId) -> Result<(), Error> {
+        tx.execute(self.store.inner.names.statement(FORGET).bind(saga.as_uuid())).await?;
+        Ok(())
+    }
+}
