@@ -12,8 +12,8 @@ mod roles;
 use bad_texts::{bad_texts, order, random_text};
 use postgres::PostgresFixture;
 use postrider_core::{
-    ClaimRequest, Claimed, Fate, Message, MessageBuilder, MessageId, OnFailure, OutboxExt, QueueName,
-    QueuePolicy, Store, TimerName,
+    ClaimRequest, Claimed, Fate, FollowUp, Message, MessageBuilder, MessageId, OnFailure, OutboxExt,
+    QueueName, QueuePolicy, Reference, Store, TimerName, follow_up,
     inspect::Inspect,
     schema::Schema,
     wake::{Sleeper, Wake},
@@ -153,6 +153,34 @@ async fn every_field_arrives_through_an_insert() {
     let claimed = claim(&fixture.store).await;
     assert_eq!(claimed[0].message, everything());
     assert_eq!(claimed[0].id().to_string(), id);
+}
+
+/// A follow-up is a message with certain headers: whoever can stage can stage one.
+#[tokio::test]
+async fn a_follow_up_is_staged_through_plain_sql() {
+    let (fixture, login) = producer().await;
+    login
+        .psql(
+            r#"begin;
+               select postrider.stage('follow-ups', '', type => 'erase', subject => 'customer-17',
+                 headers => jsonb_build_object('followup-resolver', 'payments', 'followup-kind', 'customer',
+                   'followup-value', 'cus_1'));
+               insert into postrider.outbox (queue, type, tenant, subject, payload_json, headers) values
+                 ('follow-ups', 'erase', 'acme', 'customer-17', '["invoices"]', jsonb_build_object(
+                   'followup-resolver', 'archive', 'followup-kind', 'folder', 'followup-value', '17',
+                   'followup-extra', '{"region": "eu"}'));
+               commit"#,
+        )
+        .unwrap();
+    let queue = QueueName::new(follow_up::QUEUE).unwrap();
+    let claimed = fixture.store.claim(&ClaimRequest::new(queue, 10)).await.unwrap();
+    let read: Vec<_> = claimed.iter().map(|one| FollowUp::read(&one.message).unwrap()).collect();
+    let plain =
+        FollowUp::new("customer-17", "payments", "erase", Reference::new("customer", "cus_1")).unwrap();
+    let reference = Reference::new("folder", "17").with("region", "eu");
+    let full = FollowUp::new("customer-17", "archive", "erase", reference).unwrap();
+    let full = full.of_tenant("acme".try_into().unwrap()).with_json(&["invoices"]).unwrap();
+    assert_eq!(read, [plain.with_id(claimed[0].id()), full.with_id(claimed[1].id())]);
 }
 
 #[tokio::test]

@@ -13,8 +13,8 @@ mod support;
 
 use clients::{CLIENTS, Client};
 use postrider_core::{
-    ClaimRequest, Claimed, Fate, Message, MessageId, OnFailure, OutboxExt, QueueName, QueuePolicy, Reason,
-    Store, TimerName,
+    ClaimRequest, Claimed, Fate, FollowUp, Message, MessageId, OnFailure, OutboxExt, QueueName, QueuePolicy,
+    Reason, Reference, Store, TimerName, follow_up,
     schema::Schema,
     wake::{Sleeper, Wake},
 };
@@ -171,6 +171,37 @@ async fn every_field_arrives_through_an_insert() {
         let claimed = claim(&fixture.store).await;
         assert_eq!(claimed.len(), 1);
         assert_eq!(claimed[0].message, everything, "{client:?}");
+    }
+}
+
+/// A follow-up is a message with certain headers: whoever can insert can stage one.
+#[tokio::test]
+async fn a_follow_up_is_staged_through_an_insert() {
+    let plain =
+        FollowUp::new("customer-17", "payments", "erase", Reference::new("customer", "cus_1")).unwrap();
+    let reference = Reference::new("folder", "17").with("region", "eu");
+    let full = FollowUp::new("customer-17", "archive", "erase", reference).unwrap();
+    let full = full.of_tenant("acme".try_into().unwrap()).with_json(&["invoices"]).unwrap();
+    let queue = QueueName::new(follow_up::QUEUE).unwrap();
+    for client in CLIENTS {
+        let fixture = SqliteFixture::new().await;
+        client
+            .run(
+                &fixture.path(),
+                &[
+                    "insert into postrider_outbox (queue, type, subject, payload, headers) values \
+                     ('follow-ups', 'erase', 'customer-17', '', json_object('followup-resolver', 'payments', \
+                       'followup-kind', 'customer', 'followup-value', 'cus_1'))",
+                    r#"insert into postrider_outbox (queue, type, tenant, subject, payload_json, headers) values
+                     ('follow-ups', 'erase', 'acme', 'customer-17', '["invoices"]', json_object('followup-resolver', 'archive',
+                       'followup-kind', 'folder', 'followup-value', '17', 'followup-extra', '{"region": "eu"}'))"#,
+                ],
+            )
+            .await;
+        let claimed = fixture.store.claim(&ClaimRequest::new(queue.clone(), 10)).await.unwrap();
+        let read: Vec<_> = claimed.iter().map(|one| FollowUp::read(&one.message).unwrap()).collect();
+        let ids: Vec<_> = claimed.iter().map(Claimed::id).collect();
+        assert_eq!(read, [plain.clone().with_id(ids[0]), full.clone().with_id(ids[1])], "{client:?}");
     }
 }
 

@@ -7,6 +7,7 @@
 //! | module | what is in it |
 //! |---|---|
 //! | the crate's root | [`Message`], its names, [`Event`], [`Outbox`], [`Inbox`], [`Store`], [`Settlement`], [`RetryStrategy`] |
+//! | [`follow_up`], [`audit`] | calls that follow a change: [`FollowUp`], [`Reference`], and staging them; the ledger of what became of them |
 //! | [`inspect`], [`schema`], [`timetable`], [`wake`] | the other seams of a store |
 //! | [`trace`] | the trace in which messages are staged |
 //! | [`cloudevents`], [`hlc`], [`codec`] | what travels, and in what order |
@@ -22,6 +23,10 @@
 #![cfg_attr(
     any(feature = "relay", feature = "consumer"),
     doc = "| [`transports`] | where a relay publishes to, and a consumer receives from |"
+)]
+#![cfg_attr(
+    feature = "saga",
+    doc = "| [`saga`] | makes the calls that follow a change, until each has ended in a known state |"
 )]
 #![cfg_attr(feature = "cron", doc = "| [`cron`] | schedules, and the scheduler that stages what recurs |")]
 #![cfg_attr(feature = "memory", doc = "| [`memory`] | the store in memory, for tests |")]
@@ -84,11 +89,13 @@ assert_eq!(handled.links[0].span_context.span_id(), checkout.span_context.span_i
 )]
 
 pub use postrider_core::*;
+#[cfg(feature = "saga")]
+pub use postrider_engine::SagaRunner;
 #[cfg(feature = "cron")]
 pub use postrider_engine::cron;
 #[cfg(feature = "consumer")]
 pub use postrider_engine::{Consumed, Consumer, consumer};
-#[cfg(any(feature = "worker", feature = "relay", feature = "consumer"))]
+#[cfg(any(feature = "worker", feature = "relay", feature = "consumer", feature = "saga"))]
 pub use postrider_engine::{Context, Failure, Tx};
 #[cfg(feature = "relay")]
 pub use postrider_engine::{Destination, Relay, Route, relay};
@@ -105,10 +112,20 @@ pub use postrider_testing as testing;
 #[cfg(any(feature = "relay", feature = "consumer"))]
 pub use postrider_transports as transports;
 
+/// Calls that follow a change: who makes them, and the plans of those that succeed together or are made good.
+pub mod saga {
+    pub use postrider_core::saga as plan;
+    #[cfg(feature = "saga")]
+    pub use postrider_engine::saga::*;
+}
+
 /// The guides whose code is run.
 #[cfg(doctest)]
 mod guides {
     #[cfg(feature = "relay")]
     #[doc = include_str!("../../../docs/guides/own-transport.md")]
     mod own_transport {}
+    #[cfg(all(feature = "saga", feature = "postgres"))]
+    #[doc = include_str!("../../../docs/guides/sagas.md")]
+    mod sagas {}
 }

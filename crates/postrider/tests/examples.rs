@@ -6,6 +6,8 @@
 mod consume_http;
 #[path = "../../../examples/cron.rs"]
 mod cron;
+#[path = "../../../examples/erase_customer.rs"]
+mod erase_customer;
 #[path = "../../../examples/outbox.rs"]
 mod outbox;
 #[allow(dead_code, reason = "the tests of the transport need more of it")]
@@ -104,6 +106,29 @@ async fn the_transactional_handler_example_has_every_effect_once() {
     assert_eq!(
         String::from_utf8(out).unwrap(),
         "3 orders packed, 1 failure\nparcels: [1, 2, 3]\n3 parcels sent\n"
+    );
+}
+
+#[tokio::test]
+async fn the_erase_customer_example_ends_every_call_in_a_known_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut out = Vec::new();
+    erase_customer::run(folder.path(), &mut out).await.unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        r#"customer 17 is gone here, and 3 calls follow
+calls to payments: 3, keys: 1
+calls to mail: 1, keys: 1
+calls to archive: 2, keys: 1
+0 pending, 0 in_flight, 0 failed, 0 scheduled, 3 succeeded, 0 abandoned
+erased everywhere: customer-17
+removed from the queues: 1 waiting, 3 kept; 0 left
+ledger, all: completed, erased, erased
+ledger, archive: scheduled, succeeded
+ledger, mail: succeeded
+ledger, payments: succeeded
+7 events, and nobody has been at them
+"#
     );
 }
 
