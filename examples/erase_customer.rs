@@ -91,6 +91,8 @@ pub(crate) async fn run(folder: &Path, out: &mut (impl Write + Send)) -> Result<
     tx.commit().await?;
     writeln!(out, "customer 17 is gone here, and 3 calls follow")?;
 
+    let (told, mut ends) = mpsc::unbounded_channel();
+    let given_up = told.clone();
     let mut services = Services::default();
     let runner = SagaRunner::builder(store.transactions(pool.clone()))
         .resolver(services.start("payments", payments).await?)
@@ -105,12 +107,12 @@ pub(crate) async fn run(folder: &Path, out: &mut (impl Write + Send)) -> Result<
             Ok(())
         })
         .complete_to("erased")
-        .on_abandoned(|abandoned| eprintln!("{abandoned:?} needs a hand"))
+        // In your program: wake somebody. Here nobody would wait for the rest.
+        .on_abandoned(move |_| _ = given_up.send(()))
         .build()?;
     runner.declare(&store).await?;
 
     // Whoever waits for the end is told by a message, like everybody else.
-    let (told, mut ends) = mpsc::unbounded_channel();
     let erased = Queue::new("erased").on_json(move |_: serde_json::Value, _: Context| {
         let told = told.clone();
         async move { told.send(()).map_err(Failure::retry) }
@@ -138,7 +140,7 @@ pub(crate) async fn run(folder: &Path, out: &mut (impl Write + Send)) -> Result<
     // What the queues still hold: a mail that waits for the birthday, and the follow-ups that are kept after success.
     let customer = SubjectId::new("customer-17")?;
     let gone = runner
-        .erase_subject(None, &customer, &Action::new("privacy desk", "customer 17 asked for it"))
+        .erase_subject(None, &customer, &Action::new("privacy desk", "asked for by the customer"))
         .await?;
     writeln!(
         out,
