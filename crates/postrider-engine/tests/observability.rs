@@ -46,8 +46,9 @@ fn written(prefix: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_event_is_documented() {
-    let spans =
-        BTreeSet::from(["handle", "relay", "publish", "receive"].map(|name| format!("postrider.{name}")));
+    let spans = BTreeSet::from(
+        ["handle", "relay", "publish", "receive", "follow_up"].map(|name| format!("postrider.{name}")),
+    );
     assert!(spans.iter().all(|name| DOCUMENT.contains(&format!("`{name}`"))));
     assert_eq!(&written("postrider.") - &spans, documented("postrider."));
 }

@@ -77,6 +77,24 @@ pub(super) enum Unwritten {
     Audit(#[from] AuditError),
 }
 
+impl Unwritten {
+    /// The kind of error: what a sink or a database says may carry personal data.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Audit(AuditError::Duplicate(_)) => "Duplicate",
+            Self::Audit(AuditError::Unreadable { .. }) => "Unreadable",
+            Self::Audit(AuditError::Store(Error::Unavailable(_))) | Self::Store(Error::Unavailable(_)) => {
+                "Unavailable"
+            }
+            Self::Audit(AuditError::Store(Error::SchemaMismatch(_)))
+            | Self::Store(Error::SchemaMismatch(_)) => "SchemaMismatch",
+            Self::Audit(AuditError::Invalid(_) | AuditError::Store(Error::Invalid(_)))
+            | Self::Store(Error::Invalid(_)) => "Invalid",
+            Self::Audit(_) | Self::Store(_) => "Other",
+        }
+    }
+}
+
 impl<S: Follow> Deliver for Courier<S> {
     fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome> {
         let claimed = &delivery.claimed;
@@ -134,9 +152,8 @@ impl<S: Follow> Courier<S> {
             }
         };
         written.unwrap_or_else(|error| {
-            let error: &dyn std::error::Error = &error;
             tracing::error!(
-                name: "postrider.outcome_unwritten", error,
+                name: "postrider.outcome_unwritten", error = error.kind(),
                 "how a call ended could not be written down; it is made again when its lease has lapsed"
             );
             Outcome::Left

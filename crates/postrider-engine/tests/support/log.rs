@@ -38,6 +38,12 @@ impl Log {
         self.lines.lock().unwrap().iter().filter(|line| line.level <= Level::WARN).cloned().collect()
     }
 
+    /// All lines, as one text.
+    pub(crate) fn text(&self) -> String {
+        let lines = self.lines.lock().unwrap();
+        lines.iter().map(|line| format!("{} {}\n", line.name, line.text)).collect()
+    }
+
     /// How often an event was told.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.lines.lock().unwrap().iter().filter(|line| line.name == name).count()
@@ -51,7 +57,7 @@ impl<S: Subscriber> Layer<S> for Recorder {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
         // The driver has a log of its own.
-        if *metadata.level() > Level::INFO || !metadata.target().starts_with("postrider") {
+        if !metadata.target().starts_with("postrider") {
             return;
         }
         let mut text = Text(metadata.target().to_owned());

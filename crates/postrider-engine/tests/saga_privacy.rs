@@ -1,0 +1,158 @@
+//! What errors say and what payloads carry is in no log line, no metric, no event, no dead letter and no kept row.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/log.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod log;
+
+use async_trait::async_trait;
+use log::Log;
+use metrics_util::debugging::DebuggingRecorder;
+use postrider_core::{
+    AuditError, AuditEvent, AuditSink, Error, FollowUp, FollowUpExt, QueueName, QueuePolicy, Recorded,
+    Reference, SubjectId,
+    audit::Chain as _,
+    follow_up::{QUEUE, Status},
+    inspect::{Inspect, ListRequest, Room},
+    saga::{Call as To, Plan},
+    schema::Schema,
+};
+use postrider_engine::{
+    Failure, SagaRunner,
+    saga::{Abandoned, Call, Resolved, Resolver},
+};
+use postrider_stores::memory::{MemoryLedger, MemoryStore};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, SystemTime},
+};
+
+const CANARY: &str = "canary-4711";
+
+/// Fails in every way there is, each time with the canary in its words.
+struct Leaky;
+
+#[async_trait]
+impl Resolver for Leaky {
+    fn name(&self) -> &str {
+        "leaky"
+    }
+
+    fn operations(&self) -> &[&str] {
+        &["erase", "undo"]
+    }
+
+    async fn resolve(&self, call: &Call) -> Result<Resolved, Failure> {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{CANARY}")]
+        struct Declined(#[source] std::io::Error);
+
+        let chained = || Declined(std::io::Error::other(CANARY));
+        match call.subject().as_str() {
+            "panicking" if call.attempt() == 1 => panic!("{CANARY}"),
+            "failing" => Err(chained())?,
+            "refused" | "saga" => Err(Failure::reject(chained())),
+            "unreadable" => call.json::<u64>().map(|_| Resolved::Done),
+            "later" if call.attempt() == 1 => Err(Failure::retry_after(Duration::from_secs(1), CANARY)),
+            _ => Ok(Resolved::Done),
+        }
+    }
+
+    async fn has_happened(&self, _: &Call) -> Result<Option<bool>, Failure> {
+        Err(Failure::from(CANARY))
+    }
+}
+
+/// The store's ledger, which drops out now and then, with the canary in its words.
+#[derive(Debug)]
+struct Dropping(MemoryLedger, AtomicUsize);
+
+#[async_trait]
+impl AuditSink for Dropping {
+    async fn append(&self, events: &[AuditEvent]) -> Result<(), AuditError> {
+        if self.1.fetch_add(1, SeqCst).is_multiple_of(3) {
+            return Err(Error::Unavailable(CANARY.into()).into());
+        }
+        self.0.append(events).await
+    }
+
+    async fn read(&self, subject: &SubjectId) -> Result<Vec<Recorded>, AuditError> {
+        self.0.read(subject).await
+    }
+
+    async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<Recorded>, AuditError> {
+        self.0.read_since(at, limit).await
+    }
+}
+
+#[tokio::test]
+async fn the_canary_is_nowhere() {
+    let recorder = DebuggingRecorder::new();
+    let snapshots = recorder.snapshotter();
+    recorder.install().unwrap();
+    let log = Log::listen();
+
+    let store = MemoryStore::new();
+    let queue = QueueName::new(QUEUE).unwrap();
+    let policy = QueuePolicy::default().with_keep_for(Duration::from_secs(365 * 24 * 3600));
+    store.declare(&queue, &policy).await.unwrap();
+    let subjects = ["panicking", "failing", "refused", "unreadable", "later", "well"];
+    let reference = || Reference::new("customer", "c-1");
+    let follow_ups = subjects.map(|subject| {
+        FollowUp::new(subject, "leaky", "erase", reference()).unwrap().with_json(CANARY).unwrap()
+    });
+    let plan = Plan::builder("doomed")
+        .compensatable("first", To::to("leaky", "erase").undone_by("undo"))
+        .pivot("second", To::to("leaky", "erase"))
+        .build()
+        .unwrap();
+    let mut tx = store.begin();
+    store.follow_up(&mut tx, follow_ups).await.unwrap();
+    store.follow_up(&mut tx, [plan.begin("saga", reference()).unwrap()]).await.unwrap();
+    tx.commit();
+
+    let abandoned: Arc<Mutex<Vec<Abandoned>>> = Arc::default();
+    let noted = Arc::clone(&abandoned);
+    let runner = SagaRunner::builder(store.clone())
+        .resolver(Leaky)
+        .plan(plan)
+        .audit(Dropping(store.ledger(), AtomicUsize::new(0)))
+        .max_attempts(6)
+        .on_complete(|_, completed| async move {
+            if completed.subject.as_str() == "well" { Err(Failure::retry(CANARY)) } else { Ok(()) }
+        })
+        .on_abandoned(move |one| {
+            noted.lock().unwrap().push(one);
+            panic!("{CANARY}");
+        })
+        .build()
+        .unwrap();
+    for _ in 0..30 {
+        while runner.run_once().await.unwrap() > 0 {}
+        store.advance(Duration::from_secs(2 * 3600));
+    }
+    let counts = runner.status_counts().await.unwrap();
+    let open = [Status::Pending, Status::InFlight, Status::Failed, Status::Scheduled]
+        .map(|status| counts.of(status));
+    assert_eq!(open, [0; 4], "{counts:?}");
+
+    let mut kept = format!("{:?}", abandoned.lock().unwrap());
+    kept += &format!("{:?}", store.ledger().links(0, 1_000).await.unwrap());
+    for room in [Room::Ready, Room::Later, Room::Dead, Room::Archive] {
+        kept += &format!("{:?}", store.list(&ListRequest::new(queue.clone(), room)).await.unwrap());
+    }
+    kept += &format!("{:?}", snapshots.snapshot().into_vec());
+    let lines = log.text();
+    for told in
+        ["postrider.abandoned", "postrider.retried", "postrider.outcome_unwritten", "postrider.hook_panicked"]
+    {
+        assert!(lines.contains(told), "{told} was not told:\n{lines}");
+    }
+    assert!(kept.contains("refused") && kept.contains("postrider_dead_total"));
+    assert!(!kept.contains(CANARY), "{kept}");
+    assert!(!lines.contains(CANARY), "{lines}");
+}
