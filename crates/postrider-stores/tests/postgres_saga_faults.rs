@@ -97,9 +97,9 @@ async fn a_hundred_killed_runners_leave_every_follow_up_in_a_state_that_was_told
     assert!(toll.completed > SUBJECTS / 2, "hardly anybody completed");
     // It was not too quiet.
     assert!(toll.repeated > 0 && toll.lapsed > 0 && toll.told_again > 0, "no runner died in the middle");
-    assert!(toll.too_late > 0, "no runner came too late");
+    assert!(toll.too_late[0] > 0, "no runner came too late to what was in another's hands");
     for sort in ["away", "answer lost"] {
-        for kind in ["succeeded", "abandoned", "completed"] {
+        for kind in ["succeeded", "completed"] {
             let struck = mishaps.iter().any(|(one, other, _)| (one.as_str(), other.as_str()) == (sort, kind));
             assert!(struck, "no event {kind} met the ledger when it was: {sort}");
         }
