@@ -62,21 +62,22 @@ async fn a_hundred_killed_runners_leave_every_follow_up_in_a_state_that_was_told
     let mut start = |slot: usize| {
         started += 1;
         let body = ["a_runner_at_work", "a_runner_of_batches"][slot];
-        (started, Process::start(body, &format!("{started}\n{}", place.database.url())))
+        Some((started, Process::start(body, &format!("{started}\n{}", place.database.url()))))
     };
     let mut runners = [start(0), start(1)];
     for kill in 0..KILLS {
         let share = staged.len() * 9 / 10 / KILLS;
         let slot = usize::from(random.random_ratio(1, KILLS_OF_BATCHES));
         let wanted = kill * share + random.random_range(0..share);
-        place.until_told(wanted, runners[slot].0).await;
-        assert!(runners[slot].1.ended().is_none(), "a runner ended by itself; its output is above");
-        let (_, victim) = std::mem::replace(&mut runners[slot], start(slot));
+        let (number, mut victim) = runners[slot].take().unwrap();
+        place.until_told(wanted, number).await;
+        assert!(victim.ended().is_none(), "a runner ended by itself; its output is above");
         victim.kill();
+        runners[slot] = start(slot);
     }
     place.until_ended().await;
     sqlx::query("insert into over default values").execute(&place.app).await.unwrap();
-    for (number, mut runner) in runners {
+    for (number, mut runner) in runners.into_iter().flatten() {
         let ended = runner.ends_within(PATIENCE).await;
         assert!(ended.is_some_and(|ended| ended.success()), "runner {number} did not stop cleanly");
     }
@@ -97,9 +98,9 @@ async fn a_hundred_killed_runners_leave_every_follow_up_in_a_state_that_was_told
     assert!(toll.completed > SUBJECTS / 2, "hardly anybody completed");
     // It was not too quiet.
     assert!(toll.repeated > 0 && toll.lapsed > 0 && toll.told_again > 0, "no runner died in the middle");
-    assert!(toll.too_late > 0, "no runner came too late");
+    assert!(toll.too_late[0] > 0, "no runner came too late to what was in another's hands");
     for sort in ["away", "answer lost"] {
-        for kind in ["succeeded", "abandoned", "completed"] {
+        for kind in ["succeeded", "completed"] {
             let struck = mishaps.iter().any(|(one, other, _)| (one.as_str(), other.as_str()) == (sort, kind));
             assert!(struck, "no event {kind} met the ledger when it was: {sort}");
         }

@@ -47,6 +47,8 @@ pub(crate) struct Evidence {
     told: Vec<Told>,
     /// The attempts of which the call was made.
     calls: BTreeMap<Uuid, Vec<u32>>,
+    /// When the call of an attempt was made.
+    called: BTreeMap<(Uuid, u32), i64>,
     /// Who was told of completions, by subject: the application's table and the queue.
     said: [Vec<String>; 2],
     remembered: i64,
@@ -94,8 +96,8 @@ pub(crate) struct Toll {
     /// Successes that were told more than once.
     pub(crate) told_again: usize,
     pub(crate) completed_again: usize,
-    /// Outcomes that were told when another runner had ended the follow-up.
-    pub(crate) too_late: usize,
+    /// Outcomes that were told when another runner had made the call again and had not ended the follow-up; and when it had.
+    pub(crate) too_late: [usize; 2],
 }
 
 const MICROS: &str = "(extract(epoch from";
@@ -130,8 +132,12 @@ impl Evidence {
             event: serde_json::from_str(row.get(1)).unwrap(),
         };
         let mut calls: BTreeMap<Uuid, Vec<u32>> = BTreeMap::new();
-        for row in all(on, "select key, attempt from effect").await {
-            calls.entry(row.get(0)).or_default().push(row.get::<i32, _>(1).cast_unsigned());
+        let mut called = BTreeMap::new();
+        for row in all(on, &format!("select key, attempt, {MICROS} at) * 1000000)::bigint from effect")).await
+        {
+            let (key, attempt) = (row.get(0), row.get::<i32, _>(1).cast_unsigned());
+            calls.entry(key).or_default().push(attempt);
+            called.insert((key, attempt), row.get(2));
         }
         let completed = "select r.subject from postrider.ready r join postrider.queue q on q.id = r.queue \
             where q.name = 'completed'";
@@ -139,6 +145,7 @@ impl Evidence {
             rows: rows.iter().map(kept).collect(),
             told: all(on, &ledger).await.iter().map(told).collect(),
             calls,
+            called,
             said: [subjects(on, "select subject from farewell").await, subjects(on, completed).await],
             remembered: remembered(on).await,
         }
@@ -278,10 +285,14 @@ impl Evidence {
         }
         let mut successes = BTreeSet::new();
         for told in self.told.iter().filter(|told| told.event.kind != AuditKind::Completed) {
-            let (key, _) = told.attempt();
+            let (key, attempt) = told.attempt();
             toll.told_again += usize::from(told.event.kind == AuditKind::Succeeded && !successes.insert(key));
             let ended = ends.get(&key).and_then(|(ended, _)| *ended);
-            toll.too_late += usize::from(ended.is_some_and(|ended| ended < told.at));
+            let is_taken =
+                self.called.range((key, attempt + 1)..=(key, u32::MAX)).any(|(_, at)| *at < told.at);
+            if is_taken {
+                toll.too_late[usize::from(ended.is_some_and(|ended| ended < told.at))] += 1;
+            }
         }
         let completions: Vec<&str> = self.completions().collect();
         toll.completed_again = completions.len() - completions.iter().collect::<BTreeSet<_>>().len();
