@@ -39,6 +39,7 @@ impl Log {
     }
 
     /// All lines, as one text.
+    #[allow(dead_code, reason = "not every test program asks for it")]
     pub(crate) fn text(&self) -> String {
         let lines = self.lines.lock().unwrap();
         lines.iter().map(|line| format!("{} {}\n", line.name, line.text)).collect()
