@@ -73,6 +73,8 @@ macro_rules! saga_suite {
                     a_doubt_compensates_nothing_until_it_is_resolved
                     a_resolver_that_can_tell_ends_the_doubt
                     a_doubt_that_is_requeued_may_end_well
+                    a_refusal_after_a_doubt_proves_nothing
+                    a_time_that_is_named_in_between_hides_no_doubt
                     an_undoing_that_is_stuck_goes_on_when_it_is_put_back
                     a_saga_is_begun_once_and_its_keys_are_its_own
                     a_plan_must_be_known_and_have_all_its_resolvers

@@ -139,10 +139,10 @@ impl<S: Follow> Courier<S> {
                     None => self.succeed(&follow_up, delivery).await,
                 },
                 Verdict::Abandoned { reason, error } => match follow_up.part() {
-                    Some(part) => {
-                        let found = self.look(&follow_up, part, delivery, reason, error).await;
-                        self.go_on(&follow_up, part, delivery, found).await
-                    }
+                    Some(part) => match self.look(&follow_up, part, delivery, reason, error).await {
+                        Ok(found) => self.go_on(&follow_up, part, delivery, found).await,
+                        Err(unwritten) => Err(unwritten),
+                    },
                     None => self.abandon(Some(&follow_up), delivery, reason, error).await,
                 },
             },
@@ -296,7 +296,15 @@ impl<S: Follow> Courier<S> {
         }];
         self.books.before(&told).await?;
         let mut tx = self.store.begin().await?;
-        if self.store.schedule(&mut tx, &delivery.claimed.lease, not_before, at_least).await?.is_none() {
+        let lease = &delivery.claimed.lease;
+        let is_ours = if follow_up.part().is_some() {
+            // Its attempts are not forgotten: whether one of them may have had an effect decides what a failure means.
+            let wait = not_before.duration_since(SystemTime::now()).unwrap_or_default().max(at_least);
+            self.store.settle_in(&mut tx, &lease.snooze(wait)).await?
+        } else {
+            self.store.schedule(&mut tx, lease, not_before, at_least).await?.is_some()
+        };
+        if !is_ours {
             return self.lost(tx).await;
         }
         self.books.within(&self.store, &mut tx, &told, &[]).await?;

@@ -12,7 +12,7 @@ use crate::{
 };
 use futures_util::FutureExt;
 use postrider_core::{
-    AuditEvent, AuditKind, Error, EventType, Follow, FollowUp, MessageId, Reason, Settlement,
+    AuditEvent, AuditKind, EventType, Follow, FollowUp, MessageId, Reason, Settlement,
     saga::{Part, Plan, State},
 };
 use std::panic::AssertUnwindSafe;
@@ -31,15 +31,6 @@ impl Found {
     }
 }
 
-impl From<Halted> for Unwritten {
-    fn from(halted: Halted) -> Self {
-        match halted {
-            Halted::Store(error) => Self::Store(error),
-            other => Self::Store(Error::Other(other.into())),
-        }
-    }
-}
-
 impl<S: Follow> Courier<S> {
     /// Begins a saga.
     pub(super) async fn begin(
@@ -53,17 +44,41 @@ impl<S: Follow> Courier<S> {
         };
         let saga = delivery.claimed.id();
         let mut tx = self.store.begin().await?;
-        let standing = stands(&self.store, &mut tx, plan, saga).await?;
-        if !self.store.settle_in(&mut tx, &delivery.claimed.lease.done()).await? {
-            return self.lost(tx).await;
+        let begun = async {
+            let standing = stands(&self.store, &mut tx, plan, saga).await?;
+            if !self.store.settle_in(&mut tx, &delivery.claimed.lease.done()).await? {
+                return Ok(false);
+            }
+            advance(&self.store, &mut tx, plan, saga, &standing, &plan.begun(), follow_up).await?;
+            Ok(true)
+        };
+        match begun.await {
+            Ok(true) => self.store.commit(tx).await?,
+            Ok(false) => return self.lost(tx).await,
+            Err(halted) => return self.halt(tx, halted, saga, follow_up, delivery).await,
         }
-        advance(&self.store, &mut tx, plan, saga, &standing, &plan.begun(), follow_up).await?;
-        self.store.commit(tx).await?;
         Ok(Outcome::Committed(Settlement::Done))
     }
 
+    /// Nothing may be done for this saga until somebody has looked; unless it is only the store that failed.
+    async fn halt(
+        &self,
+        tx: S::Tx,
+        halted: Halted,
+        saga: MessageId,
+        follow_up: &FollowUp,
+        delivery: &Delivery,
+    ) -> Result<Outcome, Unwritten> {
+        if let Halted::Store(error) = halted {
+            return Err(error.into());
+        }
+        self.store.rollback(tx).await?;
+        tracing::error!(name: "postrider.saga_halted", %halted, %saga, "the log of a saga contradicts what happened");
+        self.abandon(Some(follow_up), delivery, Reason::Rejected, "SagaHalted".to_owned()).await
+    }
+
     /// A call of a saga is not tried again. Where its failure makes the saga turn, it has to be certain that it had no effect: a first
-    /// attempt that was refused had none; of anything else only the resolver can tell.
+    /// attempt that was refused had none, unless it is the first since somebody put it back. Of anything else only the resolver can tell.
     pub(super) async fn look(
         &self,
         follow_up: &FollowUp,
@@ -71,13 +86,13 @@ impl<S: Follow> Courier<S> {
         delivery: &Delivery,
         reason: Reason,
         error: String,
-    ) -> Found {
-        let found = |end| Found { end, reason, error: error.clone() };
-        if !self.plans.get(&part.plan).is_some_and(|plan| turns(plan, part)) {
+    ) -> Result<Found, Unwritten> {
+        let found = |end| Ok(Found { end, reason, error: error.clone() });
+        let Some(plan) = self.plans.get(&part.plan).filter(|plan| turns(plan, part)) else {
             return found(End::GivenUp);
-        }
+        };
         let attempt = delivery.claimed.deliveries;
-        if reason == Reason::Rejected && attempt == 1 {
+        if reason == Reason::Rejected && attempt == 1 && !self.is_in_doubt(plan, part).await? {
             return found(End::Failed);
         }
         let Ok(resolver) = self.registry.find(follow_up) else { return found(End::GivenUp) };
@@ -88,6 +103,14 @@ impl<S: Follow> Courier<S> {
             Ok(Ok(Ok(Some(false)))) => found(End::Failed),
             _ => found(End::GivenUp),
         }
+    }
+
+    async fn is_in_doubt(&self, plan: &Plan, part: &Part) -> Result<bool, Unwritten> {
+        let mut tx = self.store.begin().await?;
+        let standing = stands(&self.store, &mut tx, plan, part.saga).await;
+        self.store.rollback(tx).await?;
+        // What cannot be read is told when the end is written down.
+        Ok(standing.is_ok_and(|standing| matches!(standing.state, State::InDoubt { .. })))
     }
 
     /// A call of a saga has ended: writes that down, and sets the next one going.
@@ -133,15 +156,7 @@ impl<S: Follow> Courier<S> {
         let state = match moved.await {
             Ok(Some(state)) => state,
             Ok(None) => return self.lost(tx).await,
-            Err(Halted::Store(error)) => return Err(error.into()),
-            Err(halted) => {
-                // Nothing may be done for this saga until somebody has looked.
-                self.store.rollback(tx).await?;
-                tracing::error!(name: "postrider.saga_halted", %halted, saga = %part.saga, "the log of a saga contradicts what happened");
-                return self
-                    .abandon(Some(follow_up), delivery, Reason::Rejected, "SagaHalted".to_owned())
-                    .await;
-            }
+            Err(halted) => return self.halt(tx, halted, part.saga, follow_up, delivery).await,
         };
         let new = match self.conclude(tx, state, plan, part.saga, follow_up).await {
             Ok((ready, new)) => {

@@ -50,6 +50,8 @@ struct Facts {
     calls: Vec<String>,
     /// What is refused, by what it would do.
     refused: HashSet<String>,
+    /// What has to wait for an hour.
+    put_off: HashSet<String>,
     /// What answers nothing but errors: its effect is there or not.
     silent: BTreeMap<String, bool>,
     /// Who can tell whether something happened.
@@ -132,6 +134,9 @@ impl Resolver for Desk {
         world.facts().calls.push(what.clone());
         if world.facts().refused.contains(&what) {
             return Err(Failure::reject("no").named("SoldOut"));
+        }
+        if world.facts().put_off.contains(&what) {
+            return Err(Failure::snooze(minutes(60)));
         }
         let silent = world.facts().silent.get(&what).copied();
         if silent != Some(false) {
@@ -358,6 +363,46 @@ pub async fn a_doubt_that_is_requeued_may_end_well<F: SagaFixture>(fixture: F) {
     requeue_all(&runner).await;
     run_out(&fixture, &runner).await;
     assert_eq!((world.effects(), ended(&ends)), (done(5), vec![Ended::Completed]));
+}
+
+/// A call that was in doubt and is refused now had its effect before, or had not: the refusal proves nothing.
+pub async fn a_refusal_after_a_doubt_proves_nothing<F: SagaFixture>(fixture: F) {
+    for happened in [true, false] {
+        let (world, ends) = (World::default().silent(&doing(1), happened), Ends::default());
+        let runner = booking(&fixture, &world, &ends).build().unwrap();
+        let saga = begin(&fixture).await;
+        run_out(&fixture, &runner).await;
+        world.facts().silent.clear();
+        world.facts().refused.insert(doing(1));
+        requeue_all(&runner).await;
+        run_out(&fixture, &runner).await;
+        assert_eq!(runner.saga_state(saga).await.unwrap(), Some(State::InDoubt { step: 1 }));
+        assert_eq!((world.effects(), ended(&ends)), (done(1 + usize::from(happened)), vec![]));
+        let action = Action::new("ada", "looked it up");
+        runner.resolve_doubt(saga, happened, &action).await.unwrap();
+        run_out(&fixture, &runner).await;
+        let end = if happened { Ended::Completed } else { Ended::Compensated };
+        assert_eq!(ended(&ends), [end]);
+    }
+}
+
+/// Nor does one after the other side has named a time: what came before that is not forgotten.
+pub async fn a_time_that_is_named_in_between_hides_no_doubt<F: SagaFixture>(fixture: F) {
+    let (world, ends) = (World::default().silent(&doing(1), true), Ends::default());
+    let runner = booking(&fixture, &world, &ends).build().unwrap();
+    let saga = begin(&fixture).await;
+    for _ in 0..3 {
+        assert_eq!(runner.run_once().await.unwrap(), 1);
+    }
+    world.facts().silent.clear();
+    world.facts().put_off.insert(doing(1));
+    fixture.advance(minutes(5)).await;
+    assert_eq!(runner.run_once().await.unwrap(), 1);
+    world.facts().put_off.clear();
+    world.facts().refused.insert(doing(1));
+    run_out(&fixture, &runner).await;
+    assert_eq!(runner.saga_state(saga).await.unwrap(), Some(State::InDoubt { step: 1 }));
+    assert_eq!((world.effects(), ended(&ends)), (done(2), vec![]));
 }
 
 /// An undoing that is given up waits, and those before it wait with it; put back, all of it is undone, in its order.
