@@ -281,6 +281,7 @@ macro_rules! adapter_suite {
 
         $crate::store_suite! { @tests
             staging {
+                follow_ups_are_staged_like_any_message
                 a_rolled_back_message_never_exists
                 a_committed_message_exists_exactly_once
                 an_uncommitted_message_cannot_be_claimed

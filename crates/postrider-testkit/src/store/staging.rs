@@ -4,8 +4,8 @@ use super::helpers::*;
 use crate::Fixture;
 use bytes::Bytes;
 use postrider_core::{
-    Codec, CodecError, Error, Event, Fate, IntoMessage, Message, Outbox, OutboxExt, Problem, Staged,
-    inspect::Room,
+    Codec, CodecError, Error, Event, Fate, FollowUp, FollowUpExt, IntoMessage, Message, Outbox, OutboxExt,
+    Problem, Reference, Staged, TenantId, follow_up, inspect::Room,
 };
 
 /// Promises 1 and 2: what is rolled back is in no room and is never delivered.
@@ -210,4 +210,23 @@ impl Codec<OrderPlaced> for Decimal {
         let text = str::from_utf8(bytes).map_err(CodecError::decode)?;
         Ok(OrderPlaced { order: text.parse().map_err(CodecError::decode)? })
     }
+}
+
+/// Follow-ups are messages: staged with the change that they follow, gone with it, and read as they were staged.
+pub async fn follow_ups_are_staged_like_any_message<F: Fixture>(fixture: F) {
+    let reference = Reference::new("customer", "cus_1 \"ä\"").with("region", "eu");
+    let erase = FollowUp::new("customer-17", "payments", "erase", reference.clone()).unwrap();
+    let rectify = FollowUp::new("customer-17", "mailer", "rectify", reference).unwrap();
+    let rectify = rectify.with_json("new name").unwrap().of_tenant(TenantId::new("acme").unwrap());
+    let mut undone = fixture.begin().await;
+    fixture.outbox().follow_up(&mut undone, [erase.clone()]).await.unwrap();
+    fixture.rollback(undone).await;
+    let mut tx = fixture.begin().await;
+    let staged = fixture.outbox().follow_up(&mut tx, [erase.clone(), rectify.clone()]).await.unwrap();
+    fixture.commit(tx).await;
+    let claimed = claim_all(&fixture.store(), follow_up::QUEUE).await;
+    let read: Vec<FollowUp> =
+        claimed.iter().map(|claimed| FollowUp::read(&claimed.message).unwrap()).collect();
+    let ids: Vec<_> = staged.fates().iter().map(|(id, _)| *id).collect();
+    assert_eq!(read, [erase.with_id(ids[0]), rectify.with_id(ids[1])]);
 }
