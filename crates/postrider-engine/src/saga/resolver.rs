@@ -148,7 +148,12 @@ impl Registry {
             return Err(Invalid::rule("resolver", format!("{name} begins sagas; choose another name")));
         }
         for operation in resolver.operations() {
-            EventType::new(*operation)?;
+            EventType::new(*operation).map_err(|invalid| {
+                Invalid::rule(
+                    format!("resolver {name}"),
+                    format!("has an operation that cannot be: {invalid}"),
+                )
+            })?;
         }
         if self.0.contains_key(&name) {
             let rule = format!("{name} is there twice; each needs a name of its own");

@@ -243,6 +243,9 @@ impl<S: Follow> SagaRunnerBuilder<S> {
         if self.max_attempts == 0 {
             return Err(Invalid::rule("max_attempts", "is 0; nothing would ever be tried: give at least 1"));
         }
+        if self.batch_size == 0 {
+            return Err(Invalid::rule("batch_size", "is 0; nothing would ever be called: give at least 1"));
+        }
         if self.timeout.is_zero() || self.timeout >= self.backoff.lease() {
             let rule = format!(
                 "is {:?}; it must be more than nothing and shorter than the lease of {:?}, or another runner would make the same \

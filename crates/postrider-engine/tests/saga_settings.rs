@@ -1,0 +1,73 @@
+//! What a saga runner refuses when it is built, and what it says then.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use async_trait::async_trait;
+use postrider_engine::{
+    Failure, SagaRunner,
+    saga::{Backoff, Call, Resolved, Resolver, SagaRunnerBuilder},
+};
+use postrider_stores::memory::MemoryStore;
+use std::time::Duration;
+
+struct Named(&'static str, &'static [&'static str]);
+
+#[async_trait]
+impl Resolver for Named {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn operations(&self) -> &[&str] {
+        self.1
+    }
+
+    async fn resolve(&self, _: &Call) -> Result<Resolved, Failure> {
+        Ok(Resolved::Done)
+    }
+}
+
+fn builder() -> SagaRunnerBuilder<MemoryStore> {
+    SagaRunner::builder(MemoryStore::new())
+}
+
+fn payments() -> Named {
+    Named("payments", &["erase"])
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_does() {
+    let lease = Duration::from_secs(60);
+    let backoff = Backoff::new(lease, lease, lease).unwrap();
+    let refused = [
+        builder(),
+        builder().resolver(payments()).resolver(payments()),
+        builder().resolver(Named("", &["erase"])),
+        builder().resolver(Named("payments", &["two words"])),
+        builder().resolver(Named("saga", &["erase"])),
+        builder().resolver(payments()).queue("two words"),
+        builder().resolver(payments()).max_attempts(0),
+        builder().resolver(payments()).batch_size(0),
+        builder().resolver(payments()).timeout(Duration::ZERO),
+        builder().resolver(payments()).backoff(backoff).timeout(lease),
+        builder().resolver(payments()).keep_for(Duration::ZERO),
+        builder().resolver(payments()).complete_to(""),
+    ];
+    let told: Vec<String> =
+        refused.into_iter().map(|builder| builder.build().unwrap_err().to_string()).collect();
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    resolvers: a runner needs at least one: give it with `resolver`
+    resolver: payments is there twice; each needs a name of its own
+    resolver: must not be empty
+    resolver payments: has an operation that cannot be: type: contains ' ' at byte 3; neither white space nor control characters are allowed
+    resolver: saga begins sagas; choose another name
+    queue: contains ' ' at byte 3; neither white space nor control characters are allowed
+    max_attempts: is 0; nothing would ever be tried: give at least 1
+    batch_size: is 0; nothing would ever be called: give at least 1
+    timeout: is 0ns; it must be more than nothing and shorter than the lease of 300s, or another runner would make the same call while it is under way
+    timeout: is 60s; it must be more than nothing and shorter than the lease of 60s, or another runner would make the same call while it is under way
+    keep_for: is zero; leave it out to keep nothing
+    queue: must not be empty
+    "#);
+    builder().resolver(payments()).build().unwrap();
+}
