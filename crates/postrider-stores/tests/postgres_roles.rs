@@ -170,7 +170,7 @@ cases! {
     operators { every_action_leaves_one_audit_row a_requeued_dead_letter_starts_afresh }
 }
 
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 17] = [
     "queue",
     "ready",
     "later",
@@ -186,6 +186,7 @@ const TABLES: [&str; 16] = [
     "inbox_count",
     "ledger",
     "ledger_head",
+    "saga_log",
     "migration",
 ];
 
@@ -207,6 +208,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
         "inbox_count",
         "ledger",
         "ledger_head",
+        "saga_log",
     ];
     match role {
         Role::Producer => BTreeMap::new(),
@@ -258,6 +260,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
             ("later", vec!["select", "insert", "delete", "update due_at"]),
             ("timer", vec!["select", "delete"]),
             ("dead", vec!["select", "insert", "delete", "update payload", "update content_type"]),
+            ("saga_log", vec!["select", "insert", "delete"]),
             ("archive", vec!["insert"]),
             ("archive_rest", vec!["select", "delete"]),
             ("inbox", vec!["select", "delete"]),
