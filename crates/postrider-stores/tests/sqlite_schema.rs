@@ -124,6 +124,7 @@ async fn an_earlier_file_is_brought_up_to_date() {
     fixture.run("drop table postrider_inbox_count").await;
     fixture.run("drop table postrider_ledger").await;
     fixture.run("drop table postrider_ledger_head").await;
+    fixture.run("drop table postrider_saga_log").await;
     fixture.run("drop index postrider_ready_subject; drop index postrider_later_subject").await;
     fixture.run("drop index postrider_dead_subject; drop index postrider_archive_subject").await;
     fixture.run("drop index postrider_ready_tenant").await;
