@@ -8,6 +8,7 @@ mod database;
 mod duration;
 mod exit;
 mod logs;
+mod opened;
 mod problem;
 mod signals;
 

@@ -1,11 +1,9 @@
 //! `postrider audit verify`: whether the ledger is what was appended.
 
-use crate::{database::Database, exit::Exit, logs, problem::Problem};
+use crate::{database::Database, exit::Exit, logs, opened::Opened, problem::Problem};
 use postrider::{
     AuditError, Error,
     audit::{self, Head, Unverified},
-    postgres::PostgresStore,
-    sqlite::SqliteStore,
 };
 use serde::Serialize;
 use std::io::{self, Write};
@@ -66,28 +64,9 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 }
 
 async fn verify(database: &Database, pinned: Option<Head>) -> Result<Head, Problem> {
-    let verified = match database {
-        Database::File(path) => {
-            // The store would make a file that is missing.
-            if let Err(error) = std::fs::metadata(path) {
-                return Err(Problem::new(
-                    format!("{database}: {error}"),
-                    "give the path of a database that is there",
-                ));
-            }
-            let store = SqliteStore::open(path).await.map_err(|error| database.problem(&error))?;
-            let verified = audit::verify(&store.ledger(), pinned).await;
-            store.close().await;
-            verified
-        }
-        Database::Postgres { url, .. } => {
-            database.knock().await?;
-            let store = PostgresStore::connect(url).await.map_err(|error| database.problem(&error))?;
-            let verified = audit::verify(&store.ledger(), pinned).await;
-            store.close().await;
-            verified
-        }
-    };
+    let opened = Opened::existing(database).await?;
+    let verified = audit::verify(&*opened.ledger(), pinned).await;
+    opened.close().await;
     verified.map_err(|error| problem(database, error))
 }
 
