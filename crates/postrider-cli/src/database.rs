@@ -48,11 +48,13 @@ impl Database {
     /// What to do about an error that the store reports.
     pub(crate) fn problem(&self, error: &Error) -> Problem {
         let advice = match (self, error) {
-            (_, Error::SchemaMismatch(_)) => "its tables come from another version: give another database".to_owned(),
-            (Self::File(_), Error::Unavailable(_)) => "give a path with --db that this user may write to".to_owned(),
-            (Self::File(_), _) => {
-                "if it is not a file of SQLite, give another path with --db; one that does not exist yet is made".to_owned()
+            (_, Error::SchemaMismatch(_)) => {
+                "its tables come from another version: give another database".to_owned()
             }
+            (Self::File(_), Error::Unavailable(_)) => {
+                "give a path with --db that this user may write to".to_owned()
+            }
+            (Self::File(_), _) => "if it is not a file of SQLite, give another path with --db".to_owned(),
             (Self::Postgres { options, .. }, error) => {
                 let cause = match error {
                     Error::Unavailable(source) | Error::Other(source) => source.downcast_ref::<sqlx::Error>(),
@@ -106,10 +108,9 @@ fn postgres_advice(error: Option<&sqlx::Error>, options: &PgConnectOptions) -> S
             "the server has no free connection: close some, or raise max_connections".to_owned()
         }
         (_, Some(sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut)) => {
-            "start the server, or check the host and the port in the URL; without --db, no server is needed"
-                .to_owned()
+            "start the server, or check the host and the port in the URL".to_owned()
         }
-        _ => "check the URL and the server's log; without --db, no server is needed".to_owned(),
+        _ => "check the URL and the server's log".to_owned(),
     }
 }
 

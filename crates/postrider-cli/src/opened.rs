@@ -5,6 +5,9 @@ use postrider::{
     Error, FollowUps, Store, audit::Chain, inspect::Inspect, postgres::PostgresStore, schema::Schema,
     sqlite::SqliteStore, wake::Wake,
 };
+use sqlx::{
+    Connection, PgConnection, SqliteConnection, postgres::PgConnectOptions, sqlite::SqliteConnectOptions,
+};
 use std::{path::Path, sync::Arc};
 
 /// A store, by each of its doors.
@@ -47,6 +50,7 @@ impl Opened {
         &self.database
     }
 
+    #[allow(dead_code, reason = "what runs workers and relays asks for it")]
     pub(crate) fn store(&self) -> Arc<dyn Store> {
         match &self.store {
             Kind::Sqlite(store) => Arc::new(store.clone()),
@@ -54,6 +58,7 @@ impl Opened {
         }
     }
 
+    #[allow(dead_code, reason = "what runs workers and relays asks for it")]
     pub(crate) fn wake(&self) -> Arc<dyn Wake> {
         match &self.store {
             Kind::Sqlite(store) => Arc::new(store.clone()),
@@ -89,9 +94,24 @@ impl Opened {
         }
     }
 
+    /// The number of the last migration that was applied, or `None` when there are no tables.
+    pub(crate) async fn applied(&self) -> Result<Option<i64>, Problem> {
+        match &self.database {
+            Database::File(path) => applied_to_file(path).await,
+            Database::Postgres { options, .. } => applied_to_server(options).await,
+        }
+        .map_err(|error| self.problem(&Error::Other(error.into())))
+    }
+
     /// What to do about an error that the store reports.
     pub(crate) fn problem(&self, error: &Error) -> Problem {
-        self.database.problem(error)
+        match error {
+            Error::SchemaMismatch(words) => Problem::new(
+                format!("{}: its tables are not what this version needs ({words})", self.database),
+                "look with postrider migrate status; postrider migrate up brings them to this version",
+            ),
+            error => self.database.problem(error),
+        }
     }
 
     /// Closes its connections.
@@ -107,4 +127,29 @@ fn there(database: &Database, path: &Path) -> Result<(), Problem> {
     std::fs::metadata(path).map(drop).map_err(|error| {
         Problem::new(format!("{database}: {error}"), "give the path of a database that is there")
     })
+}
+
+async fn applied_to_file(path: &Path) -> Result<Option<i64>, sqlx::Error> {
+    let options = SqliteConnectOptions::new().filename(path).read_only(true);
+    let mut connection = SqliteConnection::connect_with(&options).await?;
+    let there = "select exists (select 1 from sqlite_schema where name = 'postrider_migration')";
+    let last = "select max(version) from postrider_migration where success";
+    let applied = match sqlx::query_scalar(there).fetch_one(&mut connection).await? {
+        true => sqlx::query_scalar(last).fetch_one(&mut connection).await?,
+        false => None,
+    };
+    connection.close().await?;
+    Ok(applied)
+}
+
+async fn applied_to_server(options: &PgConnectOptions) -> Result<Option<i64>, sqlx::Error> {
+    let mut connection = PgConnection::connect_with(options).await?;
+    let there = "select to_regclass('postrider.migration') is not null";
+    let last = "select max(version) from postrider.migration where success";
+    let applied = match sqlx::query_scalar(there).fetch_one(&mut connection).await? {
+        true => sqlx::query_scalar(last).fetch_one(&mut connection).await?,
+        false => None,
+    };
+    connection.close().await?;
+    Ok(applied)
 }

@@ -1,6 +1,6 @@
 //! `postrider audit verify`: whether the ledger is what was appended.
 
-use crate::{database::Database, exit::Exit, logs, opened::Opened, problem::Problem};
+use crate::{database::Database, exit::Exit, logs, opened::Opened, problem::Problem, shared::Target};
 use postrider::{
     AuditError, Error,
     audit::{self, Head, Unverified},
@@ -22,9 +22,8 @@ called wrongly.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A file of SQLite, or postgres://user@host:5432/database
-    #[arg(long, value_name = "PATH|URL")]
-    db: Database,
+    #[command(flatten)]
+    target: Target,
 
     /// A head that was printed earlier
     #[arg(long, value_name = "HEAD")]
@@ -46,7 +45,7 @@ struct Report {
 /// Follows the ledger to its end, or until `stop` asks it to end.
 pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Problem> {
     logs::start(None, "error");
-    let verifying = verify(&args.db, args.pinned);
+    let verifying = verify(&args.target.db, args.pinned);
     let Some(head) = stop.run_until_cancelled(verifying).await else { return Ok(Exit::Interrupted) };
     let head = head?;
     let text = if args.json {
