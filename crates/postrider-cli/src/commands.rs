@@ -6,6 +6,8 @@ mod dev;
 mod keys;
 mod messages;
 mod migrate;
+mod publish;
+mod saga;
 mod status;
 
 use crate::{Postrider, exit::Exit, problem::Problem};
@@ -16,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) enum Command {
     /// Run a small shop and watch its events being carried; needs nothing installed
     Dev(dev::Args),
-    /// Look after the ledger of what became of follow-ups
+    /// What operators did, and the ledger of what became of follow-ups
     #[command(subcommand)]
     Audit(audit::Audit),
     /// Make the tables, or tell whether they are what this version needs
@@ -33,6 +35,11 @@ pub(crate) enum Command {
     /// List the keys that do not run, and let them run again
     #[command(subcommand)]
     Keys(keys::Keys),
+    /// Stage one message
+    Publish(publish::Args),
+    /// How many follow-ups there are, and which need a hand
+    #[command(subcommand)]
+    Saga(saga::Saga),
     /// Print what completes the arguments in a shell
     Completions(completions::Completions),
     /// Print the manual
@@ -50,6 +57,8 @@ impl Command {
             Self::Dead(dead) => dead.run(stop).await,
             Self::Messages(messages) => messages.run(stop).await,
             Self::Keys(keys) => keys.run(stop).await,
+            Self::Publish(args) => publish::run(args).await,
+            Self::Saga(saga) => saga.run(stop).await,
             Self::Completions(args) => completions::completions(&args, Postrider::command()),
             Self::Man(args) => completions::man(&args, Postrider::command()),
         }

@@ -1,12 +1,19 @@
 //! A database that was opened: what a subcommand can do with it, whichever it is.
 
-use crate::{database::Database, problem::Problem};
+use crate::{database::Database, exit::Exit, problem::Problem};
 use postrider::{
-    Error, FollowUps, Store, audit::Chain, inspect::Inspect, postgres::PostgresStore, schema::Schema,
-    sqlite::SqliteStore, wake::Wake,
+    Error, FollowUps, Message, OutboxExt, Staged, Store,
+    audit::Chain,
+    inspect::Inspect,
+    postgres::{PostgresOutbox, PostgresStore},
+    schema::Schema,
+    sqlite::{SqliteOutbox, SqliteStore},
+    wake::Wake,
 };
 use sqlx::{
-    Connection, PgConnection, SqliteConnection, postgres::PgConnectOptions, sqlite::SqliteConnectOptions,
+    Connection, PgConnection, SqliteConnection,
+    postgres::PgConnectOptions,
+    sqlite::{SqliteConnectOptions, SqliteSynchronous},
 };
 use std::{path::Path, sync::Arc};
 
@@ -103,6 +110,31 @@ impl Opened {
         .map_err(|error| self.problem(&Error::Other(error.into())))
     }
 
+    /// Stages one message in a transaction of its own.
+    pub(crate) async fn stage(&self, message: Message) -> Result<Staged, Error> {
+        let lost = |error: sqlx::Error| Error::Unavailable(error.into());
+        match &self.database {
+            Database::File(path) => {
+                let options = SqliteConnectOptions::new().filename(path).synchronous(SqliteSynchronous::Full);
+                let mut connection = SqliteConnection::connect_with(&options).await.map_err(lost)?;
+                // Who waits for the lock at the beginning does not find it taken in the middle.
+                let mut tx = connection.begin_with("begin immediate").await.map_err(lost)?;
+                let staged = SqliteOutbox::default().stage(&mut tx, message).await?;
+                tx.commit().await.map_err(lost)?;
+                connection.close().await.ok();
+                Ok(staged)
+            }
+            Database::Postgres { options, .. } => {
+                let mut connection = PgConnection::connect_with(options).await.map_err(lost)?;
+                let mut tx = connection.begin().await.map_err(lost)?;
+                let staged = PostgresOutbox::default().stage(&mut tx, message).await?;
+                tx.commit().await.map_err(lost)?;
+                connection.close().await.ok();
+                Ok(staged)
+            }
+        }
+    }
+
     /// What to do about an error that the store reports.
     pub(crate) fn problem(&self, error: &Error) -> Problem {
         match error {
@@ -110,6 +142,9 @@ impl Opened {
                 format!("{}: its tables are not what this version needs ({words})", self.database),
                 "look with postrider migrate status; postrider migrate up brings them to this version",
             ),
+            Error::Invalid(rule) => {
+                Problem::new(rule.to_string(), "change what breaks the rule").ending(Exit::Misused)
+            }
             error => self.database.problem(error),
         }
     }

@@ -65,17 +65,18 @@ impl Listing {
         table: impl FnOnce(&[T]) -> String,
         kind: &str,
     ) -> Result<Exit, Problem> {
+        let words = kind.replace('_', "-");
         if self.json {
             answer::json(&Items { kind, items, more })?;
         } else if self.jsonl {
             items.iter().try_for_each(answer::json)?;
         } else if items.is_empty() {
-            eprintln!("There are no such {kind}.");
+            eprintln!("There are no such {words}.");
         } else {
             answer::text(&table(items))?;
         }
         if more {
-            eprintln!("There are more {kind} than {}: raise --limit, or ask for fewer.", self.limit);
+            eprintln!("There are more {words} than {}: raise --limit, or ask for fewer.", self.limit);
         }
         Ok(Exit::Well)
     }

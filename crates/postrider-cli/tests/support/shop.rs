@@ -2,8 +2,8 @@
 
 use crate::program::{Ended, postrider, run};
 use postrider::{
-    ClaimRequest, Message, MessageBuilder, MessageId, OnFailure, Ordering, OutboxExt, QueueName, QueuePolicy,
-    Reason, Settle, Settlement, Store, schema::Schema, sqlite::SqliteStore,
+    ClaimRequest, IntoMessage, Message, MessageBuilder, MessageId, OnFailure, Ordering, OutboxExt, QueueName,
+    QueuePolicy, Reason, Settle, Settlement, Store, schema::Schema, sqlite::SqliteStore,
 };
 use sqlx::SqlitePool;
 use std::{process::Stdio, time::Duration};
@@ -36,7 +36,7 @@ impl Shop {
         Self { folder, store, pool }
     }
 
-    pub(crate) async fn stage(&self, messages: impl IntoIterator<Item = MessageBuilder>) {
+    pub(crate) async fn stage<M: IntoMessage + Send>(&self, messages: impl IntoIterator<Item = M>) {
         let mut tx = self.pool.begin().await.unwrap();
         for message in messages {
             self.store.outbox().stage(&mut tx, message).await.unwrap();
