@@ -57,7 +57,7 @@ impl Command {
             Self::Dead(dead) => dead.run(stop).await,
             Self::Messages(messages) => messages.run(stop).await,
             Self::Keys(keys) => keys.run(stop).await,
-            Self::Publish(args) => publish::run(args).await,
+            Self::Publish(args) => publish::run(args, stop).await,
             Self::Saga(saga) => saga.run(stop).await,
             Self::Completions(args) => completions::completions(&args, Postrider::command()),
             Self::Man(args) => completions::man(&args, Postrider::command()),

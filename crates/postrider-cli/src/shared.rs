@@ -112,7 +112,8 @@ pub(crate) struct Doer {
 
 impl Doer {
     pub(crate) fn action(&self) -> Result<Action, Problem> {
-        let user = || ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+        let said = |name| std::env::var(name).ok().filter(|user| !user.is_empty());
+        let user = || ["USER", "LOGNAME"].into_iter().find_map(said);
         let actor = self.actor.clone().or_else(user).ok_or_else(|| {
             Problem::new("nobody knows who does it: USER and LOGNAME are empty", "say who with --actor")
                 .ending(Exit::Misused)

@@ -10,8 +10,9 @@ mod program;
 #[allow(dead_code, reason = "not every test program needs all of it")]
 mod shop;
 
+use nix::{pty::openpty, sys::signal::Signal, unistd::write};
 use postrider::inspect::Inspect;
-use program::{postrider, run};
+use program::{AtWork, postrider, run};
 use shop::{Shop, id, order, queue, timeless};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,6 +106,28 @@ async fn many_go_in_chunks_each_written_down() {
     assert_eq!(done.report()["changed"], 1500, "{done:?}");
     let audit = shop.store.audit(10).await.unwrap();
     assert_eq!(audit.iter().map(|row| row.ids.len()).collect::<Vec<_>>(), [500, 1000]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_sits_at_a_terminal_is_asked() {
+    let shop = Shop::troubled().await;
+    let requeue = ["dead", "requeue", "--queue", "orders", "--reason", "rejected", "--why", "mended"];
+    for (answer, code, out) in [("n\n", 1, ""), ("\n", 1, ""), ("y\n", 0, "2 put back\n")] {
+        let pty = openpty(None, None).unwrap();
+        write(&pty.master, answer.as_bytes()).unwrap();
+        let ended = shop.run_with(&requeue, pty.slave.into());
+        assert_eq!((ended.code, ended.out.as_str()), (Some(code), out), "{answer:?}: {ended:?}");
+        assert!(ended.err.contains("2 messages in queue orders\nShall they be put back? [y/N]"), "{ended:?}");
+    }
+    let pty = openpty(None, None).unwrap();
+    let mut discard = postrider(&["dead", "discard", "--queue", "orders", "--why", "old", "--db", "shop.db"]);
+    let mut at_work = AtWork::start(discard.current_dir(shop.folder.path()).stdin(pty.slave));
+    at_work.until("1 message in queue orders");
+    at_work.signal(Signal::SIGINT);
+    let ended = at_work.end();
+    assert_eq!((ended.code, ended.out.as_str()), (Some(130), ""), "{ended:?}");
+    assert!(ended.err.contains("Nothing was changed."), "{ended:?}");
+    assert_eq!(shop.store.counts().await.unwrap()[&queue("orders")].dead.at_least, 1);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::{
     io::{self, IsTerminal, Read},
     time::Duration,
 };
+use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
   postrider publish orders --type order.placed --key order-17 --json-body '{\"total\": 12}' --db shop.db
@@ -64,8 +65,9 @@ struct Report {
     queue: QueueName,
 }
 
-pub(crate) async fn run(args: Args) -> Result<Exit, Problem> {
-    let (body, content_type) = body(&args)?;
+pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Problem> {
+    let Some(body) = stop.run_until_cancelled(body(&args)).await else { return Ok(Exit::Interrupted) };
+    let (body, content_type) = body?;
     let message = message(&args, body, content_type).map_err(|error| {
         Problem::new(error.to_string(), "change what breaks the rule").ending(Exit::Misused)
     })?;
@@ -98,7 +100,7 @@ fn message(args: &Args, body: Vec<u8>, content_type: String) -> Result<Message, 
 }
 
 /// The body, and how it is to be read.
-fn body(args: &Args) -> Result<(Vec<u8>, String), Problem> {
+async fn body(args: &Args) -> Result<(Vec<u8>, String), Problem> {
     let given = |kind: &str| args.content_type.clone().unwrap_or_else(|| kind.to_owned());
     if let Some(json) = &args.json_body {
         return Ok((json.clone().into_bytes(), given("application/json")));
@@ -112,8 +114,13 @@ fn body(args: &Args) -> Result<(Vec<u8>, String), Problem> {
     if io::stdin().is_terminal() {
         return Err(absent("there is no body"));
     }
-    let mut body = Vec::new();
-    io::stdin().read_to_end(&mut body).map_err(|error| absent(&format!("stdin cannot be read: {error}")))?;
+    // Elsewhere, so that signals are heard meanwhile.
+    let reading = tokio::task::spawn_blocking(|| {
+        let mut body = Vec::new();
+        io::stdin().read_to_end(&mut body).map(|_| body)
+    });
+    let body = reading.await.unwrap_or_else(|error| Err(error.into()));
+    let body = body.map_err(|error| absent(&format!("stdin cannot be read: {error}")))?;
     if body.is_empty() {
         return Err(absent("stdin is empty"));
     }

@@ -160,9 +160,10 @@ async fn selected<W: Where>(
         tell(args, verb, matched, 0)?;
         return Ok(Exit::Well);
     }
-    if !args.yes && !is_wanted(verb)? {
+    let wanted = if args.yes { Some(true) } else { is_wanted(verb, stop).await? };
+    if wanted != Some(true) {
         eprintln!("Nothing was changed.");
-        return Ok(Exit::Failed);
+        return Ok(if wanted.is_none() { Exit::Interrupted } else { Exit::Failed });
     }
     let shows_progress = io::stderr().is_terminal();
     let mut progress = |looked_at: usize| {
@@ -245,8 +246,8 @@ async fn all(
     (changed, Ok(true))
 }
 
-/// Asks who sits there.
-fn is_wanted(verb: Verb) -> Result<bool, Problem> {
+/// Asks who sits there. `None` when there is a signal instead of an answer.
+async fn is_wanted(verb: Verb, stop: &CancellationToken) -> Result<Option<bool>, Problem> {
     if !io::stdin().is_terminal() {
         return Err(Problem::new(
             "nobody is there to be asked whether that is wanted",
@@ -255,9 +256,13 @@ fn is_wanted(verb: Verb) -> Result<bool, Problem> {
         .ending(Exit::Misused));
     }
     eprint!("Shall they be {}? [y/N] ", verb.past());
-    let mut answer = String::new();
-    let read = io::stdin().read_line(&mut answer);
-    Ok(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"))
+    // Elsewhere, so that signals are heard meanwhile.
+    let asking = tokio::task::spawn_blocking(|| {
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).map(|_| answer)
+    });
+    let answer = stop.run_until_cancelled(asking).await;
+    Ok(answer.map(|answer| matches!(answer, Ok(Ok(answer)) if matches!(answer.trim(), "y" | "Y" | "yes"))))
 }
 
 fn tell<W: Where>(args: &Args<W>, verb: Verb, matched: usize, changed: usize) -> Result<(), Problem> {
