@@ -1,9 +1,13 @@
 //! Where `--db` leads.
 
 use crate::problem::Problem;
+use clap::{
+    builder::{TypedValueParser, ValueParserFactory},
+    error::ErrorKind,
+};
 use postrider::Error;
 use sqlx::{Connection, PgConnection, error::DatabaseError, postgres::PgConnectOptions};
-use std::{fmt, io, path::PathBuf, str::FromStr, time::Duration};
+use std::{ffi::OsStr, fmt, io, path::PathBuf, str::FromStr, time::Duration};
 
 /// A server that says nothing for so long is away.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,6 +41,34 @@ impl FromStr for Database {
             }
             _ => Self::file(text, help),
         }
+    }
+}
+
+/// Reads a database from the arguments. Unlike the usual one, it does not repeat what it cannot read, which may hold a password.
+#[derive(Debug, Clone)]
+pub(crate) struct Reader;
+
+impl TypedValueParser for Reader {
+    type Value = Database;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Database, clap::Error> {
+        let text = value.to_str().ok_or_else(|| "it is not UTF-8; give a path or a URL that is".to_owned());
+        text.and_then(str::parse).map_err(|error: String| {
+            clap::Error::raw(ErrorKind::ValueValidation, format!("--db: {error}\n")).with_cmd(command)
+        })
+    }
+}
+
+impl ValueParserFactory for Database {
+    type Parser = Reader;
+
+    fn value_parser() -> Reader {
+        Reader
     }
 }
 
