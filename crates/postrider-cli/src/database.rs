@@ -1,9 +1,13 @@
 //! Where `--db` leads.
 
 use crate::problem::Problem;
+use clap::{
+    builder::{TypedValueParser, ValueParserFactory},
+    error::ErrorKind,
+};
 use postrider::Error;
 use sqlx::{Connection, PgConnection, error::DatabaseError, postgres::PgConnectOptions};
-use std::{fmt, io, path::PathBuf, str::FromStr, time::Duration};
+use std::{ffi::OsStr, fmt, io, path::PathBuf, str::FromStr, time::Duration};
 
 /// A server that says nothing for so long is away.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,6 +44,34 @@ impl FromStr for Database {
     }
 }
 
+/// Reads a database from the arguments. Unlike the usual one, it does not repeat what it cannot read, which may hold a password.
+#[derive(Debug, Clone)]
+pub(crate) struct Reader;
+
+impl TypedValueParser for Reader {
+    type Value = Database;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Database, clap::Error> {
+        let text = value.to_str().ok_or_else(|| "it is not UTF-8; give a path or a URL that is".to_owned());
+        text.and_then(str::parse).map_err(|error: String| {
+            clap::Error::raw(ErrorKind::ValueValidation, format!("--db: {error}\n")).with_cmd(command)
+        })
+    }
+}
+
+impl ValueParserFactory for Database {
+    type Parser = Reader;
+
+    fn value_parser() -> Reader {
+        Reader
+    }
+}
+
 impl Database {
     fn file(path: &str, help: &str) -> Result<Self, String> {
         if path.is_empty() { Err(help.to_owned()) } else { Ok(Self::File(path.into())) }
@@ -48,11 +80,13 @@ impl Database {
     /// What to do about an error that the store reports.
     pub(crate) fn problem(&self, error: &Error) -> Problem {
         let advice = match (self, error) {
-            (_, Error::SchemaMismatch(_)) => "its tables come from another version: give another database".to_owned(),
-            (Self::File(_), Error::Unavailable(_)) => "give a path with --db that this user may write to".to_owned(),
-            (Self::File(_), _) => {
-                "if it is not a file of SQLite, give another path with --db; one that does not exist yet is made".to_owned()
+            (_, Error::SchemaMismatch(_)) => {
+                "its tables come from another version: give another database".to_owned()
             }
+            (Self::File(_), Error::Unavailable(_)) => {
+                "give a path with --db that this user may write to".to_owned()
+            }
+            (Self::File(_), _) => "if it is not a file of SQLite, give another path with --db".to_owned(),
             (Self::Postgres { options, .. }, error) => {
                 let cause = match error {
                     Error::Unavailable(source) | Error::Other(source) => source.downcast_ref::<sqlx::Error>(),
@@ -106,10 +140,9 @@ fn postgres_advice(error: Option<&sqlx::Error>, options: &PgConnectOptions) -> S
             "the server has no free connection: close some, or raise max_connections".to_owned()
         }
         (_, Some(sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut)) => {
-            "start the server, or check the host and the port in the URL; without --db, no server is needed"
-                .to_owned()
+            "start the server, or check the host and the port in the URL".to_owned()
         }
-        _ => "check the URL and the server's log; without --db, no server is needed".to_owned(),
+        _ => "check the URL and the server's log".to_owned(),
     }
 }
 

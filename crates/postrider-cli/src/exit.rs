@@ -6,6 +6,10 @@ use std::process::ExitCode;
 pub(crate) enum Exit {
     Well,
     Failed,
+    /// Called wrongly, in a way that the arguments alone do not show.
+    Misused,
+    /// What was asked for is not there.
+    NotFound,
     Interrupted,
 }
 
@@ -14,6 +18,8 @@ impl From<Exit> for ExitCode {
         Self::from(match exit {
             Exit::Well => 0,
             Exit::Failed => 1,
+            Exit::Misused => 2,
+            Exit::NotFound => 4,
             Exit::Interrupted => 130,
         })
     }

@@ -1,15 +1,20 @@
 //! The program `postrider`.
 //!
 //! Data goes to stdout, everything else to stderr. It ends with 0 when all is well, 1 when something failed or does not add
-//! up, 2 when it was called wrongly, and 130 when it was interrupted.
+//! up, 2 when it was called wrongly, 4 when what it was asked for is not there, and 130 when it was interrupted.
 
+mod answer;
 mod commands;
 mod database;
 mod duration;
 mod exit;
 mod logs;
+mod opened;
 mod problem;
+mod shared;
 mod signals;
+mod table;
+mod words;
 
 use clap::Parser;
 use commands::Command;
@@ -32,7 +37,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(problem) => {
             eprintln!("{problem}");
-            Exit::Failed.into()
+            problem.exit().into()
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the user is told when something goes wrong.
 
+use crate::exit::Exit;
 use std::fmt;
 
 /// What went wrong, and what to do about it.
@@ -7,11 +8,21 @@ use std::fmt;
 pub(crate) struct Problem {
     what: String,
     advice: String,
+    exit: Exit,
 }
 
 impl Problem {
     pub(crate) fn new(what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { what: what.into(), advice: advice.into() }
+        Self { what: what.into(), advice: advice.into(), exit: Exit::Failed }
+    }
+
+    /// The program ends like this because of it.
+    pub(crate) fn ending(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
     }
 }
 

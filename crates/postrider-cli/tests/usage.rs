@@ -33,6 +33,18 @@ fn wrong_arguments_end_with_2_and_say_what_is_right() {
 }
 
 #[test]
+fn a_url_that_cannot_be_read_is_not_repeated_with_its_password() {
+    let url = "postgres://me:secret@localhost:port/shop";
+    let given = run(&mut postrider(&["status", "--db", url]));
+    let set = run(postrider(&["status"]).env("POSTRIDER_DB", url));
+    for ended in [given, set] {
+        assert_eq!((ended.code, ended.out.as_str()), (Some(2), ""), "{ended:?}");
+        assert!(ended.err.contains("--db") && ended.err.contains("the URL cannot be read"), "{ended:?}");
+        assert!(!ended.err.contains("secret"), "{ended:?}");
+    }
+}
+
+#[test]
 fn help_has_examples_and_the_version_is_told() {
     let help = run(&mut postrider(&["dev", "--help"]));
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));

@@ -97,6 +97,8 @@ const ROOMS: [(&str, &[&str]); 11] = [
         &[
             "postrider",
             "clap",
+            "clap_complete",
+            "clap_mangen",
             "hdrhistogram",
             "metrics",
             "rand",

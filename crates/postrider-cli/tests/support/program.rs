@@ -13,7 +13,10 @@ use std::{
 /// `postrider` with these arguments, and with none of the caller's settings.
 pub(crate) fn postrider(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postrider"));
-    command.args(arguments).stdin(Stdio::null()).env_remove("POSTRIDER_LOG").env_remove("NO_COLOR");
+    command.args(arguments).stdin(Stdio::null()).env("USER", "nell");
+    for setting in ["POSTRIDER_DB", "POSTRIDER_LOG", "NO_COLOR"] {
+        command.env_remove(setting);
+    }
     command
 }
 

@@ -1,6 +1,6 @@
 //! The tables: made by versioned migrations that are part of the program.
 
-use super::{PostgresStore, error::store_error, validate};
+use super::{Names, PostgresStore, error::store_error, validate};
 use async_trait::async_trait;
 use postrider_core::{
     Error, Invalid, OnFailure, Ordering, QueueName, QueuePolicy,
@@ -58,12 +58,7 @@ impl Schema for PostgresStore {
     }
 
     fn print(&self) -> String {
-        let names = &self.inner.names;
-        let mut sql = format!("create schema if not exists \"{}\";\n", names.schema());
-        for (version, title, template) in MIGRATIONS {
-            sql.push_str(&format!("\n-- {version:04} {title}\n\n{}", names.render(template)));
-        }
-        sql
+        self.inner.names.print()
     }
 
     async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error> {
@@ -99,6 +94,17 @@ impl Schema for PostgresStore {
             self.line_up(queue).await?;
         }
         Ok(())
+    }
+}
+
+impl Names {
+    /// The statements that make the tables under these names: what [`Schema::print`] answers, without a database.
+    pub fn print(&self) -> String {
+        let mut sql = format!("create schema if not exists \"{}\";\n", self.schema());
+        for (version, title, template) in MIGRATIONS {
+            sql.push_str(&format!("\n-- {version:04} {title}\n\n{}", self.render(template)));
+        }
+        sql
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tables: made by versioned migrations that are part of the program.
 
-use super::{SqliteStore, error::store_error, queues, validate};
+use super::{Names, SqliteStore, error::store_error, queues, validate};
 use async_trait::async_trait;
 use postrider_core::{
     Error, Invalid, QueueName, QueuePolicy,
@@ -54,11 +54,7 @@ impl Schema for SqliteStore {
     }
 
     fn print(&self) -> String {
-        let mut sql = String::new();
-        for (version, title, template) in MIGRATIONS {
-            sql.push_str(&format!("-- {version:04} {title}\n\n{}\n", self.inner.names.render(template)));
-        }
-        sql
+        self.inner.names.print()
     }
 
     async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error> {
@@ -90,6 +86,17 @@ impl Schema for SqliteStore {
             sql.query().bind(known.number).execute(&mut *connection).await.map_err(store_error)?;
         }
         write.commit().await
+    }
+}
+
+impl Names {
+    /// The statements that make the tables under these names: what [`Schema::print`] answers, without a database.
+    pub fn print(&self) -> String {
+        let mut sql = String::new();
+        for (version, title, template) in MIGRATIONS {
+            sql.push_str(&format!("-- {version:04} {title}\n\n{}\n", self.render(template)));
+        }
+        sql
     }
 }
 

@@ -1,11 +1,9 @@
 //! `postrider audit verify`: whether the ledger is what was appended.
 
-use crate::{database::Database, exit::Exit, logs, problem::Problem};
+use crate::{database::Database, exit::Exit, logs, opened::Opened, problem::Problem, shared::Target};
 use postrider::{
     AuditError, Error,
     audit::{self, Head, Unverified},
-    postgres::PostgresStore,
-    sqlite::SqliteStore,
 };
 use serde::Serialize;
 use std::io::{self, Write};
@@ -24,9 +22,8 @@ called wrongly.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A file of SQLite, or postgres://user@host:5432/database
-    #[arg(long, value_name = "PATH|URL")]
-    db: Database,
+    #[command(flatten)]
+    target: Target,
 
     /// A head that was printed earlier
     #[arg(long, value_name = "HEAD")]
@@ -48,7 +45,7 @@ struct Report {
 /// Follows the ledger to its end, or until `stop` asks it to end.
 pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Problem> {
     logs::start(None, "error");
-    let verifying = verify(&args.db, args.pinned);
+    let verifying = verify(&args.target.db, args.pinned);
     let Some(head) = stop.run_until_cancelled(verifying).await else { return Ok(Exit::Interrupted) };
     let head = head?;
     let text = if args.json {
@@ -66,28 +63,9 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 }
 
 async fn verify(database: &Database, pinned: Option<Head>) -> Result<Head, Problem> {
-    let verified = match database {
-        Database::File(path) => {
-            // The store would make a file that is missing.
-            if let Err(error) = std::fs::metadata(path) {
-                return Err(Problem::new(
-                    format!("{database}: {error}"),
-                    "give the path of a database that is there",
-                ));
-            }
-            let store = SqliteStore::open(path).await.map_err(|error| database.problem(&error))?;
-            let verified = audit::verify(&store.ledger(), pinned).await;
-            store.close().await;
-            verified
-        }
-        Database::Postgres { url, .. } => {
-            database.knock().await?;
-            let store = PostgresStore::connect(url).await.map_err(|error| database.problem(&error))?;
-            let verified = audit::verify(&store.ledger(), pinned).await;
-            store.close().await;
-            verified
-        }
-    };
+    let opened = Opened::existing(database).await?;
+    let verified = audit::verify(&*opened.ledger(), pinned).await;
+    opened.close().await;
     verified.map_err(|error| problem(database, error))
 }
 

@@ -1,5 +1,6 @@
 //! What this process counts while the shop is open. What is true is in the tables.
 
+use crate::words::time;
 use hdrhistogram::Histogram;
 use postrider::MessageId;
 use std::{
@@ -28,6 +29,16 @@ pub(super) struct Percentiles {
     pub(super) p50: Duration,
     pub(super) p95: Duration,
     pub(super) p99: Duration,
+}
+
+/// Percentiles as people read them.
+pub(super) fn percentiles(latency: Option<Percentiles>) -> String {
+    match latency {
+        None => "nothing yet".to_owned(),
+        Some(Percentiles { p50, p95, p99 }) => {
+            format!("p50 {} · p95 {} · p99 {}", time(p50), time(p95), time(p99))
+        }
+    }
 }
 
 impl Ledger {

@@ -17,7 +17,6 @@ mod snapshot;
 mod sqlite;
 mod summary;
 mod view;
-mod words;
 
 use crate::{
     database::Database,

@@ -1,6 +1,11 @@
 //! What is said at the end.
 
-use super::{audit::Account, ledger::Percentiles, snapshot::rate, words};
+use super::{
+    audit::Account,
+    ledger::{Percentiles, percentiles},
+    snapshot::rate,
+};
+use crate::words;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -104,7 +109,7 @@ impl fmt::Display for Summary {
             rate(*done, self.elapsed),
             words::time(self.elapsed)
         )?;
-        writeln!(f, "latency: {}", words::percentiles(self.latency))?;
+        writeln!(f, "latency: {}", percentiles(self.latency))?;
         if account.adds_up() {
             write!(f, "It all adds up.")
         } else {

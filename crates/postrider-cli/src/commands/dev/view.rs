@@ -1,6 +1,7 @@
 //! The picture of a snapshot: text in, text out. Who shows it is the business of `screen.rs`.
 
-use super::{snapshot::Snapshot, words};
+use super::{ledger::percentiles, snapshot::Snapshot};
+use crate::words;
 use std::fmt::Write;
 
 /// How much room there is.
@@ -61,7 +62,7 @@ pub(super) fn line(snapshot: &Snapshot) -> String {
         words::tally(snapshot.waiting),
         snapshot.retried,
         snapshot.per_second,
-        words::percentiles(snapshot.latency),
+        percentiles(snapshot.latency),
     )
 }
 
@@ -92,7 +93,7 @@ fn lines(snapshot: &Snapshot, columns: usize) -> Vec<Line> {
         row("retried", Look::Plain, snapshot.retried.to_string(), "failed, and came again"),
         vec![
             (Look::Plain, format!("  {:<10}  ", "latency")),
-            (Look::Bold, words::percentiles(snapshot.latency)),
+            (Look::Bold, percentiles(snapshot.latency)),
             (Look::Faint, "  staged (or due) to handled".to_owned()),
         ],
     ];

@@ -1,11 +1,10 @@
 //! Numbers as people read them.
 
-use super::ledger::Percentiles;
 use postrider::inspect::Tally;
 use std::{fmt::Display, time::Duration};
 
 /// Three digits that matter: `4.31 ms`, `1.20 s`.
-pub(super) fn time(duration: Duration) -> String {
+pub(crate) fn time(duration: Duration) -> String {
     let millis = duration.as_secs_f64() * 1000.0;
     match millis {
         ..9.995 => format!("{millis:.2} ms"),
@@ -15,22 +14,25 @@ pub(super) fn time(duration: Duration) -> String {
     }
 }
 
-pub(super) fn percentiles(latency: Option<Percentiles>) -> String {
-    match latency {
-        None => "nothing yet".to_owned(),
-        Some(Percentiles { p50, p95, p99 }) => {
-            format!("p50 {} · p95 {} · p99 {}", time(p50), time(p95), time(p99))
-        }
+/// As an operator says it: `250ms`, `12s`, `3m 20s`, `2h 5m`, `3d 4h`.
+pub(crate) fn span(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{}ms", duration.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3600..86400 => format!("{}h {}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d {}h", seconds / 86400, seconds / 3600 % 24),
     }
 }
 
 /// A count, or the least that it is.
-pub(super) fn tally(tally: Tally) -> String {
+pub(crate) fn tally(tally: Tally) -> String {
     format!("{}{}", tally.at_least, if tally.capped { "+" } else { "" })
 }
 
 /// `rejected 3 · undecodable 1`
-pub(super) fn list<N: Display>(counts: impl IntoIterator<Item = (N, u64)>) -> String {
+pub(crate) fn list<N: Display>(counts: impl IntoIterator<Item = (N, u64)>) -> String {
     let counts: Vec<_> = counts.into_iter().map(|(name, count)| format!("{name} {count}")).collect();
     counts.join(" · ")
 }
@@ -52,6 +54,15 @@ mod tests {
             (61_000_000, "61.00 s"),
         ] {
             assert_eq!(time(Duration::from_micros(micros)), expected);
+        }
+    }
+
+    #[test]
+    fn spans_have_two_units() {
+        for (seconds, expected) in
+            [(0, "0ms"), (12, "12s"), (200, "3m 20s"), (7500, "2h 5m"), (273_600, "3d 4h")]
+        {
+            assert_eq!(span(Duration::from_secs(seconds)), expected);
         }
     }
 }

@@ -1,0 +1,74 @@
+//! Lists the messages of a room.
+
+use super::{
+    Filter, Where,
+    view::{View, text},
+};
+use crate::{
+    exit::Exit,
+    opened::Opened,
+    problem::Problem,
+    shared::{Listing, Target},
+    table::Table,
+};
+use tokio_util::sync::CancellationToken;
+
+/// How many are read at once.
+const PAGE: usize = 1000;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args<W: Where> {
+    #[command(flatten)]
+    target: Target,
+
+    #[command(flatten)]
+    filter: Filter<W>,
+
+    /// Print the payloads too, in JSON
+    #[arg(long)]
+    payload: bool,
+
+    #[command(flatten)]
+    listing: Listing,
+}
+
+pub(super) async fn run<W: Where>(args: Args<W>, stop: &CancellationToken) -> Result<Exit, Problem> {
+    args.target.look(stop, async |opened| ls(opened, &args).await).await
+}
+
+async fn ls<W: Where>(opened: &Opened, args: &Args<W>) -> Result<Exit, Problem> {
+    let inspect = opened.inspect();
+    // One more than is shown tells whether there are more.
+    let wanted = args.listing.limit().saturating_add(1);
+    let mut views = Vec::new();
+    let mut request = args.filter.request();
+    loop {
+        request.limit = PAGE.min(wanted - views.len());
+        let page = inspect.list(&request).await.map_err(|error| opened.problem(&error))?;
+        views.extend(page.entries.iter().map(|entry| View::new(entry, args.payload)));
+        if page.next.is_none() || views.len() >= wanted {
+            break;
+        }
+        request.after = page.next;
+    }
+    let more = views.len() == wanted;
+    views.truncate(args.listing.limit());
+    args.listing.answer(&views, more, table, "messages")
+}
+
+fn table(views: &[View]) -> String {
+    let mut table = Table::new(["ID", "STATE", "AT", "DELIVERIES", "TYPE", "KEY", "REASON", "ERROR"]);
+    for view in views {
+        table.push([
+            view.id(),
+            view.state.to_string(),
+            view.at.clone(),
+            view.deliveries.to_string(),
+            text(view.event_type.as_ref()),
+            text(view.key.as_ref()),
+            text(view.reason.as_ref()),
+            text(view.error.as_ref()),
+        ]);
+    }
+    table.to_string()
+}

@@ -1,0 +1,168 @@
+//! `postrider status`: how the queues are.
+
+use crate::{
+    answer, duration, exit::Exit, opened::Opened, problem::Problem, shared::Target, table::Table, words,
+};
+use postrider::{
+    QueueName,
+    follow_up::{QUEUE, StatusCounts},
+    inspect::{Counts, Tally},
+};
+use serde::Serialize;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How many blocked keys are counted.
+const MOST_KEYS: usize = 1000;
+
+const EXAMPLES: &str = "Examples:
+  postrider status --db shop.db                                 what each queue holds
+  postrider status --db shop.db --exit-code --max-lag 5m        for a check that runs by itself
+  POSTRIDER_DB=postgres://localhost/shop postrider status       the database from the environment
+
+With --exit-code it ends with 1 when there are dead letters or blocked keys, or when a queue lags behind more than
+--max-lag. A count with + stopped at its cap.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: Target,
+
+    /// End with 1 when something needs a hand
+    #[arg(long)]
+    exit_code: bool,
+
+    /// How long the oldest message that is due may wait: 30s, 5m, 1h
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "exit_code")]
+    max_lag: Option<Duration>,
+
+    /// Print one object of JSON, and nothing else, on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found, for programs. Its keys are a promise.
+#[derive(Debug, Serialize)]
+struct Report {
+    queues: Vec<Queue>,
+    /// None when nobody uses them.
+    follow_ups: Option<StatusCounts>,
+    /// What needs a hand.
+    trouble: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Queue {
+    queue: QueueName,
+    pending: Count,
+    leased: Count,
+    waiting: Count,
+    dead: Count,
+    done: Count,
+    lag_seconds: Option<f64>,
+    blocked_keys: Count,
+    #[serde(skip)]
+    lag: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Count {
+    count: u64,
+    capped: bool,
+}
+
+impl From<Tally> for Count {
+    fn from(Tally { at_least, capped }: Tally) -> Self {
+        Self { count: at_least, capped }
+    }
+}
+
+impl Count {
+    fn shown(self) -> String {
+        words::tally(Tally { at_least: self.count, capped: self.capped })
+    }
+}
+
+pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Problem> {
+    args.target.look(&stop, async |opened| status(opened, &args).await).await
+}
+
+async fn status(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
+    let problem = |error| opened.problem(&error);
+    let inspect = opened.inspect();
+    let mut queues = Vec::new();
+    for (name, counts) in inspect.counts().await.map_err(problem)? {
+        let lag = inspect.lag(&name).await.map_err(problem)?;
+        let blocked = inspect.blocked_keys(&name, MOST_KEYS + 1).await.map_err(problem)?.len();
+        queues.push(queue(name, counts, lag, blocked));
+    }
+    let follow_ups = match queues.iter().find(|queue| queue.queue.as_str() == QUEUE) {
+        Some(queue) => Some(opened.follow_ups().status_counts(&queue.queue).await.map_err(problem)?),
+        None => None,
+    };
+    let trouble = queues.iter().flat_map(|queue| trouble(queue, args.max_lag)).collect();
+    let report = Report { queues, follow_ups, trouble };
+    if args.json { answer::json(&report) } else { show(&report, opened) }?;
+    Ok(if args.exit_code && !report.trouble.is_empty() { Exit::Failed } else { Exit::Well })
+}
+
+fn queue(queue: QueueName, counts: Counts, lag: Option<Duration>, blocked: usize) -> Queue {
+    let Counts { pending, leased, waiting, dead, done } = counts;
+    Queue {
+        queue,
+        pending: pending.into(),
+        leased: leased.into(),
+        waiting: waiting.into(),
+        dead: dead.into(),
+        done: done.into(),
+        lag_seconds: lag.map(|lag| lag.as_secs_f64()),
+        blocked_keys: Tally::new(blocked as u64, MOST_KEYS as u64).into(),
+        lag,
+    }
+}
+
+fn trouble(queue: &Queue, max_lag: Option<Duration>) -> Vec<String> {
+    let name = &queue.queue;
+    let mut trouble = Vec::new();
+    if queue.dead.count > 0 {
+        trouble.push(format!("{name}: {} dead; look: postrider dead groups", queue.dead.shown()));
+    }
+    if queue.blocked_keys.count > 0 {
+        let blocked = queue.blocked_keys.shown();
+        trouble.push(format!("{name}: {blocked} blocked; look: postrider keys blocked --queue {name}"));
+    }
+    if let (Some(lag), Some(most)) = (queue.lag, max_lag)
+        && lag > most
+    {
+        let (lag, most) = (words::span(lag), words::span(most));
+        trouble.push(format!("{name}: lags {lag} behind, more than {most}; is its worker running?"));
+    }
+    trouble
+}
+
+fn show(report: &Report, opened: &Opened) -> Result<(), Problem> {
+    if report.queues.is_empty() {
+        return answer::text(&format!("{}: no queues yet", opened.database()));
+    }
+    let mut table =
+        Table::new(["QUEUE", "PENDING", "LEASED", "WAITING", "DEAD", "DONE", "LAG", "BLOCKED KEYS"]);
+    for queue in &report.queues {
+        table.push([
+            queue.queue.to_string(),
+            queue.pending.shown(),
+            queue.leased.shown(),
+            queue.waiting.shown(),
+            queue.dead.shown(),
+            queue.done.shown(),
+            queue.lag.map(words::span).unwrap_or_default(),
+            queue.blocked_keys.shown(),
+        ]);
+    }
+    answer::text(&table.to_string())?;
+    if let Some(counts) = &report.follow_ups {
+        answer::text(&format!("\nfollow-ups: {}", words::list(counts.iter())))?;
+    }
+    report.trouble.iter().for_each(|trouble| eprintln!("{trouble}"));
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! `postrider dead` and `postrider messages` on SQLite, run as somebody runs them.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+#[path = "support/shop.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod shop;
+
+use nix::{pty::openpty, sys::signal::Signal, unistd::write};
+use postrider::inspect::Inspect;
+use program::{AtWork, postrider, run};
+use shop::{Shop, id, order, queue, timeless};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_are_grouped_listed_and_shown() {
+    let shop = Shop::troubled().await;
+    let told = |arguments: &[&str]| {
+        let ended = shop.run(arguments);
+        assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{arguments:?}: {ended:?}");
+        timeless(&ended.out)
+    };
+    insta::assert_snapshot!("groups", told(&["dead", "groups"]));
+    insta::assert_snapshot!("groups_for_programs", told(&["dead", "groups", "--queue", "orders", "--json"]));
+    insta::assert_snapshot!("ls", told(&["dead", "ls", "--queue", "orders"]));
+    insta::assert_snapshot!(
+        "ls_for_programs",
+        told(&["dead", "ls", "--queue", "orders", "--reason", "undecodable", "--json"])
+    );
+    let by_type = told(&["dead", "ls", "--queue", "orders", "--type", "order.placed", "--jsonl"]);
+    assert_eq!(by_type.lines().count(), 2, "{by_type}");
+    assert!(!by_type.contains("\"payload\""), "{by_type}");
+    let by_key = told(&["dead", "ls", "--queue", "orders", "--key", "order-17", "--jsonl", "--payload"]);
+    assert!(by_key.contains(r#""payload":"\"2\"""#) && by_key.lines().count() == 1, "{by_key}");
+    insta::assert_snapshot!("show", told(&["dead", "show", "--queue", "orders", &id(2).to_string()]));
+    insta::assert_snapshot!(
+        "show_for_programs",
+        told(&["dead", "show", "--queue", "orders", &id(2).to_string(), "--payload", "--json"])
+    );
+    insta::assert_snapshot!("messages", told(&["messages", "ls", "--queue", "orders", "--room", "later"]));
+
+    let fewer = shop.run(&["dead", "ls", "--queue", "orders", "--limit", "2", "--json"]);
+    assert_eq!(fewer.report()["more"], true, "{fewer:?}");
+    assert!(fewer.err.contains("raise --limit"), "{fewer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_there_ends_with_4() {
+    let shop = Shop::troubled().await;
+    let missing = shop.run(&["messages", "show", "--queue", "orders", &id(9).to_string()]);
+    assert_eq!((missing.code, missing.out.as_str()), (Some(4), ""), "{missing:?}");
+    insta::assert_snapshot!("missing", missing.err);
+    let alive = shop.run(&["dead", "show", "--queue", "orders", &id(4).to_string()]);
+    assert_eq!(alive.code, Some(4), "{alive:?}");
+    insta::assert_snapshot!("alive", alive.err);
+    for verb in ["requeue", "discard"] {
+        let ids = [id(1).to_string(), id(4).to_string()];
+        let ended =
+            shop.run(&["dead", verb, "--queue", "orders", &ids[0], &ids[1], "--why", "mended", "--dry-run"]);
+        assert_eq!(ended.code, Some(4), "{ended:?}");
+        assert!(ended.err.contains(&ids[1]) && !ended.err.contains(&ids[0]), "{ended:?}");
+    }
+    assert_eq!(shop.store.counts().await.unwrap()[&queue("orders")].dead.at_least, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_changed_is_asked_for_counted_and_written_down() {
+    let shop = Shop::troubled().await;
+    let requeue = ["dead", "requeue", "--queue", "orders", "--reason", "rejected", "--why", "mended"];
+    let dry = shop.run(&[&requeue[..], &["--dry-run"]].concat());
+    assert_eq!((dry.code, dry.out.as_str()), (Some(0), "2 would be put back\n"), "{dry:?}");
+    let unasked = shop.run(&requeue);
+    assert_eq!((unasked.code, unasked.out.as_str()), (Some(2), ""), "{unasked:?}");
+    insta::assert_snapshot!("unasked", unasked.err);
+    assert!(shop.store.audit(10).await.unwrap().is_empty());
+
+    let done = shop.run(&[&requeue[..], &["--yes", "--json"]].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    insta::assert_snapshot!("requeued_for_programs", done.out);
+    let counts = shop.store.counts().await.unwrap()[&queue("orders")];
+    assert_eq!((counts.pending.at_least, counts.dead.at_least), (2, 1));
+
+    let third = id(3).to_string();
+    let discard = ["dead", "discard", "--queue", "orders", &third, "--why", "only a test", "--actor", "ann"];
+    let gone = shop.run(&discard);
+    assert_eq!((gone.code, gone.out.as_str(), gone.err.as_str()), (Some(0), "1 removed\n", ""), "{gone:?}");
+    assert_eq!(shop.run(&discard).code, Some(4));
+    let fourth = id(4).to_string();
+    let timer = shop.run(&["messages", "discard", "--queue", "orders", &fourth, "--why", "too late"]);
+    assert_eq!(timer.code, Some(0), "{timer:?}");
+    let audit = shop.store.audit(10).await.unwrap();
+    let audit: Vec<_> =
+        audit.iter().map(|row| (row.action.actor.as_str(), row.verb.as_str(), row.ids.len())).collect();
+    assert_eq!(audit, [("nell", "discard", 1), ("ann", "discard", 1), ("nell", "requeue", 2)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_go_in_chunks_each_written_down() {
+    let shop = Shop::open().await;
+    shop.stage((1..=1500).map(order)).await;
+    shop.bury("orders", postrider::Reason::RetriesExhausted, "timed out").await;
+    let done = shop.run(&["dead", "requeue", "--queue", "orders", "--yes", "--why", "it is back", "--json"]);
+    assert_eq!(done.report()["changed"], 1500, "{done:?}");
+    let audit = shop.store.audit(10).await.unwrap();
+    assert_eq!(audit.iter().map(|row| row.ids.len()).collect::<Vec<_>>(), [500, 1000]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_sits_at_a_terminal_is_asked() {
+    let shop = Shop::troubled().await;
+    let requeue = ["dead", "requeue", "--queue", "orders", "--reason", "rejected", "--why", "mended"];
+    for (answer, code, out) in [("n\n", 1, ""), ("\n", 1, ""), ("y\n", 0, "2 put back\n")] {
+        let pty = openpty(None, None).unwrap();
+        write(&pty.master, answer.as_bytes()).unwrap();
+        let ended = shop.run_with(&requeue, pty.slave.into());
+        assert_eq!((ended.code, ended.out.as_str()), (Some(code), out), "{answer:?}: {ended:?}");
+        assert!(ended.err.contains("2 messages in queue orders\nShall they be put back? [y/N]"), "{ended:?}");
+    }
+    let pty = openpty(None, None).unwrap();
+    let mut discard = postrider(&["dead", "discard", "--queue", "orders", "--why", "old", "--db", "shop.db"]);
+    let mut at_work = AtWork::start(discard.current_dir(shop.folder.path()).stdin(pty.slave));
+    at_work.until("1 message in queue orders");
+    at_work.signal(Signal::SIGINT);
+    let ended = at_work.end();
+    assert_eq!((ended.code, ended.out.as_str()), (Some(130), ""), "{ended:?}");
+    assert!(ended.err.contains("Nothing was changed."), "{ended:?}");
+    assert_eq!(shop.store.counts().await.unwrap()[&queue("orders")].dead.at_least, 1);
+}
+
+#[test]
+fn help_says_what_it_is_good_for() {
+    insta::assert_snapshot!("help", run(&mut postrider(&["dead", "--help"])).out);
+    insta::assert_snapshot!("help_requeue", run(&mut postrider(&["dead", "requeue", "--help"])).out);
+    insta::assert_snapshot!("help_messages", run(&mut postrider(&["messages", "--help"])).out);
+    let unsaid = run(&mut postrider(&["dead", "requeue", "--queue", "orders", "--db", "shop.db"]));
+    assert_eq!(unsaid.code, Some(2));
+    assert!(unsaid.err.contains("--why"), "{unsaid:?}");
+    let unknown =
+        run(&mut postrider(&["dead", "ls", "--queue", "orders", "--reason", "bad", "--db", "shop.db"]));
+    assert!(unknown.err.contains("known are max_deliveries"), "{unknown:?}");
+}

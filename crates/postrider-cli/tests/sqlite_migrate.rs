@@ -1,0 +1,80 @@
+//! `postrider migrate` on SQLite, run as somebody runs it.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+
+use postrider::{schema::Schema, sqlite::SqliteStore};
+use program::{Ended, postrider, run};
+use sqlx::{Connection, Executor, SqliteConnection};
+use tempfile::{TempDir, tempdir};
+
+fn migrate(folder: &TempDir, arguments: &[&str]) -> Ended {
+    let all = [&["migrate"], arguments, &["--db", "shop.db"]].concat();
+    run(postrider(&all).current_dir(folder.path()))
+}
+
+#[tokio::test]
+async fn up_makes_the_file_and_says_where_it_is() {
+    let folder = tempdir().unwrap();
+    let missing = migrate(&folder, &["status"]);
+    assert_eq!((missing.code, missing.out.as_str()), (Some(1), ""), "{missing:?}");
+    insta::assert_snapshot!("missing", missing.err);
+
+    std::fs::write(folder.path().join("shop.db"), "").unwrap();
+    insta::assert_snapshot!("no_tables", migrate(&folder, &["status"]).out);
+    let up = migrate(&folder, &["up"]);
+    assert_eq!((up.code, up.err.as_str()), (Some(0), ""), "{up:?}");
+    insta::assert_snapshot!("up", up.out);
+    for again in ["up", "status"] {
+        let again = migrate(&folder, &[again, "--json"]);
+        assert_eq!((again.code, again.err.as_str()), (Some(0), ""), "{again:?}");
+        insta::assert_snapshot!("status_for_programs", again.out);
+    }
+    let fresh = tempdir().unwrap();
+    assert_eq!(migrate(&fresh, &["up"]).code, Some(0));
+    assert!(fresh.path().join("shop.db").is_file());
+}
+
+#[tokio::test]
+async fn drift_is_listed_and_ends_with_1() {
+    let folder = tempdir().unwrap();
+    assert_eq!(migrate(&folder, &["up"]).code, Some(0));
+    let whole = migrate(&folder, &["validate"]);
+    assert_eq!((whole.code, whole.err.as_str()), (Some(0), ""), "{whole:?}");
+    assert_eq!(migrate(&folder, &["validate", "--json"]).out, "{\"version\":1,\"drift\":[]}\n");
+
+    let file = folder.path().join("shop.db");
+    let mut connection = SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+    connection.execute("drop index postrider_dead_message").await.unwrap();
+    connection.close().await.unwrap();
+    let drifted = migrate(&folder, &["validate"]);
+    assert_eq!(drifted.code, Some(1), "{drifted:?}");
+    insta::assert_snapshot!("drift", drifted.out);
+    let told = migrate(&folder, &["validate", "--json"]);
+    assert_eq!((told.code, told.err.as_str()), (Some(1), ""), "{told:?}");
+    insta::assert_snapshot!("drift_for_programs", told.out);
+}
+
+#[tokio::test]
+async fn the_statements_are_those_of_the_store() {
+    let folder = tempdir().unwrap();
+    let printed = run(&mut postrider(&["migrate", "print", "--kind", "sqlite"]));
+    let store = SqliteStore::open(folder.path().join("shop.db")).await.unwrap();
+    assert_eq!(printed.out.trim_end(), store.print().trim_end());
+    store.close().await;
+    let printed = run(&mut postrider(&["migrate", "print", "--kind", "postgres"]));
+    assert!(printed.out.starts_with("create schema if not exists \"postrider\";\n"), "{}", printed.out);
+}
+
+#[test]
+fn help_says_what_it_is_good_for() {
+    insta::assert_snapshot!("help", run(&mut postrider(&["migrate", "--help"])).out);
+    insta::assert_snapshot!("help_up", run(&mut postrider(&["migrate", "up", "--help"])).out);
+    let typo = run(&mut postrider(&["migrate", "stauts"]));
+    assert_eq!(typo.code, Some(2));
+    assert!(typo.err.contains("'status'"), "{typo:?}");
+}
