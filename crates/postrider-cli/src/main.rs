@@ -4,6 +4,7 @@
 //! up, 2 when it was called wrongly, and 130 when it was interrupted.
 
 mod commands;
+mod config;
 mod database;
 mod duration;
 mod exit;
@@ -11,6 +12,7 @@ mod logs;
 mod opened;
 mod problem;
 mod signals;
+mod transport;
 
 use clap::Parser;
 use commands::Command;

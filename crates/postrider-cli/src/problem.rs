@@ -13,6 +13,11 @@ impl Problem {
     pub(crate) fn new(what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { what: what.into(), advice: advice.into() }
     }
+
+    /// The same in one line, for a log.
+    pub(crate) fn in_a_line(&self) -> String {
+        format!("{}; {}", self.what, self.advice)
+    }
 }
 
 impl fmt::Display for Problem {
