@@ -95,7 +95,8 @@ async fn get(address: SocketAddr, path: &str) -> (String, String) {
     (head.lines().next().unwrap().to_owned(), body.to_owned())
 }
 
-#[tokio::test]
+// The receiver answers while the test waits for a line.
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_staged_by_plain_sql_arrives_and_sigterm_drains() {
     let mut shop = Shop::new().await;
     let daemon = shop.start();
@@ -107,7 +108,7 @@ async fn what_is_staged_by_plain_sql_arrives_and_sigterm_drains() {
     assert!(ended.err.contains("is_clean=true"), "{ended:?}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn sighup_adds_a_route_and_nothing_is_lost() {
     let mut shop = Shop::new().await;
     let mut daemon = shop.start();
@@ -126,29 +127,76 @@ async fn sighup_adds_a_route_and_nothing_is_lost() {
     assert_eq!(daemon.end().code, Some(0));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_broken_file_is_refused_and_the_old_one_stays() {
     let mut shop = Shop::new().await;
     let mut daemon = shop.start();
     let good = fs::read_to_string(shop.file()).unwrap();
-    for (bad, words) in [
-        (good.replace("queue =", "qeue ="), "did you mean \"queue\"?"),
+    for (payload, bad, words) in [
+        ("1", good.replace("queue =", "qeue ="), "did you mean \"queue\"?"),
         // What can be read, and cannot be opened, changes nothing either.
-        (good.replace("shop.db", "no/such/folder/shop.db"), "not followed: "),
-        (String::new(), "source is missing"),
+        ("2", good.replace("shop.db", "no/such/folder/shop.db"), "not followed: "),
+        ("3", String::new(), "source is missing"),
     ] {
         fs::write(shop.file(), bad).unwrap();
         daemon.signal(Signal::SIGHUP);
         daemon.until(words);
         daemon.until("the configuration is kept as it was");
-        shop.stage("orders", &["still"]).await;
-        assert_eq!(shop.webhooks.next(1).await, ["/hooks/orders still"]);
+        shop.stage("orders", &[payload]).await;
+        assert_eq!(shop.webhooks.next(1).await, [format!("/hooks/orders {payload}")]);
     }
     daemon.signal(Signal::SIGINT);
     assert_eq!(daemon.end().code, Some(0));
 }
 
-#[tokio::test]
+/// The order of a queue can change only while nothing waits in it. Until then the relay goes on as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_database_refuses_leaves_the_old_relay_at_work() {
+    let mut shop = Shop::new().await;
+    let mut daemon = shop.start();
+    shop.stage("bills", &["waits"]).await;
+    shop.carries(&["orders", "bills"]);
+    let text = fs::read_to_string(shop.file()).unwrap();
+    fs::write(shop.file(), text + "ordered = \"block\"\n").unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.until("not followed: ");
+    daemon.until("the configuration is kept as it was");
+    shop.stage("orders", &["1"]).await;
+    assert_eq!(shop.webhooks.next(1).await, ["/hooks/orders 1"]);
+    shop.carries(&["orders", "bills"]);
+    daemon.signal(Signal::SIGHUP);
+    daemon.until("the configuration is followed");
+    assert_eq!(shop.webhooks.next(1).await, ["/hooks/bills waits"]);
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_on_its_way_may_arrive_and_the_second_signal_does_not_wait() {
+    let mut shop = Shop::new().await;
+    let mut daemon = shop.start();
+    let held = shop.webhooks.hold().await;
+    shop.stage("orders", &["1"]).await;
+    assert_eq!(shop.webhooks.next(1).await, ["/hooks/orders 1"]);
+    daemon.signal(Signal::SIGTERM);
+    daemon.until("stopping");
+    drop(held);
+    let ended = daemon.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.err.contains("delivered=1 is_clean=true"), "{ended:?}");
+
+    let mut daemon = shop.start();
+    let held = shop.webhooks.hold().await;
+    shop.stage("orders", &["2"]).await;
+    assert_eq!(shop.webhooks.next(1).await, ["/hooks/orders 2"]);
+    daemon.signal(Signal::SIGTERM);
+    daemon.until("stopping");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.end().code, Some(130));
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn those_who_look_after_it_are_told_how_it_is() {
     let mut shop = Shop::new().await;
     let mut daemon = AtWork::start(&mut shop.command(&["--migrate", "--log-format", "json"]));
@@ -170,7 +218,7 @@ async fn those_who_look_after_it_are_told_how_it_is() {
     assert_eq!(daemon.end().code, Some(0));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn systemd_is_told_when_it_is_ready_reloads_and_stops() {
     let shop = Shop::new().await;
     let path = shop.folder.path().join("notify");
@@ -190,7 +238,7 @@ async fn systemd_is_told_when_it_is_ready_reloads_and_stops() {
     assert_eq!(daemon.end().code, Some(0));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_begin_says_what_to_do() {
     let shop = Shop::new().await;
     let missing = run(&mut shop.command(&[]));
