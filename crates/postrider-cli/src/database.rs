@@ -106,10 +106,9 @@ fn postgres_advice(error: Option<&sqlx::Error>, options: &PgConnectOptions) -> S
             "the server has no free connection: close some, or raise max_connections".to_owned()
         }
         (_, Some(sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut)) => {
-            "start the server, or check the host and the port in the URL; without --db, no server is needed"
-                .to_owned()
+            "start the server, or check the host and the port in the URL".to_owned()
         }
-        _ => "check the URL and the server's log; without --db, no server is needed".to_owned(),
+        _ => "check the URL and the server's log".to_owned(),
     }
 }
 

@@ -159,7 +159,7 @@ async fn what_the_database_refuses_leaves_the_old_relay_at_work() {
     let text = fs::read_to_string(shop.file()).unwrap();
     fs::write(shop.file(), text + "ordered = \"block\"\n").unwrap();
     daemon.signal(Signal::SIGHUP);
-    daemon.until("not followed: ");
+    daemon.until("still holds messages");
     daemon.until("the configuration is kept as it was");
     shop.stage("orders", &["1"]).await;
     assert_eq!(shop.webhooks.next(1).await, ["/hooks/orders 1"]);
@@ -243,7 +243,7 @@ async fn what_cannot_begin_says_what_to_do() {
     let shop = Shop::new().await;
     let missing = run(&mut shop.command(&[]));
     assert_eq!((missing.code, missing.out.as_str()), (Some(1), ""), "{missing:?}");
-    assert!(missing.err.contains("give the path of a database that is there"), "{missing:?}");
+    assert!(missing.err.contains("give the url of a database that is there"), "{missing:?}");
     // A database of somebody else.
     fs::write(shop.folder.path().join("shop.db"), "").unwrap();
     let bare = run(&mut shop.command(&[]));

@@ -1,8 +1,8 @@
 //! The relay of one database: prepared, then carrying.
 
-use crate::{config::Plan, opened::Opened, problem::Problem, transport};
+use crate::{config::Plan, database::Database, opened::Opened, problem::Problem, transport};
 use postrider::{
-    Destination, Relay, RetryStrategy, Route, Transport,
+    Destination, Error, Relay, RetryStrategy, Route, Transport,
     relay::{RelayBuilder, To},
     worker::Running,
 };
@@ -58,7 +58,13 @@ impl Prepared {
         match self.relay.declare(&*self.opened.schema()).await {
             Ok(()) => Ok(self.resume()),
             Err(error) => {
-                let problem = self.opened.problem(&error);
+                let problem = match &error {
+                    Error::Invalid(refused) => Problem::new(
+                        format!("{}: {refused}", self.opened.database()),
+                        "let the route say of its queue what holds already, or see to what is asked for",
+                    ),
+                    error => self.opened.problem(error),
+                };
                 Err((Box::new(self), problem))
             }
         }
@@ -94,7 +100,17 @@ impl Carrying {
 
 async fn open(plan: &Plan, migrate: bool) -> Result<Opened, Problem> {
     let database = plan.database.database();
-    let opened = if migrate { Opened::open(database).await? } else { Opened::existing(database).await? };
+    let opened = match (database, migrate) {
+        (Database::Postgres { .. }, _) => Opened::existing(database).await?,
+        (Database::File(_), true) => Opened::open(database).await.map_err(|problem| {
+            problem.helped_by("give a url whose folder is there, and that this user may write to")
+        })?,
+        (Database::File(_), false) => Opened::existing(database).await.map_err(|problem| {
+            problem.helped_by(
+                "give the url of a database that is there, or let it be made: postrider run --migrate",
+            )
+        })?,
+    };
     let schema = opened.schema();
     let ready = async {
         if migrate {
