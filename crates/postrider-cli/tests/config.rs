@@ -132,11 +132,35 @@ fn every_problem_is_told_with_its_line_and_what_to_write() {
         )
     );
     insta::assert_snapshot!("nothing", faults(""));
+    insta::assert_snapshot!(
+        "empty",
+        faults("source = \"/shop\"\n[databases]\n[[routes]]\nqueue = \"orders\"\nto = [\"lines\"]\n")
+    );
     insta::assert_snapshot!("no_toml", faults("source = /shop\n[databases.shop\n"));
     insta::assert_snapshot!(
         "no_sense",
         faults(&GOOD.replace("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "secret"))
     );
+}
+
+#[cfg(all(feature = "rabbitmq", feature = "nats", feature = "redis", feature = "kafka", feature = "sqs"))]
+#[test]
+fn a_full_build_has_every_kind() {
+    let mut text = "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n".to_owned();
+    for (kind, url) in [
+        ("rabbitmq", "amqp://guest:guest@localhost:5672/%2f"),
+        ("nats", "nats://127.0.0.1:4222"),
+        ("redis", "redis://127.0.0.1:6379"),
+        ("kafka", "kafka://127.0.0.1:9092"),
+        ("sqs", "http://127.0.0.1:5000"),
+    ] {
+        text += &format!(
+            "[destinations.{kind}]\nkind = \"{kind}\"\nurl = \"{url}\"\n[[routes]]\nqueue = \"{kind}\"\n\
+             to = [{{ destination = \"{kind}\", address = \"orders\" }}]\n"
+        );
+    }
+    let checked = run(&mut config(&written(&text), &["check"]));
+    assert_eq!(checked.err, "postrider.toml: ok: 1 database, 5 destinations, 5 routes\n");
 }
 
 #[cfg(not(feature = "kafka"))]

@@ -119,12 +119,12 @@ impl Flags {
             root.wrong(root.line_at(source), error.to_string(), "write source = \"/shop\"");
         }
         let databases = root.tables("databases");
-        if databases.is_empty() && !root.has("databases") {
+        if root.lacks("databases") {
             root.wrong(1, "no database is named", "write [databases.shop], and below it url = \"shop.db\"");
         }
         let destinations = root.tables("destinations");
         let routes = root.list("routes", "[[routes]]").unwrap_or_default();
-        if routes.is_empty() && !root.has("routes") {
+        if root.lacks("routes") {
             root.wrong(1, "nothing is carried anywhere", "write [[routes]], and below it queue and to");
         }
         let names = |tables: &[(String, _)]| tables.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
@@ -138,19 +138,11 @@ impl Flags {
         twice(&routes);
         let listen = self.listen(root);
         let log_format = self.log_format(root);
+        let databases = sections(&databases, DatabaseSection::read);
+        let destinations = sections(&destinations, DestinationSection::read);
         Some(Config {
-            databases: databases
-                .iter()
-                .map(|(name, table)| Some((name.clone(), DatabaseSection::read(table)?)))
-                .collect::<Vec<_>>()
-                .into_iter()
-                .collect::<Option<_>>()?,
-            destinations: destinations
-                .iter()
-                .map(|(name, table)| Some((name.clone(), DestinationSection::read(table)?)))
-                .collect::<Vec<_>>()
-                .into_iter()
-                .collect::<Option<_>>()?,
+            databases: databases?,
+            destinations: destinations?,
             source: source?,
             routes: routes.into_iter().map(|(_, route)| route).collect::<Option<_>>()?,
             listen,
@@ -224,6 +216,15 @@ impl Config {
         settings.text("log.format", &self.log_format);
         settings
     }
+}
+
+/// Reads all of them before any is given up: each tells what is wrong with it.
+fn sections<T>(
+    tables: &[(String, Table<'_>)],
+    read: impl Fn(&Table<'_>) -> Option<T>,
+) -> Option<BTreeMap<String, T>> {
+    let read: Vec<_> = tables.iter().map(|(name, table)| Some((name.clone(), read(table)?))).collect();
+    read.into_iter().collect()
 }
 
 /// A queue has one route, which may go to many places.

@@ -54,7 +54,7 @@ impl RouteSection {
         let database = database(table, databases);
         let queue = queue(table);
         let to = table.list("to", &format!("to = {TO}"));
-        if !table.has("to") || to.as_ref().is_some_and(Vec::is_empty) {
+        if table.lacks("to") {
             table.missing("to", TO);
         }
         let to: Vec<_> = to.iter().flatten().map(|to| ToSection::read(to, destinations)).collect();

@@ -65,6 +65,16 @@ impl<'r> Table<'r> {
         self.content.contains_key(key)
     }
 
+    /// Whether there is nothing under `key`: it is not there, or an empty list or table.
+    pub(crate) fn lacks(&self, key: &str) -> bool {
+        match self.content.get(key).map(Spanned::get_ref) {
+            None => true,
+            Some(DeValue::Array(list)) => list.is_empty(),
+            Some(DeValue::Table(table)) => table.is_empty(),
+            Some(_) => false,
+        }
+    }
+
     /// A text that must be there.
     pub(crate) fn required(&self, key: &str, example: &str) -> Option<Found<String>> {
         if !self.has(key) {
@@ -184,7 +194,7 @@ impl<'r> Table<'r> {
     /// The table under `key`, such as `[http]`.
     pub(crate) fn table(&self, key: &str) -> Option<Self> {
         let (line, value) = self.value(key)?;
-        self.as_table(self.path(key), line, value, key)
+        self.as_table(self.path(key), line, value, None)
     }
 
     /// The tables under `key` by their names, such as `[databases.shop]`.
@@ -193,7 +203,7 @@ impl<'r> Table<'r> {
         let each = outer.content.iter().filter_map(|(name, value)| {
             let line = self.reading.line_of(&name.span());
             let name = name.get_ref().as_ref();
-            Some((name.to_owned(), self.as_table(outer.path(name), line, value.get_ref(), name)?))
+            Some((name.to_owned(), self.as_table(outer.path(name), line, value.get_ref(), None)?))
         });
         each.collect()
     }
@@ -211,7 +221,7 @@ impl<'r> Table<'r> {
         };
         let each = list.iter().enumerate().filter_map(|(index, value)| {
             let line = self.reading.line_of(&value.span());
-            self.as_table(format!("{}.{}", self.path(key), index + 1), line, value.get_ref(), key)
+            self.as_table(format!("{}.{}", self.path(key), index + 1), line, value.get_ref(), Some(example))
         });
         Some(each.collect())
     }
@@ -228,14 +238,21 @@ impl<'r> Table<'r> {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 
-    fn as_table(&self, name: String, line: usize, value: &'r DeValue<'r>, key: &str) -> Option<Self> {
+    /// `example` is how it is written, where not as `[name]`.
+    fn as_table(
+        &self,
+        name: String,
+        line: usize,
+        value: &'r DeValue<'r>,
+        example: Option<&str>,
+    ) -> Option<Self> {
         let Some(content) = value.as_table() else {
             let what = format!("{name} is {}; it must be a table", kind(value));
-            self.wrong(
-                line,
-                what,
-                format!("write [{name}] on a line of its own, and what {key} has below it"),
-            );
+            let help = match example {
+                Some(example) => format!("write {example}"),
+                None => format!("write [{name}] on a line of its own, and its keys below it"),
+            };
+            self.wrong(line, what, help);
             return None;
         };
         Some(Self { reading: self.reading, name, line, content })

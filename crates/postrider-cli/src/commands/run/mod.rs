@@ -62,7 +62,7 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
         http::serve(address, Arc::clone(&fleet)).await?;
     }
     let Some(started) = stop.run_until_cancelled(fleet.follow(config.plans())).await else {
-        // Not yet ready: leases lapse, and nothing is lost.
+        fleet.stop().await;
         return Ok(Exit::Well);
     };
     if let Some(problem) = started.into_iter().next() {
