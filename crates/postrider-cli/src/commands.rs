@@ -2,11 +2,13 @@
 
 mod audit;
 mod completions;
+mod config;
 mod dev;
 mod keys;
 mod messages;
 mod migrate;
 mod publish;
+mod run;
 mod saga;
 mod status;
 
@@ -18,6 +20,11 @@ use tokio_util::sync::CancellationToken;
 pub(crate) enum Command {
     /// Run a small shop and watch its events being carried; needs nothing installed
     Dev(dev::Args),
+    /// Carry what is staged, as postrider.toml says, until it is stopped
+    Run(run::Args),
+    /// Write, check and show postrider.toml
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// What operators did, and the ledger of what became of follow-ups
     #[command(subcommand)]
     Audit(audit::Audit),
@@ -51,6 +58,8 @@ impl Command {
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<Exit, Problem> {
         match self {
             Self::Dev(args) => dev::run(args, stop).await,
+            Self::Run(args) => run::run(args, stop).await,
+            Self::Config(command) => command.run(),
             Self::Audit(audit) => audit.run(stop).await,
             Self::Migrate(migrate) => migrate.run(stop).await,
             Self::Status(args) => status::run(args, stop).await,

@@ -1,4 +1,4 @@
-//! Durations as people write them: `10s`, `2m`, `1h`, `500ms`, or just `10` for seconds.
+//! Durations as people write them: `10s`, `2m`, `1h`, `7d`, `500ms`, or just `10` for seconds.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Reads a duration that is more than nothing.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let help = || format!("{text:?} is no duration; write 10s, 2m, 1h, 500ms, or 10 for seconds");
+    let help = || format!("{text:?} is no duration; write 10s, 2m, 1h, 7d, 500ms, or 10 for seconds");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let seconds = match unit {
@@ -15,6 +15,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         "ms" => 0.001,
         "m" => 60.0,
         "h" => 3600.0,
+        "d" => 86_400.0,
         _ => return Err(help()),
     };
     let number: f64 = number.parse().map_err(|_| help())?;
@@ -38,6 +39,7 @@ mod tests {
             ("1.5s", 1_500),
             ("250ms", 250),
             ("1h", 3_600_000),
+            ("7d", 604_800_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }

@@ -8,7 +8,9 @@ use std::{
     io,
     sync::{Arc, Mutex, PoisonError},
 };
-use tracing_subscriber::{Layer, filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{
+    Layer, Registry, filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt,
+};
 
 const VARIABLE: &str = "POSTRIDER_LOG";
 const KEPT: usize = 5;
@@ -41,19 +43,50 @@ impl io::Write for Notes {
     }
 }
 
+/// How lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Human,
+    /// For programs: one object of JSON on each line
+    Json,
+}
+
+pub(crate) const FORMATS: [(&str, Format); 2] = [("human", Format::Human), ("json", Format::Json)];
+
+impl std::fmt::Display for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(FORMATS.iter().find(|(_, format)| format == self).map_or("", |(name, _)| name))
+    }
+}
+
 /// Starts to listen to the libraries. `quiet` is what they say unless the user asks for something else.
 pub(crate) fn start(notes: Option<Notes>, quiet: &str) {
+    let layer = fmt::layer().with_ansi(false);
+    let layer = match notes {
+        Some(notes) => layer.without_time().with_writer(move || notes.clone()).boxed(),
+        None => layer.with_writer(io::stderr).boxed(),
+    };
+    listen(layer, quiet);
+}
+
+/// The same, on stderr, in this format.
+pub(crate) fn start_as(format: Format, quiet: &str) {
+    match format {
+        Format::Human => start(None, quiet),
+        Format::Json => {
+            listen(fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(), quiet);
+        }
+    }
+}
+
+fn listen(layer: Box<dyn Layer<Registry> + Send + Sync>, quiet: &str) {
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
     let wanted = if wanted.is_empty() { quiet } else { &wanted };
     let targets = wanted.parse::<Targets>().unwrap_or_else(|error| {
         eprintln!("{VARIABLE} is {wanted:?}, which cannot be read ({error}); going on with {quiet:?}");
         quiet.parse().unwrap_or_default()
     });
-    let layer = fmt::layer().with_ansi(false);
-    let layer = match notes {
-        Some(notes) => layer.without_time().with_writer(move || notes.clone()).boxed(),
-        None => layer.with_writer(io::stderr).boxed(),
-    };
     // Somebody else's subscriber is as good.
     let _ = tracing_subscriber::registry().with(layer.with_filter(targets)).try_init();
 }

@@ -5,6 +5,7 @@
 
 mod answer;
 mod commands;
+mod config;
 mod database;
 mod duration;
 mod exit;
@@ -14,6 +15,7 @@ mod problem;
 mod shared;
 mod signals;
 mod table;
+mod transport;
 mod words;
 
 use clap::Parser;

@@ -73,6 +73,7 @@ impl Opened {
         }
     }
 
+    #[allow(dead_code, reason = "for subcommands that look into a store")]
     pub(crate) fn inspect(&self) -> Arc<dyn Inspect> {
         match &self.store {
             Kind::Sqlite(store) => Arc::new(store.clone()),
@@ -87,6 +88,7 @@ impl Opened {
         }
     }
 
+    #[allow(dead_code, reason = "for subcommands that look into a store")]
     pub(crate) fn follow_ups(&self) -> Arc<dyn FollowUps> {
         match &self.store {
             Kind::Sqlite(store) => Arc::new(store.clone()),

@@ -24,6 +24,16 @@ impl Problem {
     pub(crate) fn exit(&self) -> Exit {
         self.exit
     }
+
+    /// The same, where something else has to be done about it.
+    pub(crate) fn helped_by(self, advice: impl Into<String>) -> Self {
+        Self { advice: advice.into(), ..self }
+    }
+
+    /// The same in one line, for a log.
+    pub(crate) fn in_a_line(&self) -> String {
+        format!("{}; {}", self.what, self.advice)
+    }
 }
 
 impl fmt::Display for Problem {

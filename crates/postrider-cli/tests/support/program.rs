@@ -81,14 +81,14 @@ impl AtWork {
         Self { child, err, heard: String::new() }
     }
 
-    /// Waits for a line on stderr with this in it.
-    pub(crate) fn until(&mut self, words: &str) {
+    /// Waits for a line on stderr with this in it, and gives it.
+    pub(crate) fn until(&mut self, words: &str) -> String {
         loop {
             let mut line = String::new();
             assert!(self.err.read_line(&mut line).unwrap() > 0, "it ended without {words:?}: {}", self.heard);
             self.heard.push_str(&line);
             if line.contains(words) {
-                return;
+                return line;
             }
         }
     }

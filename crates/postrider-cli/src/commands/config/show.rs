@@ -1,0 +1,48 @@
+//! `postrider config show`: what holds, and where it comes from.
+
+use super::tell;
+use crate::{config::Flags, exit::Exit, problem::Problem};
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    flags: Flags,
+
+    /// Also tell where each setting comes from: a line of the file, a variable, a flag, or the default
+    #[arg(long)]
+    origin: bool,
+
+    /// Print one object of JSON, and nothing else, on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Exit, Problem> {
+    let config = match args.flags.read() {
+        Ok(config) => config,
+        Err(problems) => return Ok(tell(&problems)),
+    };
+    let file = args.flags.file();
+    let settings = config.settings().into_iter();
+    let text = if args.json {
+        let entry = |value: Value, origin: String| match args.origin {
+            true => json!({ "value": value, "origin": origin }),
+            false => value,
+        };
+        let entries: Map<_, _> =
+            settings.map(|setting| (setting.key, entry(setting.value, setting.origin.told(&file)))).collect();
+        format!("{}\n", Value::Object(entries))
+    } else {
+        let line = |key: String, value: Value, origin: String| match args.origin {
+            true => format!("{:<60} # {origin}\n", format!("{key} = {value}")),
+            false => format!("{key} = {value}\n"),
+        };
+        settings.map(|setting| line(setting.key, setting.value, setting.origin.told(&file))).collect()
+    };
+    io::stdout().write_all(text.as_bytes()).map_err(|error| {
+        Problem::new(format!("the answer cannot be written: {error}"), "give it an open stdout")
+    })?;
+    Ok(Exit::Well)
+}

@@ -1,0 +1,168 @@
+//! `[[routes]]`: which queue goes where.
+
+use super::{origin::Found, setting::Settings, table::Table};
+use postrider::{Format, OnFailure, Ordering, QueueName, QueuePolicy, RetryStrategy, Template};
+use std::{collections::BTreeMap, time::Duration};
+
+/// As many as a route of a relay has unless said otherwise.
+const CONCURRENCY: u32 = 2_000;
+
+const FORMATS: [(&str, Format); 4] = [
+    ("binary", Format::Binary),
+    ("structured", Format::Structured),
+    ("plain", Format::Plain),
+    ("debezium", Format::Debezium),
+];
+
+const ORDERS: [(&str, Ordering); 4] = [
+    ("unordered", Ordering::Unordered),
+    ("block", Ordering::ByKey(OnFailure::Block)),
+    ("park", Ordering::ByKey(OnFailure::Park)),
+    ("skip", Ordering::ByKey(OnFailure::Skip)),
+];
+
+const KEYS: [&str; 8] =
+    ["database", "queue", "to", "format", "ordered", "keep_for", "concurrency", "max_attempts"];
+
+const TO: &str = "[{ destination = \"events\", address = \"orders.{type}\" }]";
+
+#[derive(Debug, Clone)]
+pub(crate) struct RouteSection {
+    /// Where it stands, for whoever cannot build it.
+    pub(crate) line: usize,
+    pub(crate) database: Found<String>,
+    pub(crate) queue: Found<String>,
+    pub(crate) to: Vec<ToSection>,
+    pub(crate) format: Found<Format>,
+    pub(crate) ordered: Found<Ordering>,
+    pub(crate) keep_for: Option<Found<Duration>>,
+    pub(crate) concurrency: Found<u32>,
+    pub(crate) max_attempts: Found<Option<u32>>,
+}
+
+/// One place that a route goes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ToSection {
+    pub(crate) destination: Found<String>,
+    pub(crate) address: Found<String>,
+}
+
+impl RouteSection {
+    /// `databases` and `destinations` are the names that it can refer to.
+    pub(crate) fn read(table: &Table<'_>, databases: &[&str], destinations: &[&str]) -> Option<Self> {
+        table.knows(&KEYS);
+        let database = database(table, databases);
+        let queue = queue(table);
+        let to = table.list("to", &format!("to = {TO}"));
+        if table.lacks("to") {
+            table.missing("to", TO);
+        }
+        let to: Vec<_> = to.iter().flatten().map(|to| ToSection::read(to, destinations)).collect();
+        let retries = RetryStrategy::default().max_attempts();
+        let route = Self {
+            line: table.line(),
+            format: table.word("format", &FORMATS).unwrap_or(Found::default(Format::Binary)),
+            ordered: table.word("ordered", &ORDERS).unwrap_or(Found::default(Ordering::Unordered)),
+            keep_for: table.duration("keep_for", "\"7d\""),
+            concurrency: table.number("concurrency", "10").unwrap_or(Found::default(CONCURRENCY)),
+            max_attempts: table
+                .number("max_attempts", "10")
+                .map_or(Found::default(retries), |attempts| attempts.map(Some)),
+            database: database?,
+            queue: queue?,
+            to: to.into_iter().collect::<Option<_>>()?,
+        };
+        let mut seen = BTreeMap::new();
+        for to in &route.to {
+            if let Some(line) = seen.insert(&*to.destination, table.line_at(&to.destination)) {
+                let what = format!("{} goes to {} twice", table.name(), *to.destination);
+                table.wrong(line, what, "leave one out, or give the destination a second name");
+            }
+        }
+        Some(route)
+    }
+
+    /// What holds for its queue, if the file says so.
+    pub(crate) fn policy(&self) -> Option<QueuePolicy> {
+        let ordering = self.ordered.value;
+        let keep_for = self.keep_for.as_ref().map(|keep_for| keep_for.value);
+        let says_nothing = ordering == Ordering::Unordered && keep_for.is_none();
+        (!says_nothing).then(|| QueuePolicy { ordering, keep_for, ..QueuePolicy::default() })
+    }
+
+    pub(crate) fn settings(&self, number: usize, settings: &mut Settings) {
+        let key = |last: &str| format!("routes.{number}.{last}");
+        settings.text(key("database"), &self.database);
+        settings.text(key("queue"), &self.queue);
+        for (index, to) in self.to.iter().enumerate() {
+            settings.text(key(&format!("to.{}.destination", index + 1)), &to.destination);
+            settings.text(key(&format!("to.{}.address", index + 1)), &to.address);
+        }
+        settings.add(key("format"), &self.format, word(&FORMATS, &self.format));
+        settings.add(key("ordered"), &self.ordered, word(&ORDERS, &self.ordered));
+        if let Some(keep_for) = &self.keep_for {
+            settings.add(key("keep_for"), keep_for, format!("{:?}", keep_for.value));
+        }
+        settings.add(key("concurrency"), &self.concurrency, self.concurrency.value);
+        settings.add(key("max_attempts"), &self.max_attempts, self.max_attempts.value);
+    }
+}
+
+/// Where it stands does not matter.
+impl PartialEq for RouteSection {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { line: _, database, queue, to, format, ordered, keep_for, concurrency, max_attempts } =
+            self;
+        (database, queue, to) == (&other.database, &other.queue, &other.to)
+            && (format, ordered, keep_for) == (&other.format, &other.ordered, &other.keep_for)
+            && (concurrency, max_attempts) == (&other.concurrency, &other.max_attempts)
+    }
+}
+
+impl ToSection {
+    fn read(table: &Table<'_>, destinations: &[&str]) -> Option<Self> {
+        table.knows(&["destination", "address"]);
+        let destination = table.required("destination", "\"events\"");
+        if let Some(name) = &destination
+            && !destinations.contains(&name.as_str())
+        {
+            table.unknown("destination", name, destinations);
+        }
+        let address = table.required("address", "\"orders.{type}\"")?;
+        if let Err(error) = Template::parse(address.as_str()) {
+            let help =
+                "holes are {queue}, {type}, {key} and {tenant}, with {tenant|nobody} for what is not there";
+            table.wrong(table.line_at(&address), format!("{}: {error}", table.path("address")), help);
+        }
+        Some(Self { destination: destination?, address })
+    }
+}
+
+fn database(table: &Table<'_>, databases: &[&str]) -> Option<Found<String>> {
+    match (table.text("database", "\"shop\""), databases) {
+        (Some(name), _) if databases.contains(&name.as_str()) => Some(name),
+        (Some(name), _) => {
+            table.unknown("database", &name, databases);
+            None
+        }
+        (None, [only]) if !table.has("database") => Some(Found::default((*only).to_owned())),
+        (None, [first, ..]) if !table.has("database") => {
+            table.missing("database", &format!("{first:?}"));
+            None
+        }
+        (None, _) => None,
+    }
+}
+
+fn queue(table: &Table<'_>) -> Option<Found<String>> {
+    let queue = table.required("queue", "\"orders\"")?;
+    if let Err(error) = QueueName::new(queue.as_str()) {
+        let what = format!("{} is no name of a queue", table.path("queue"));
+        table.wrong(table.line_at(&queue), what, error.to_string());
+    }
+    Some(queue)
+}
+
+fn word<T: PartialEq>(words: &[(&'static str, T)], meaning: &T) -> &'static str {
+    words.iter().find(|(_, each)| each == meaning).map_or("", |(word, _)| word)
+}

@@ -1,0 +1,237 @@
+//! `postrider config`, run as somebody runs it.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+
+use program::{Ended, postrider, run};
+use std::{fs, process::Command};
+use tempfile::{TempDir, tempdir};
+
+const GOOD: &str = r#"source = "/shop"
+
+[databases.shop]
+url_env = "SHOP_DB"
+
+[destinations.hooks]
+kind = "webhook"
+url = "https://me:secret@shop.example/hooks"
+secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+[[routes]]
+queue = "orders"
+to = [{ destination = "hooks", address = "{type}" }]
+ordered = "block"
+keep_for = "7d"
+
+[log]
+format = "json"
+"#;
+
+fn config(folder: &TempDir, arguments: &[&str]) -> Command {
+    let mut command = postrider(&[&["config"], arguments].concat());
+    command.current_dir(folder.path());
+    for variable in ["POSTRIDER_CONFIG", "POSTRIDER_HTTP_LISTEN", "POSTRIDER_LOG_FORMAT"] {
+        command.env_remove(variable);
+    }
+    command.env("SHOP_DB", "postgres://me:secret@db/shop");
+    command
+}
+
+fn written(text: &str) -> TempDir {
+    let folder = tempdir().unwrap();
+    fs::write(folder.path().join("postrider.toml"), text).unwrap();
+    folder
+}
+
+/// What `config check` has to say about a file, which ends with 1.
+fn faults(text: &str) -> String {
+    let folder = written(text);
+    let ended = run(&mut config(&folder, &["check"]));
+    assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
+    assert!(!ended.err.contains("secret@"), "{ended:?}");
+    ended.err
+}
+
+fn well(ended: Ended) -> String {
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{ended:?}");
+    ended.out
+}
+
+#[test]
+fn what_init_writes_is_right_and_is_never_written_over() {
+    let folder = tempdir().unwrap();
+    let init = || run(&mut config(&folder, &["init"]));
+    assert_eq!(init().code, Some(0));
+    let checked = run(&mut config(&folder, &["check"]));
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert_eq!(checked.err, "postrider.toml: ok: 1 database, 1 destination, 1 route\n");
+    let again = init();
+    assert_eq!(again.code, Some(1));
+    insta::assert_snapshot!(again.err);
+}
+
+/// Every line that is commented out in it can be used as it stands.
+#[test]
+fn what_init_leaves_to_be_chosen_is_right_too() {
+    let folder = tempdir().unwrap();
+    assert_eq!(run(&mut config(&folder, &["init"])).code, Some(0));
+    let file = folder.path().join("postrider.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let chosen: Vec<_> = text
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(rest) if rest.starts_with('[') || rest.contains(" = ") && !rest.starts_with("A URL") => rest,
+            _ => line,
+        })
+        .collect();
+    fs::write(&file, chosen.join("\n").replace("\"nats\"", "\"webhook\"")).unwrap();
+    let mut check = config(&folder, &["check"]);
+    check
+        .env("HOOKS_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+        .env("NATS_URL", "https://shop.example/");
+    let checked = run(&mut check);
+    assert_eq!(checked.err, "postrider.toml: ok: 1 database, 3 destinations, 1 route\n");
+}
+
+#[test]
+fn every_problem_is_told_with_its_line_and_what_to_write() {
+    insta::assert_snapshot!(
+        "unknown_keys",
+        faults(
+            "source = \"/shop\"\nlogs = 1\n[databases.shop]\nurl = \"shop.db\"\n[destinations.lines]\nkind = \"stdout\"\nurl = \"x\"\n\
+             [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"lines\", adress = \"x\" }]\nmax_atempts = 3\nzebra = 1\n"
+        )
+    );
+    insta::assert_snapshot!(
+        "wrong_types",
+        faults(
+            "source = 17\n[databases]\nshop = \"shop.db\"\n[destinations.lines]\nkind = \"stdot\"\n[[routes]]\nqueue = \"orders\"\n\
+             to = \"lines\"\nconcurrency = 0\nmax_attempts = \"ten\"\nkeep_for = \"a week\"\nordered = true\n[http]\nlisten = \"here\"\n"
+        )
+    );
+    insta::assert_snapshot!(
+        "missing_references",
+        faults(
+            "source = \"/shop\"\n[databases.shop]\nurl_env = \"NOT_SET\"\n[databases.till]\nurl_file = \"/no/such/file\"\n\
+             [databases.bar]\nurl = \"shop.db\"\nurl_env = \"SHOP_DB\"\n[databases.bank]\n\
+             [destinations.events]\nkind = \"webhook\"\n\
+             [[routes]]\ndatabase = \"shp\"\nqueue = \"orders\"\nto = [{ destination = \"event\", address = \"{tpye}\" }]\n\
+             [[routes]]\nqueue = \"orders\"\nto = []\n"
+        )
+    );
+    insta::assert_snapshot!(
+        "twice",
+        faults(
+            "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[destinations.lines]\nkind = \"stdout\"\n\
+             [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"lines\", address = \"a\" }, { destination = \"lines\", address = \"b\" }]\n\
+             [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"lines\", address = \"a\" }]\n"
+        )
+    );
+    insta::assert_snapshot!("nothing", faults(""));
+    insta::assert_snapshot!(
+        "empty",
+        faults("source = \"/shop\"\n[databases]\n[[routes]]\nqueue = \"orders\"\nto = [\"lines\"]\n")
+    );
+    insta::assert_snapshot!("no_toml", faults("source = /shop\n[databases.shop\n"));
+    insta::assert_snapshot!(
+        "no_sense",
+        faults(&GOOD.replace("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "secret"))
+    );
+}
+
+#[cfg(all(feature = "rabbitmq", feature = "nats", feature = "redis", feature = "kafka", feature = "sqs"))]
+#[test]
+fn a_full_build_has_every_kind() {
+    let mut text = "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n".to_owned();
+    for (kind, url) in [
+        ("rabbitmq", "amqp://guest:guest@localhost:5672/%2f"),
+        ("nats", "nats://127.0.0.1:4222"),
+        ("redis", "redis://127.0.0.1:6379"),
+        ("kafka", "kafka://127.0.0.1:9092"),
+        ("sqs", "http://127.0.0.1:5000"),
+    ] {
+        text += &format!(
+            "[destinations.{kind}]\nkind = \"{kind}\"\nurl = \"{url}\"\n[[routes]]\nqueue = \"{kind}\"\n\
+             to = [{{ destination = \"{kind}\", address = \"orders\" }}]\n"
+        );
+    }
+    let checked = run(&mut config(&written(&text), &["check"]));
+    assert_eq!(checked.err, "postrider.toml: ok: 1 database, 5 destinations, 5 routes\n");
+}
+
+#[cfg(not(feature = "kafka"))]
+#[test]
+fn a_kind_that_is_not_in_this_build_says_which_build_has_it() {
+    insta::assert_snapshot!(faults(
+        "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[destinations.events]\nkind = \"kafka\"\nurl = \"kafka://127.0.0.1:9092\"\n\
+         [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"events\", address = \"orders\" }]\n"
+    ));
+}
+
+#[test]
+fn what_holds_is_shown_with_its_origin_and_without_passwords() {
+    let folder = written(GOOD);
+    let mut show = config(&folder, &["show", "--origin", "--listen", "off"]);
+    let shown = well(run(show.env("POSTRIDER_LOG_FORMAT", "human")));
+    assert!(!shown.contains("secret@") && !shown.contains("whsec"), "{shown}");
+    insta::assert_snapshot!(shown);
+    let json = well(run(&mut config(&folder, &["show", "--json"])));
+    assert!(!json.contains("secret@") && !json.contains("whsec"), "{json}");
+    insta::assert_snapshot!("for_programs", json);
+}
+
+/// A flag counts more than the environment, which counts more than the file, which counts more than the default.
+#[test]
+fn what_counts_more_comes_first() {
+    let folder = written(&format!("{GOOD}\n[http]\nlisten = \"127.0.0.1:1\"\n"));
+    let listen = |command: &mut Command| {
+        let shown = well(run(command));
+        shown
+            .lines()
+            .find(|line| line.starts_with("http.listen"))
+            .unwrap()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let show = ["show", "--origin"];
+    assert_eq!(listen(&mut config(&folder, &show)), "http.listen = \"127.0.0.1:1\" # postrider.toml:21");
+    let with_variable =
+        |arguments: &[&str]| listen(config(&folder, arguments).env("POSTRIDER_HTTP_LISTEN", "127.0.0.1:2"));
+    assert_eq!(with_variable(&show), "http.listen = \"127.0.0.1:2\" # env POSTRIDER_HTTP_LISTEN");
+    assert_eq!(
+        with_variable(&["show", "--origin", "--listen", "127.0.0.1:3"]),
+        "http.listen = \"127.0.0.1:3\" # flag --listen"
+    );
+    fs::rename(folder.path().join("postrider.toml"), folder.path().join("other.toml")).unwrap();
+    assert_eq!(
+        listen(config(&folder, &show).env("POSTRIDER_CONFIG", "other.toml")),
+        "http.listen = \"127.0.0.1:1\" # other.toml:21"
+    );
+    assert_eq!(
+        listen(
+            config(&folder, &["show", "--origin", "--config", "other.toml"])
+                .env("POSTRIDER_CONFIG", "no.toml")
+        ),
+        "http.listen = \"127.0.0.1:1\" # other.toml:21"
+    );
+    let missing = run(&mut config(&folder, &["check"]));
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.err.contains("postrider config init writes one"), "{missing:?}");
+}
+
+#[test]
+fn help_says_what_it_is_good_for() {
+    for (name, arguments) in [
+        ("help", &["config", "--help"][..]),
+        ("help_of_check", &["config", "check", "--help"]),
+        ("help_of_show", &["config", "show", "--help"]),
+        ("help_of_run", &["run", "--help"]),
+    ] {
+        insta::assert_snapshot!(name, well(run(&mut postrider(arguments))));
+    }
+}

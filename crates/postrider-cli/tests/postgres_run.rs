@@ -1,0 +1,65 @@
+//! `postrider run` on PostgreSQL, run as somebody runs it.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+#[path = "support/webhooks.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod webhooks;
+
+use nix::sys::signal::Signal;
+use postrider_testkit::postgres::TestDatabase;
+use program::{AtWork, postrider, run};
+use sqlx::{Connection, PgConnection};
+use std::fs;
+use tempfile::tempdir;
+use webhooks::Webhooks;
+
+/// One queue, in order, to two places at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_staged_by_plain_sql_arrives_everywhere() {
+    let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
+    let mut webhooks = Webhooks::listen().await;
+    let mut text =
+        "source = \"/shop\"\n[databases.shop]\nurl_env = \"SHOP_DB\"\n[http]\nlisten = \"off\"\n".to_owned();
+    for name in ["billing", "audit"] {
+        text += &format!(
+            "[destinations.{name}]\nkind = \"webhook\"\nurl = \"http://{}/{name}\"\nallow_http = true\n\
+             allow_networks = [\"127.0.0.0/8\"]\n",
+            webhooks.address
+        );
+    }
+    text += "[[routes]]\nqueue = \"orders\"\nordered = \"block\"\nkeep_for = \"7d\"\nformat = \"plain\"\n\
+             to = [{ destination = \"billing\", address = \"{key}\" }, { destination = \"audit\", address = \"all\" }]\n";
+    fs::write(folder.path().join("postrider.toml"), text).unwrap();
+    let command = |arguments: &[&str]| {
+        let mut command = postrider(&[&["run"], arguments].concat());
+        command.current_dir(folder.path()).env("SHOP_DB", database.url()).env_remove("NOTIFY_SOCKET");
+        command
+    };
+
+    let bare = run(&mut command(&[]));
+    assert_eq!((bare.code, bare.out.as_str()), (Some(1), ""), "{bare:?}");
+    assert!(bare.err.contains("postrider run --migrate"), "{bare:?}");
+
+    let mut daemon = AtWork::start(&mut command(&["--migrate"]));
+    daemon.until(": ready");
+    let mut connection = PgConnection::connect(database.url()).await.unwrap();
+    for payload in ["1", "2"] {
+        sqlx::query("select postrider.stage('orders', $1, key => 'order-17')")
+            .bind(payload)
+            .execute(&mut connection)
+            .await
+            .unwrap();
+    }
+    connection.close().await.unwrap();
+    let expected = ["/audit/all 1", "/audit/all 2", "/billing/order-17 1", "/billing/order-17 2"];
+    assert_eq!(webhooks.next(4).await, expected);
+    daemon.signal(Signal::SIGTERM);
+    let ended = daemon.end();
+    assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
+    assert!(ended.err.contains("is_clean=true"), "{ended:?}");
+}
