@@ -149,6 +149,40 @@ async fn a_broken_file_is_refused_and_the_old_one_stays() {
     assert_eq!(daemon.end().code, Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_leaves_those_alone_whose_plan_did_not_change() {
+    let mut shop = Shop::new().await;
+    let route = |database: &str, queue: &str| {
+        format!(
+            "[[routes]]\ndatabase = \"{database}\"\nqueue = \"{queue}\"\n\
+             to = [{{ destination = \"hooks\", address = \"{{queue}}\" }}]\n"
+        )
+    };
+    shop.carries(&[]);
+    let text = fs::read_to_string(shop.file()).unwrap() + "[databases.till]\nurl = \"till.db\"\n";
+    let write = |routes: &[String]| fs::write(shop.file(), text.clone() + &routes.concat()).unwrap();
+    write(&[route("shop", "orders"), route("till", "sales")]);
+    let mut daemon = shop.start();
+    // The route of the till stands in another line now, which is no change.
+    write(&[route("shop", "bills"), route("shop", "orders"), route("till", "sales")]);
+    daemon.signal(Signal::SIGHUP);
+    daemon.until("the configuration is followed");
+    shop.stage("bills", &["1"]).await;
+    assert_eq!(shop.webhooks.next(1).await, ["/hooks/bills 1"]);
+    // A database that is gone is drained, too.
+    let (_, without_shop) = text.split_once("[http]").unwrap();
+    fs::write(shop.file(), format!("source = \"/shop\"\n[http]{without_shop}{}", route("till", "sales")))
+        .unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.until("the configuration is followed");
+    daemon.signal(Signal::SIGTERM);
+    let ended = daemon.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let drained =
+        |database: &str| ended.err.matches(&format!("drained database=SQLite in {database}")).count();
+    assert_eq!((drained("shop.db"), drained("till.db")), (2, 1), "{ended:?}");
+}
+
 /// The order of a queue can change only while nothing waits in it. Until then the relay goes on as before.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_database_refuses_leaves_the_old_relay_at_work() {

@@ -7,6 +7,7 @@ use nix::{
 use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Read},
+    mem,
     process::{Child, ChildStderr, Command, Stdio},
 };
 
@@ -67,9 +68,9 @@ impl Ended {
     }
 }
 
-/// A program at work, whose stderr is listened to.
+/// A program at work, whose stderr is listened to. A test that fails takes it along.
 pub(crate) struct AtWork {
-    child: Child,
+    child: Option<Child>,
     err: BufReader<ChildStderr>,
     heard: String,
 }
@@ -78,7 +79,7 @@ impl AtWork {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let err = BufReader::new(child.stderr.take().unwrap());
-        Self { child, err, heard: String::new() }
+        Self { child: Some(child), err, heard: String::new() }
     }
 
     /// Waits for a line on stderr with this in it, and gives it.
@@ -94,12 +95,22 @@ impl AtWork {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+        kill(Pid::from_raw(self.child.as_ref().unwrap().id().try_into().unwrap()), signal).unwrap();
     }
 
     pub(crate) fn end(mut self) -> Ended {
         self.err.read_to_string(&mut self.heard).unwrap();
-        let output = self.child.wait_with_output().unwrap();
-        Ended { code: output.status.code(), out: String::from_utf8(output.stdout).unwrap(), err: self.heard }
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        let err = mem::take(&mut self.heard);
+        Ended { code: output.status.code(), out: String::from_utf8(output.stdout).unwrap(), err }
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().ok();
+            child.wait().ok();
+        }
     }
 }
