@@ -57,7 +57,6 @@ impl Opened {
         &self.database
     }
 
-    #[allow(dead_code, reason = "what runs workers and relays asks for it")]
     pub(crate) fn store(&self) -> Arc<dyn Store> {
         match &self.store {
             Kind::Sqlite(store) => Arc::new(store.clone()),
@@ -65,7 +64,6 @@ impl Opened {
         }
     }
 
-    #[allow(dead_code, reason = "what runs workers and relays asks for it")]
     pub(crate) fn wake(&self) -> Arc<dyn Wake> {
         match &self.store {
             Kind::Sqlite(store) => Arc::new(store.clone()),
@@ -73,7 +71,6 @@ impl Opened {
         }
     }
 
-    #[allow(dead_code, reason = "for subcommands that look into a store")]
     pub(crate) fn inspect(&self) -> Arc<dyn Inspect> {
         match &self.store {
             Kind::Sqlite(store) => Arc::new(store.clone()),
@@ -88,7 +85,6 @@ impl Opened {
         }
     }
 
-    #[allow(dead_code, reason = "for subcommands that look into a store")]
     pub(crate) fn follow_ups(&self) -> Arc<dyn FollowUps> {
         match &self.store {
             Kind::Sqlite(store) => Arc::new(store.clone()),
