@@ -16,7 +16,7 @@ use postrider_core::{
 };
 use postrider_testkit::{Kind, shared};
 use postrider_transports::kafka::KafkaOptions;
-use rdkafka::mocking::MockCluster;
+use rdkafka::{mocking::MockCluster, types::RDKafkaRespErr};
 use server::{Cluster, GOOD};
 use std::time::Duration;
 use support::{PATIENCE, soon, unused_port};
@@ -126,6 +126,17 @@ async fn a_partition_that_nobody_leads_is_told() {
         codes(&check_at(&url, "orders", within).await),
         [(Problem, "no_leader"), (Note, "not_visible")]
     );
+}
+
+#[tokio::test]
+async fn a_topic_that_is_not_shown_to_us_is_told() {
+    let mock = MockCluster::new(1).unwrap();
+    mock.create_topic("orders", 1, 1).unwrap();
+    mock.topic_error("orders", RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED).unwrap();
+    let findings = check_at(&mock.bootstrap_servers(), "orders", Duration::from_secs(3)).await;
+    let refused = findings.iter().find(|finding| finding.code == "refused").unwrap();
+    assert_eq!(refused.severity, Problem);
+    assert!(refused.fix.contains("--producer --topic orders"), "{findings:?}");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use postrider_core::{
     Source, SourceError,
 };
 use postrider_testkit::{Kind, shared};
-use rdkafka::mocking::MockCluster;
+use rdkafka::{mocking::MockCluster, types::RDKafkaRespErr};
 use server::{Cluster, GOOD};
 use std::time::Duration;
 use support::{soon, unused_port};
@@ -95,6 +95,17 @@ async fn a_partition_that_nobody_leads_is_told() {
     mock.partition_leader("orders", 2, None).unwrap();
     let findings = check(&mock.bootstrap_servers(), "orders").await;
     assert_eq!(codes(&findings), [(Problem, "no_leader"), (Note, "not_visible")]);
+}
+
+#[tokio::test]
+async fn a_topic_that_is_not_shown_to_us_is_told() {
+    let mock = MockCluster::new(1).unwrap();
+    mock.create_topic("orders", 1, 1).unwrap();
+    mock.topic_error("orders", RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED).unwrap();
+    let findings = check(&mock.bootstrap_servers(), "orders").await;
+    let refused = findings.iter().find(|finding| finding.code == "refused").unwrap();
+    assert_eq!(refused.severity, Problem);
+    assert!(refused.fix.contains("--consumer --topic orders"), "{findings:?}");
 }
 
 #[tokio::test]
