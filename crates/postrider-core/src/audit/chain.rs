@@ -155,11 +155,7 @@ pub async fn verify(chain: &dyn Chain, pinned: Option<Head>) -> Result<Head, Unv
     }
     let end = verifier.head();
     if let Some(pinned) = pinned.filter(|pinned| pinned.position > end.position) {
-        return Err(verifier
-            .end(pinned)
-            .err()
-            .unwrap_or(Break { position: end.position, why: NOT_THE_HEAD })
-            .into());
+        verifier.end(pinned)?;
     }
     if end.position > head.position {
         let now = chain.head().await?;
