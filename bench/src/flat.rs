@@ -12,7 +12,7 @@ use crate::{
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, Outbox as _, PruneRequest, Pruned, Settle, Store, wake::Wake,
+    ClaimRequest, Claimed, Error, Lease, Outbox as _, Paused, PruneRequest, Pruned, Settle, Store, wake::Wake,
 };
 use postrider_engine::{Context, Failure, Queue, Running, Worker};
 use postrider_stores::postgres::PostgresStore;
@@ -187,6 +187,10 @@ impl Store for Timed {
 
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
         self.store.prune(request).await
+    }
+
+    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+        self.store.paused().await
     }
 
     async fn ping(&self) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Everything a contributor of Postrider runs: `cargo xtask test | faults | services | ci | bench`.
+//! Everything a contributor of Postrider runs: `cargo xtask test | faults | services | ci | bench | program`.
 //!
 //! Each command starts the servers it needs, private to it, on free ports of the loopback
 //! interface, and stops them by process id before it ends. What the caller already runs is never
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, ci, faults, services, test};
+use crate::commands::{bench, ci, faults, program, services, test};
 use crate::signals::{Interrupted, Signals};
 
 #[derive(Debug, Parser)]
@@ -46,6 +46,8 @@ enum Command {
     Ci(ci::Args),
     /// Start a durable PostgreSQL and run one benchmark against it
     Bench(bench::Args),
+    /// Build the program as users do, and tell how long that takes, how large it is and how soon it is at work
+    Program(program::Args),
 }
 
 impl Command {
@@ -56,6 +58,7 @@ impl Command {
             Self::Faults(args) => faults::run(&args, signals),
             Self::Ci(args) => ci::run(args, signals),
             Self::Bench(args) => bench::run(&args, signals),
+            Self::Program(args) => program::run(&args, signals),
         };
         // A helper that Ctrl-C ended too fails first; the signal is the reason to report.
         outcome.map_err(|error| signals.take().map_or(error, |signal| Interrupted(signal).into()))

@@ -1,6 +1,8 @@
 //! How tests are run: nextest where it is installed, else `cargo test`.
 
 use std::env;
+use std::num::NonZeroUsize;
+use std::thread;
 
 use anyhow::{Result, bail};
 use postrider_servers::process::succeeds;
@@ -12,6 +14,9 @@ use crate::terminal::{heading, say};
 use crate::workspace::cargo;
 
 const FORCED: &str = "POSTRIDER_RUNNER";
+
+/// Where nextest reads how many threads tests may take; `.config/nextest.toml` says how many each of them takes.
+const THREADS: &str = "NEXTEST_TEST_THREADS";
 
 /// A program that runs tests.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +63,9 @@ impl Runner {
             heading(&format!("cargo {}", arguments.join(" ")));
             let mut command = cargo();
             command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
+            if env::var_os(THREADS).is_none() {
+                command.env(THREADS, threads().to_string());
+            }
             let code = process::run(&mut command, signals)?;
             if code != 0 && index + 1 < plan.len() {
                 failed_before_last.push(arguments.join(" "));
@@ -123,6 +131,11 @@ impl Runner {
             suites => suites.iter().map(|suite| run(&as_strs(&suite.targets()))).collect(),
         }
     }
+}
+
+/// Two for each core: a test that works takes two, one that waits for a server takes one.
+fn threads() -> usize {
+    2 * thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 fn words(start: &[&str], end: &[&str]) -> Vec<String> {

@@ -64,6 +64,13 @@ const SUITES: &[Suite] = &[
         tests: Tests::Binaries("kafka"),
     },
     Suite { name: "sqs", servers: &[Kind::Postgres, Kind::Sqs], tools: &[], tests: Tests::Binaries("sqs") },
+    // One daemon that carries everywhere, out of the transactions of other languages.
+    Suite {
+        name: "daemon",
+        servers: &[Kind::Postgres, Kind::RabbitMq, Kind::Nats, Kind::Redis, Kind::Kafka],
+        tools: tools::POSTGRES,
+        tests: Tests::Binaries("daemon"),
+    },
 ];
 
 /// What `cargo xtask faults` can name: the relay's fault matrix, on each kind of broker.
@@ -190,9 +197,9 @@ mod tests {
             only(names).tools().into_iter().map(|(_, package)| package).collect()
         };
         assert!(packages(&["core", "memory"]).is_empty());
-        assert_eq!(packages(&["sqlite"]), ["python3"]);
+        assert_eq!(packages(&["sqlite"]), ["python3", "sqlite3"]);
         assert_eq!(packages(&[]), packages(&["sqlite", "postgres"]));
-        assert_eq!(packages(&[]).len(), tools::POSTGRES.len(), "each once");
+        assert_eq!(packages(&[]).len(), tools::POSTGRES.len() + 1, "each once, and the shell of SQLite");
     }
 
     #[test]
@@ -200,7 +207,7 @@ mod tests {
         let error = Selection::named(&["postgress".into()]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres, http, rabbitmq, nats, redis, kafka, sqs"
+            "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres, http, rabbitmq, nats, redis, kafka, sqs, daemon"
         );
     }
 

@@ -10,8 +10,8 @@ pub(crate) type Tool = (&'static [&'static str], &'static str);
 
 const PYTHON: Tool = (&["python3", "--version"], "python3");
 
-/// What the tests of SQLite run their examples with: Python brings a client along.
-pub(crate) const SQLITE: &[Tool] = &[PYTHON];
+/// What the tests of SQLite run their examples with: Python brings a client along. A damaged file is mended by its own shell.
+pub(crate) const SQLITE: &[Tool] = &[PYTHON, (&["sqlite3", "--version"], "sqlite3")];
 
 /// What the tests of PostgreSQL run their examples with.
 pub(crate) const POSTGRES: &[Tool] = &[

@@ -1,6 +1,6 @@
 //! What is written on stdout: tables for people, JSON for programs.
 
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -36,6 +36,7 @@ fn written(result: io::Result<()>) -> Result<(), Problem> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(|error| {
             Problem::new(format!("the answer cannot be written: {error}"), "give it an open stdout")
+                .coded(Code::Output)
         }),
     }
 }

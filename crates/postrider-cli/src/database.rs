@@ -1,6 +1,6 @@
 //! Where `--db` leads.
 
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
 use clap::{
     builder::{TypedValueParser, ValueParserFactory},
     error::ErrorKind,
@@ -8,6 +8,7 @@ use clap::{
 use postrider::Error;
 use sqlx::{Connection, PgConnection, error::DatabaseError, postgres::PgConnectOptions};
 use std::{ffi::OsStr, fmt, io, path::PathBuf, str::FromStr, time::Duration};
+use tempfile::TempDir;
 
 /// A server that says nothing for so long is away.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -18,7 +19,16 @@ pub(crate) enum Database {
     /// A file of SQLite.
     File(PathBuf),
     /// A database on a server of PostgreSQL, by its URL, which may hold a password.
-    Postgres { url: String, options: Box<PgConnectOptions> },
+    Postgres { url: String, options: Box<PgConnectOptions>, way: Way },
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Way {
+    /// Through a pooler that lends a session of the server for one transaction at a time.
+    pub(crate) behind_pooler: bool,
+    /// The server's own URL, for what needs a session to itself: signals and migrations.
+    pub(crate) listen_url: Option<String>,
 }
 
 impl FromStr for Database {
@@ -30,7 +40,7 @@ impl FromStr for Database {
             Some(("postgres" | "postgresql", _)) => {
                 let options =
                     text.parse().map_err(|error| format!("the URL cannot be read ({error}); {help}"))?;
-                Ok(Self::Postgres { url: text.to_owned(), options: Box::new(options) })
+                Ok(Self::Postgres { url: text.to_owned(), options: Box::new(options), way: Way::default() })
             }
             Some(("", "memory:")) => {
                 Err(format!("leave --db out for a database that is thrown away; or {help}"))
@@ -77,6 +87,40 @@ impl Database {
         if path.is_empty() { Err(help.to_owned()) } else { Ok(Self::File(path.into())) }
     }
 
+    /// The same database, reached this way. A file is reached in one way only.
+    #[must_use]
+    pub(crate) fn reached(self, way: Way) -> Self {
+        match self {
+            Self::Postgres { url, mut options, .. } => {
+                if way.behind_pooler {
+                    // Poolers refuse what they do not know at the start of a connection.
+                    *options = options.extra_float_digits(None);
+                }
+                Self::Postgres { url, options, way }
+            }
+            file @ Self::File(_) => file,
+        }
+    }
+
+    /// How it is reached.
+    pub(crate) fn way(&self) -> Way {
+        match self {
+            Self::Postgres { way, .. } => way.clone(),
+            Self::File(_) => Way::default(),
+        }
+    }
+
+    /// A file of this name in a folder that goes with its guard.
+    pub(crate) fn temporary(name: &str) -> Result<(Self, TempDir), Problem> {
+        let folder = tempfile::Builder::new().prefix("postrider-").tempdir().map_err(|error| {
+            let what =
+                format!("no temporary file can be made in {}: {error}", std::env::temp_dir().display());
+            let advice = "point TMPDIR to a folder that this user may write to, or give a path with --db";
+            Problem::new(what, advice).coded(Code::Database)
+        })?;
+        Ok((Self::File(folder.path().join(name)), folder))
+    }
+
     /// What to do about an error that the store reports.
     pub(crate) fn problem(&self, error: &Error) -> Problem {
         let advice = match (self, error) {
@@ -93,10 +137,12 @@ impl Database {
                     _ => None,
                 };
                 let what = cause.map_or_else(|| error.to_string(), words);
-                return Problem::new(format!("{self}: {what}"), postgres_advice(cause, options));
+                return Problem::new(format!("{self}: {what}"), postgres_advice(cause, options))
+                    .coded(Code::Database);
             }
         };
-        Problem::new(error.to_string(), advice)
+        let code = if matches!(error, Error::SchemaMismatch(_)) { Code::Schema } else { Code::Database };
+        Problem::new(error.to_string(), advice).coded(code)
     }
 
     /// Knocks at a server once, which tells sooner and better what is wrong than a pool that keeps trying.
@@ -113,7 +159,8 @@ impl Database {
             Err(error) => Err(Problem::new(
                 format!("{self}: {}", words(&error)),
                 postgres_advice(Some(&error), options),
-            )),
+            )
+            .coded(Code::Database)),
         }
     }
 }

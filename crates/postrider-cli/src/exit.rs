@@ -8,9 +8,13 @@ pub(crate) enum Exit {
     Failed,
     /// Called wrongly, in a way that the arguments alone do not show.
     Misused,
+    /// It works, and something should be seen to.
+    Warned,
     /// What was asked for is not there.
     NotFound,
     Interrupted,
+    /// As whoever called it counts.
+    Code(u8),
 }
 
 impl From<Exit> for ExitCode {
@@ -19,8 +23,10 @@ impl From<Exit> for ExitCode {
             Exit::Well => 0,
             Exit::Failed => 1,
             Exit::Misused => 2,
+            Exit::Warned => 3,
             Exit::NotFound => 4,
             Exit::Interrupted => 130,
+            Exit::Code(code) => code,
         })
     }
 }

@@ -60,6 +60,9 @@ impl std::fmt::Display for Format {
     }
 }
 
+/// Somebody who listens to the libraries.
+pub(crate) type Lines = Box<dyn Layer<Registry> + Send + Sync>;
+
 /// Starts to listen to the libraries. `quiet` is what they say unless the user asks for something else.
 pub(crate) fn start(notes: Option<Notes>, quiet: &str) {
     let layer = fmt::layer().with_ansi(false);
@@ -67,20 +70,19 @@ pub(crate) fn start(notes: Option<Notes>, quiet: &str) {
         Some(notes) => layer.without_time().with_writer(move || notes.clone()).boxed(),
         None => layer.with_writer(io::stderr).boxed(),
     };
-    listen(layer, quiet);
+    listen(layer, quiet, None);
 }
 
-/// The same, on stderr, in this format.
-pub(crate) fn start_as(format: Format, quiet: &str) {
-    match format {
-        Format::Human => start(None, quiet),
-        Format::Json => {
-            listen(fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(), quiet);
-        }
-    }
+/// The same, on stderr, in this format; and somebody else may listen, too.
+pub(crate) fn start_as(format: Format, quiet: &str, besides: Option<Lines>) {
+    let layer = match format {
+        Format::Human => fmt::layer().with_ansi(false).with_writer(io::stderr).boxed(),
+        Format::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
+    };
+    listen(layer, quiet, besides);
 }
 
-fn listen(layer: Box<dyn Layer<Registry> + Send + Sync>, quiet: &str) {
+fn listen(layer: Lines, quiet: &str, besides: Option<Lines>) {
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
     let wanted = if wanted.is_empty() { quiet } else { &wanted };
     let targets = wanted.parse::<Targets>().unwrap_or_else(|error| {
@@ -88,5 +90,6 @@ fn listen(layer: Box<dyn Layer<Registry> + Send + Sync>, quiet: &str) {
         quiet.parse().unwrap_or_default()
     });
     // Somebody else's subscriber is as good.
-    let _ = tracing_subscriber::registry().with(layer.with_filter(targets)).try_init();
+    let layers: Vec<Lines> = [layer.with_filter(targets).boxed()].into_iter().chain(besides).collect();
+    let _ = tracing_subscriber::registry().with(layers).try_init();
 }

@@ -1,20 +1,30 @@
 //! The program `postrider`.
 //!
 //! Data goes to stdout, everything else to stderr. It ends with 0 when all is well, 1 when something failed or does not add
-//! up, 2 when it was called wrongly, 4 when what it was asked for is not there, and 130 when it was interrupted.
+//! up, 2 when it was called wrongly, 3 when there are only warnings, 4 when what it was asked for is not there, and 130 when it was interrupted.
 
 mod answer;
+mod asking;
+mod canvas;
 mod commands;
 mod config;
 mod database;
 mod duration;
 mod exit;
 mod logs;
+mod moment;
 mod opened;
+mod pace;
+mod panic;
 mod problem;
+mod progress;
+mod resolver;
 mod shared;
 mod signals;
+mod source;
+mod stager;
 mod table;
+mod traces;
 mod transport;
 mod words;
 
@@ -33,12 +43,13 @@ struct Postrider {
 }
 
 fn main() -> ExitCode {
+    panic::explain();
     // Ends with 2 by itself when it cannot read the arguments.
     let postrider = Postrider::parse();
     match run(postrider.command) {
         Ok(exit) => exit.into(),
         Err(problem) => {
-            eprintln!("{problem}");
+            problem.tell();
             problem.exit().into()
         }
     }

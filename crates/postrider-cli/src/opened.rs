@@ -1,19 +1,19 @@
 //! A database that was opened: what a subcommand can do with it, whichever it is.
 
-use crate::{database::Database, exit::Exit, problem::Problem};
-use postrider::{
-    Error, FollowUps, Message, OutboxExt, Staged, Store,
-    audit::Chain,
-    inspect::Inspect,
-    postgres::{PostgresOutbox, PostgresStore},
-    schema::Schema,
-    sqlite::{SqliteOutbox, SqliteStore},
-    wake::Wake,
+use crate::{
+    database::{Database, Way},
+    exit::Exit,
+    problem::{Code, Problem},
+    stager::Stager,
 };
-use sqlx::{
-    Connection, PgConnection, SqliteConnection,
-    postgres::PgConnectOptions,
-    sqlite::{SqliteConnectOptions, SqliteSynchronous},
+use postrider::{
+    Checkup, Error, FollowUps, Message, Staged, Store,
+    audit::Chain,
+    inspect::{Inspect, Operate},
+    postgres::{PostgresOptions, PostgresStore},
+    schema::Schema,
+    sqlite::SqliteStore,
+    wake::Wake,
 };
 use std::{path::Path, sync::Arc};
 
@@ -24,8 +24,9 @@ pub(crate) struct Opened {
     store: Kind,
 }
 
+/// Which it is.
 #[derive(Debug, Clone)]
-enum Kind {
+pub(crate) enum Kind {
     Sqlite(SqliteStore),
     Postgres(PostgresStore),
 }
@@ -45,9 +46,10 @@ impl Opened {
             Database::File(path) => {
                 Kind::Sqlite(SqliteStore::open(path).await.map_err(|error| database.problem(&error))?)
             }
-            Database::Postgres { url, .. } => {
+            Database::Postgres { url, way, .. } => {
                 database.knock().await?;
-                Kind::Postgres(PostgresStore::connect(url).await.map_err(|error| database.problem(&error))?)
+                let opening = async { PostgresStore::open(options(url, way)?).await };
+                Kind::Postgres(opening.await.map_err(|error| database.problem(&error))?)
             }
         };
         Ok(Self { database: database.clone(), store })
@@ -55,6 +57,11 @@ impl Opened {
 
     pub(crate) fn database(&self) -> &Database {
         &self.database
+    }
+
+    /// The store itself, for whoever needs transactions of it.
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.store
     }
 
     pub(crate) fn store(&self) -> Arc<dyn Store> {
@@ -72,6 +79,10 @@ impl Opened {
     }
 
     pub(crate) fn inspect(&self) -> Arc<dyn Inspect> {
+        self.operate()
+    }
+
+    pub(crate) fn operate(&self) -> Arc<dyn Operate> {
         match &self.store {
             Kind::Sqlite(store) => Arc::new(store.clone()),
             Kind::Postgres(store) => Arc::new(store.clone()),
@@ -79,6 +90,13 @@ impl Opened {
     }
 
     pub(crate) fn schema(&self) -> Arc<dyn Schema> {
+        match &self.store {
+            Kind::Sqlite(store) => Arc::new(store.clone()),
+            Kind::Postgres(store) => Arc::new(store.clone()),
+        }
+    }
+
+    pub(crate) fn checkup(&self) -> Arc<dyn Checkup> {
         match &self.store {
             Kind::Sqlite(store) => Arc::new(store.clone()),
             Kind::Postgres(store) => Arc::new(store.clone()),
@@ -99,38 +117,25 @@ impl Opened {
         }
     }
 
-    /// The number of the last migration that was applied, or `None` when there are no tables.
-    pub(crate) async fn applied(&self) -> Result<Option<i64>, Problem> {
-        match &self.database {
-            Database::File(path) => applied_to_file(path).await,
-            Database::Postgres { options, .. } => applied_to_server(options).await,
+    /// Whether the room of what was removed can be given back by hand.
+    pub(crate) fn can_vacuum(&self) -> bool {
+        matches!(self.store, Kind::Sqlite(_))
+    }
+
+    /// Gives it back, where that is done by hand.
+    pub(crate) async fn vacuum(&self) -> Result<(), Error> {
+        match &self.store {
+            Kind::Sqlite(store) => store.vacuum().await,
+            Kind::Postgres(_) => Ok(()),
         }
-        .map_err(|error| self.problem(&Error::Other(error.into())))
     }
 
     /// Stages one message in a transaction of its own.
     pub(crate) async fn stage(&self, message: Message) -> Result<Staged, Error> {
-        let lost = |error: sqlx::Error| Error::Unavailable(error.into());
-        match &self.database {
-            Database::File(path) => {
-                let options = SqliteConnectOptions::new().filename(path).synchronous(SqliteSynchronous::Full);
-                let mut connection = SqliteConnection::connect_with(&options).await.map_err(lost)?;
-                // Who waits for the lock at the beginning does not find it taken in the middle.
-                let mut tx = connection.begin_with("begin immediate").await.map_err(lost)?;
-                let staged = SqliteOutbox::default().stage(&mut tx, message).await?;
-                tx.commit().await.map_err(lost)?;
-                connection.close().await.ok();
-                Ok(staged)
-            }
-            Database::Postgres { options, .. } => {
-                let mut connection = PgConnection::connect_with(options).await.map_err(lost)?;
-                let mut tx = connection.begin().await.map_err(lost)?;
-                let staged = PostgresOutbox::default().stage(&mut tx, message).await?;
-                tx.commit().await.map_err(lost)?;
-                connection.close().await.ok();
-                Ok(staged)
-            }
-        }
+        let mut stager = Stager::connect(&self.database).await?;
+        let staged = stager.stage(&[message]).await;
+        stager.close().await;
+        staged
     }
 
     /// What to do about an error that the store reports.
@@ -139,7 +144,8 @@ impl Opened {
             Error::SchemaMismatch(words) => Problem::new(
                 format!("{}: its tables are not what this version needs ({words})", self.database),
                 "look with postrider migrate status; postrider migrate up brings them to this version",
-            ),
+            )
+            .coded(Code::Schema),
             Error::Invalid(rule) => {
                 Problem::new(rule.to_string(), "change what breaks the rule").ending(Exit::Misused)
             }
@@ -156,33 +162,18 @@ impl Opened {
     }
 }
 
+fn options(url: &str, way: &Way) -> Result<PostgresOptions, Error> {
+    let options = PostgresOptions::new(url)?;
+    let options = if way.behind_pooler { options.behind_pooler() } else { options };
+    match &way.listen_url {
+        Some(url) => options.with_listen_url(url),
+        None => Ok(options),
+    }
+}
+
 fn there(database: &Database, path: &Path) -> Result<(), Problem> {
     std::fs::metadata(path).map(drop).map_err(|error| {
         Problem::new(format!("{database}: {error}"), "give the path of a database that is there")
+            .coded(Code::Database)
     })
-}
-
-async fn applied_to_file(path: &Path) -> Result<Option<i64>, sqlx::Error> {
-    let options = SqliteConnectOptions::new().filename(path).read_only(true);
-    let mut connection = SqliteConnection::connect_with(&options).await?;
-    let there = "select exists (select 1 from sqlite_schema where name = 'postrider_migration')";
-    let last = "select max(version) from postrider_migration where success";
-    let applied = match sqlx::query_scalar(there).fetch_one(&mut connection).await? {
-        true => sqlx::query_scalar(last).fetch_one(&mut connection).await?,
-        false => None,
-    };
-    connection.close().await?;
-    Ok(applied)
-}
-
-async fn applied_to_server(options: &PgConnectOptions) -> Result<Option<i64>, sqlx::Error> {
-    let mut connection = PgConnection::connect_with(options).await?;
-    let there = "select to_regclass('postrider.migration') is not null";
-    let last = "select max(version) from postrider.migration where success";
-    let applied = match sqlx::query_scalar(there).fetch_one(&mut connection).await? {
-        true => sqlx::query_scalar(last).fetch_one(&mut connection).await?,
-        false => None,
-    };
-    connection.close().await?;
-    Ok(applied)
 }

@@ -1,6 +1,14 @@
 //! Arguments that many subcommands have.
 
-use crate::{answer, database::Database, exit::Exit, logs, opened::Opened, problem::Problem};
+use crate::{
+    answer,
+    database::{Database, Way},
+    exit::Exit,
+    logs,
+    opened::Opened,
+    problem::Problem,
+};
+use clap::builder::FalseyValueParser;
 use postrider::inspect::Action;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use tokio_util::sync::CancellationToken;
@@ -11,9 +19,31 @@ pub(crate) struct Target {
     /// A file of SQLite, or postgres://user@host:5432/database
     #[arg(long, value_name = "PATH|URL", env = "POSTRIDER_DB", hide_env_values = true)]
     pub(crate) db: Database,
+
+    #[command(flatten)]
+    through: Through,
+}
+
+/// What `--db` leads through.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Through {
+    /// The URL leads to a pooler in transaction mode, such as PgBouncer
+    #[arg(long, env = "POSTRIDER_BEHIND_POOLER", hide_env_values = true, value_parser = FalseyValueParser::new())]
+    behind_pooler: bool,
+}
+
+impl Through {
+    pub(crate) fn to(&self, database: &Database) -> Database {
+        database.clone().reached(Way { behind_pooler: self.behind_pooler, listen_url: None })
+    }
 }
 
 impl Target {
+    /// The database, by the way that leads to it.
+    pub(crate) fn database(&self) -> Database {
+        self.through.to(&self.db)
+    }
+
     /// Opens the database, looks into it and closes it, until the end or until `stop` asks it to end.
     pub(crate) async fn look(
         &self,
@@ -29,7 +59,7 @@ impl Target {
         work: impl AsyncFnOnce(&Opened) -> Result<Exit, Problem>,
     ) -> Result<Exit, Problem> {
         logs::start(None, "error");
-        let opened = Opened::existing(&self.db).await?;
+        let opened = Opened::existing(&self.database()).await?;
         let ended = work(&opened).await;
         opened.close().await;
         ended
@@ -53,18 +83,21 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    pub(crate) fn limit(&self) -> usize {
-        self.limit as usize
+    /// How many to ask for: one more than is shown tells whether there are more.
+    pub(crate) fn wanted(&self) -> usize {
+        (self.limit as usize).saturating_add(1)
     }
 
     /// Writes the items: in an object under the name of their kind, one a line, or in a table. Says so when there are more.
     pub(crate) fn answer<T: Serialize>(
         &self,
-        items: &[T],
-        more: bool,
+        mut items: Vec<T>,
         table: impl FnOnce(&[T]) -> String,
         kind: &str,
     ) -> Result<Exit, Problem> {
+        let more = items.len() >= self.wanted();
+        items.truncate(self.limit as usize);
+        let items = &items[..];
         let words = kind.replace('_', "-");
         if self.json {
             answer::json(&Items { kind, items, more })?;
@@ -111,6 +144,11 @@ pub(crate) struct Doer {
 }
 
 impl Doer {
+    /// Where it is not always needed.
+    pub(crate) fn of(actor: Option<String>, why: String) -> Self {
+        Self { actor, why }
+    }
+
     pub(crate) fn action(&self) -> Result<Action, Problem> {
         let said = |name| std::env::var(name).ok().filter(|user| !user.is_empty());
         let user = || ["USER", "LOGNAME"].into_iter().find_map(said);

@@ -2,7 +2,7 @@
 
 use crate::{
     config::{DestinationSection, Kind},
-    problem::Problem,
+    problem::{Code, Problem},
 };
 use postrider::{
     Invalid, Transport,
@@ -21,7 +21,7 @@ pub(crate) fn build(
 ) -> Result<Arc<dyn Transport>, Problem> {
     made(section).map_err(|error| {
         let what = format!("{}:{}: destinations.{name}: {error}", file.display(), section.line);
-        Problem::new(what, format!("change what stands below [destinations.{name}]"))
+        Problem::new(what, format!("change what stands below [destinations.{name}]")).coded(Code::Config)
     })
 }
 

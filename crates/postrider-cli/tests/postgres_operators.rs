@@ -8,10 +8,108 @@
 mod program;
 
 use postrider::{
-    ClaimRequest, QueueName, Reason, Settle, Settlement, Store, postgres::PostgresStore, schema::Schema,
+    ClaimRequest, FollowUp, FollowUpExt, Message, OutboxExt, QueueName, QueuePolicy, Reason, Reference,
+    Settle, Settlement, Store, postgres::PostgresStore, schema::Schema,
 };
 use postrider_testkit::postgres::TestDatabase;
 use program::{Ended, postrider, run};
+use sqlx::{Connection, PgConnection};
+use std::time::Duration;
+
+/// A database with its tables, and a store on it.
+async fn opened() -> (TestDatabase, PostgresStore) {
+    let database = TestDatabase::empty().await;
+    let store = PostgresStore::connect(database.url()).await.unwrap();
+    store.migrate().await.unwrap();
+    (database, store)
+}
+
+/// Claims what is due, and ends all of it in this way.
+async fn end(store: &PostgresStore, queue: &str, settlement: &Settlement) {
+    let claimed = store.claim(&ClaimRequest::new(QueueName::stored(queue), 100)).await.unwrap();
+    let ends: Vec<_> = claimed
+        .iter()
+        .map(|claimed| Settle { lease: claimed.lease.clone(), settlement: settlement.clone() })
+        .collect();
+    assert_eq!(store.settle(&ends).await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept_messages_are_traced_replayed_watched_and_collected() {
+    let (database, store) = opened().await;
+    let keeping = QueuePolicy::default().with_keep_for(Duration::from_secs(3600));
+    store.declare(&QueueName::stored("orders"), &keeping).await.unwrap();
+    let mut ids = Vec::new();
+    for number in 1..=3 {
+        let body = number.to_string();
+        let publish = ["publish", "orders", "--key", "order-17", "--json-body", &body, "--json"];
+        ids.push(at(&database, &publish).report()["id"].as_str().unwrap().to_owned());
+    }
+    end(&store, "orders", &Settlement::Done).await;
+    let traced = at(&database, &["messages", "trace", &ids[0], "--json"]).report();
+    assert_eq!(
+        (&traced["messages"][0]["state"], &traced["messages"][0]["queue"]),
+        (&"done".into(), &"orders".into())
+    );
+    assert_eq!(at(&database, &["messages", "show", &ids[0], "--json"]).report()["state"], "done");
+    let of_key = at(&database, &["messages", "trace", "--key", "order-17", "--json"]).report();
+    assert_eq!(of_key["messages"].as_array().unwrap().len(), 3);
+
+    let replay = ["replay", "--queue", "orders", "--why", "gap", "--yes", "--json"];
+    let copied = at(&database, &[&replay[..], &["--to-queue", "projections"]].concat());
+    assert_eq!((copied.code, &copied.report()["replayed"]), (Some(0), &3.into()), "{copied:?}");
+    let back = at(&database, &[&replay[..], &["--since", "1h"]].concat());
+    assert_eq!((back.code, &back.report()["replayed"]), (Some(0), &3.into()), "{back:?}");
+    let again = at(&database, &["messages", "trace", &ids[0], "--json"]).report();
+    let states: Vec<_> =
+        again["messages"].as_array().unwrap().iter().map(|message| message["state"].clone()).collect();
+    assert_eq!(states, ["pending", "pending"], "{again}");
+    let verbs: Vec<_> = again["deeds"].as_array().unwrap().iter().map(|deed| deed["verb"].clone()).collect();
+    assert_eq!(verbs, ["replay", "replay"], "{again}");
+
+    let seen = at(&database, &["tail", "--queue", "orders", "--since", "1h", "--count", "3", "--jsonl"]);
+    assert_eq!((seen.code, seen.out.lines().count()), (Some(0), 3), "{seen:?}");
+    let collected = at(&database, &["gc", "--json", "--inbox-older-than", "1d"]);
+    assert_eq!((collected.code, &collected.report()["kept"]), (Some(0), &0.into()), "{collected:?}");
+    let vacuum = at(&database, &["gc", "--vacuum"]);
+    assert_eq!((vacuum.code, vacuum.out.as_str()), (Some(2), ""), "{vacuum:?}");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn follow_ups_and_timers_have_commands_of_their_own() {
+    let (database, store) = opened().await;
+    let mut connection = PgConnection::connect(database.url()).await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
+    let reference = Reference::new("customer", "cus_17");
+    let erase = FollowUp::new("customer-17", "payments", "erase", reference).unwrap();
+    store.outbox().follow_up(&mut tx, [erase]).await.unwrap();
+    let reminder =
+        Message::builder("reminders").timer("cart-17").due_after(Duration::from_secs(3600)).json(&17);
+    store.outbox().stage(&mut tx, reminder).await.unwrap();
+    tx.commit().await.unwrap();
+    let dead = Settlement::Dead { reason: Reason::RetriesExhausted, error: Some("timeout".to_owned()) };
+    end(&store, "follow-ups", &dead).await;
+
+    let refused = at(&database, &["dead", "requeue", "--queue", "follow-ups", "--yes", "--why", "x"]);
+    assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{refused:?}");
+    assert!(refused.err.contains("postrider saga requeue"), "{refused:?}");
+    let requeued = at(&database, &["saga", "requeue", "--all", "--yes", "--why", "it is back", "--json"]);
+    assert_eq!((requeued.code, &requeued.report()["requeued"]), (Some(0), &1.into()), "{requeued:?}");
+    let shown = at(&database, &["saga", "show", "customer-17", "--json"]).report();
+    assert_eq!(
+        (&shown["follow_ups"][0]["status"], &shown["ledger"][0]["kind"]),
+        (&"pending".into(), &"requeued".into()),
+        "{shown}"
+    );
+
+    let timers = at(&database, &["timers", "ls", "--json"]).report();
+    assert_eq!(timers["timers"][0]["name"], "cart-17", "{timers}");
+    let cancel = ["timers", "cancel", "--queue", "reminders", "cart-17", "--why", "it was bought"];
+    assert_eq!(at(&database, &cancel).code, Some(0));
+    assert_eq!(at(&database, &cancel).code, Some(4));
+    store.close().await;
+}
 
 fn at(database: &TestDatabase, arguments: &[&str]) -> Ended {
     run(postrider(arguments).env("POSTRIDER_DB", database.url()))

@@ -18,11 +18,8 @@ use std::fs;
 use tempfile::tempdir;
 use webhooks::Webhooks;
 
-/// One queue, in order, to two places at once.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_staged_by_plain_sql_arrives_everywhere() {
-    let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
-    let mut webhooks = Webhooks::listen().await;
+/// The beginning of a file: `billing` and `audit` are below the same address.
+fn two_places(webhooks: &Webhooks) -> String {
     let mut text =
         "source = \"/shop\"\n[databases.shop]\nurl_env = \"SHOP_DB\"\n[http]\nlisten = \"off\"\n".to_owned();
     for name in ["billing", "audit"] {
@@ -32,6 +29,15 @@ async fn what_is_staged_by_plain_sql_arrives_everywhere() {
             webhooks.address
         );
     }
+    text
+}
+
+/// One queue, in order, to two places at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_staged_by_plain_sql_arrives_everywhere() {
+    let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
+    let mut webhooks = Webhooks::listen().await;
+    let mut text = two_places(&webhooks);
     text += "[[routes]]\nqueue = \"orders\"\nordered = \"block\"\nkeep_for = \"7d\"\nformat = \"plain\"\n\
              to = [{ destination = \"billing\", address = \"{key}\" }, { destination = \"audit\", address = \"all\" }]\n";
     fs::write(folder.path().join("postrider.toml"), text).unwrap();
@@ -62,4 +68,40 @@ async fn what_is_staged_by_plain_sql_arrives_everywhere() {
     let ended = daemon.end();
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
     assert!(ended.err.contains("is_clean=true"), "{ended:?}");
+}
+
+/// A destination is paused by another process while one that carries there is at work.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_destination_waits_and_the_other_does_not() {
+    let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
+    let mut webhooks = Webhooks::listen().await;
+    let mut text = two_places(&webhooks);
+    text += "[[routes]]\nqueue = \"orders\"\nformat = \"plain\"\n\
+             to = [{ destination = \"billing\", address = \"all\" }, { destination = \"audit\", address = \"all\" }]\n";
+    fs::write(folder.path().join("postrider.toml"), text).unwrap();
+    let mut command = postrider(&["run", "--migrate"]);
+    command.current_dir(folder.path()).env("SHOP_DB", database.url()).env_remove("NOTIFY_SOCKET");
+    let mut daemon = AtWork::start(&mut command);
+    daemon.until(": ready");
+    let operate = |verb: &str| {
+        let ended = run(postrider(&[verb, "--destination", "billing", "--why", "they asked for it"])
+            .env("POSTRIDER_DB", database.url()));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    };
+    let mut connection = PgConnection::connect(database.url()).await.unwrap();
+    let mut stage = async |payload: &str| {
+        let staging = sqlx::query("select postrider.stage('orders', $1)").bind(payload);
+        staging.execute(&mut connection).await.unwrap();
+    };
+    operate("pause");
+    daemon.until("it was paused");
+    stage("1").await;
+    assert_eq!(webhooks.next(1).await, ["/audit/all 1"]);
+    operate("resume");
+    daemon.until("it was resumed");
+    assert_eq!(webhooks.next(1).await, ["/billing/all 1"]);
+    stage("2").await;
+    assert_eq!(webhooks.next(2).await, ["/audit/all 2", "/billing/all 2"]);
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.end().code, Some(0));
 }

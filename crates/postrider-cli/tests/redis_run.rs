@@ -1,20 +1,28 @@
-//! `postrider run` to a broker: a build that has Redis publishes to its streams.
+//! `postrider run` with Redis: what is staged is in a stream, and what is delivered twice is staged once.
 
 #![cfg(all(unix, feature = "redis"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/health.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod health;
 #[path = "support/program.rs"]
 #[allow(dead_code, reason = "not every test program needs all of it")]
 mod program;
+#[path = "support/round_trip.rs"]
+mod round_trip;
 
 use nix::sys::signal::Signal;
+use postrider::transports::redis::RedisTransport;
 use postrider_testkit::{Kind, shared};
 use program::{AtWork, postrider};
+use round_trip::{Broker, round_trip};
 use sqlx::{Connection, SqliteConnection};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::TcpStream,
+    sync::Arc,
 };
 use tempfile::tempdir;
 use uuid::Uuid;
@@ -50,4 +58,19 @@ async fn what_is_staged_by_plain_sql_is_in_the_stream() {
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_program_sends_twice_is_staged_once() {
+    let (stream, url) = (format!("orders-{}", Uuid::now_v7()), shared::url(Kind::Redis));
+    let broker = Broker {
+        destination: "kind = \"redis\"\nurl_env = \"REDIS_URL\"".to_owned(),
+        address: stream.clone(),
+        source: format!(
+            "kind = \"redis\", url_env = \"REDIS_URL\", stream = \"{stream}\", group = \"billing\", create_group = true"
+        ),
+        transport: Arc::new(RedisTransport::connect(url.as_str()).unwrap()),
+        environment: vec![("REDIS_URL", url)],
+    };
+    round_trip(broker).await;
 }

@@ -6,19 +6,18 @@
 #[path = "support/program.rs"]
 #[allow(dead_code, reason = "not every test program needs all of it")]
 mod program;
+#[path = "support/terminal.rs"]
+mod terminal;
 
-use nix::{
-    pty::{Winsize, openpty},
-    sys::signal::Signal,
-};
+use nix::sys::signal::Signal;
 use program::{AtWork, postrider, run};
 use sqlx::{Connection, Row, SqliteConnection};
 use std::{
-    fs::{self, File},
-    io::Read,
+    fs,
     path::{Path, PathBuf},
 };
 use tempfile::tempdir;
+use terminal::on_a_terminal;
 
 fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).unwrap().next().is_none()
@@ -85,25 +84,17 @@ async fn a_kept_file_has_the_orders_and_is_gone_on_with() {
     assert_eq!((row.get::<i64, _>(0), row.get::<i64, _>(1)), (staged, 2));
 }
 
-/// What a terminal of this size is sent.
-fn on_a_terminal(no_color: &str) -> String {
-    let size = Winsize { ws_row: 30, ws_col: 90, ws_xpixel: 0, ws_ypixel: 0 };
-    let terminal = openpty(&size, None).unwrap();
+fn drawn(no_color: &str) -> String {
     let mut command = postrider(&["dev", "--for", "1s"]);
-    command.stdout(terminal.slave).env("TERM", "xterm").env("NO_COLOR", no_color);
-    let mut child = command.spawn().unwrap();
-    // Closes our end of the terminal, so that reading ends with the program.
-    drop(command);
-    let mut seen = Vec::new();
-    // Linux reports the other end's closing as an error.
-    let _ = File::from(terminal.master).read_to_end(&mut seen);
-    assert!(child.wait().unwrap().success());
-    String::from_utf8(seen).unwrap()
+    command.env("NO_COLOR", no_color);
+    let (seen, ended) = on_a_terminal(command);
+    assert!(ended.success());
+    seen
 }
 
 #[test]
 fn a_terminal_is_drawn_over_and_given_back() {
-    let seen = on_a_terminal("");
+    let seen = drawn("");
     let (drawn, after) = seen.split_once("\x1b[?1049l").expect("the first screen comes back");
     assert!(drawn.starts_with("\x1b[?1049h"), "{drawn:?}");
     let pictures: Vec<_> = drawn.split("\x1b[H").skip(1).collect();
@@ -122,7 +113,7 @@ fn a_terminal_is_drawn_over_and_given_back() {
 
 #[test]
 fn no_color_is_respected() {
-    let seen = on_a_terminal("1");
+    let seen = drawn("1");
     for code in ["\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"] {
         assert!(!seen.contains(code), "{seen:?}");
     }

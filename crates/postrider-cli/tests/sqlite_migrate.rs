@@ -71,9 +71,7 @@ async fn the_statements_are_those_of_the_store() {
 }
 
 #[test]
-fn help_says_what_it_is_good_for() {
-    insta::assert_snapshot!("help", run(&mut postrider(&["migrate", "--help"])).out);
-    insta::assert_snapshot!("help_up", run(&mut postrider(&["migrate", "up", "--help"])).out);
+fn what_is_called_wrongly_is_told() {
     let typo = run(&mut postrider(&["migrate", "stauts"]));
     assert_eq!(typo.code, Some(2));
     assert!(typo.err.contains("'status'"), "{typo:?}");

@@ -3,21 +3,23 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/health.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod health;
 #[path = "support/program.rs"]
 #[allow(dead_code, reason = "not every test program needs all of it")]
 mod program;
 #[path = "support/webhooks.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
 mod webhooks;
 
+use health::{get, post, told_in};
 use nix::sys::signal::Signal;
 use program::{AtWork, postrider, run};
 use sqlx::{Connection, SqliteConnection};
-use std::{fs, net::SocketAddr, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command};
 use tempfile::{TempDir, tempdir};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpStream, UnixDatagram},
-};
+use tokio::net::{TcpStream, UnixDatagram};
 use webhooks::Webhooks;
 
 /// A folder with a database, its configuration, and the receiver that it names.
@@ -83,16 +85,6 @@ impl Shop {
         }
         connection.close().await.unwrap();
     }
-}
-
-async fn get(address: SocketAddr, path: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.lines().next().unwrap().to_owned(), body.to_owned())
 }
 
 // The receiver answers while the test waits for a line.
@@ -205,6 +197,40 @@ async fn what_the_database_refuses_leaves_the_old_relay_at_work() {
     assert_eq!(daemon.end().code, Some(0));
 }
 
+/// Of several databases, one may refuse what the others take.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_database_refuses_keeps_nothing_from_the_others() {
+    let mut shop = Shop::new().await;
+    let route = |database: &str, queue: &str, rest: &str| {
+        format!(
+            "[[routes]]\ndatabase = \"{database}\"\nqueue = \"{queue}\"\n{rest}\
+             to = [{{ destination = \"hooks\", address = \"{{queue}}\" }}]\n"
+        )
+    };
+    shop.carries(&[]);
+    let text = fs::read_to_string(shop.file()).unwrap() + "[databases.till]\nurl = \"till.db\"\n";
+    let write = |routes: &[String]| fs::write(shop.file(), text.clone() + &routes.concat()).unwrap();
+    let (orders, bills) = (route("shop", "orders", ""), route("shop", "bills", ""));
+    write(&[route("till", "sales", ""), orders.clone()]);
+    let mut daemon = shop.start();
+    let path = shop.folder.path().join("till.db");
+    let mut till = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+    let refunds = "insert into postrider_outbox (queue, payload) values ('refunds', 'waits')";
+    sqlx::query(refunds).execute(&mut till).await.unwrap();
+    let refused = route("till", "refunds", "ordered = \"block\"\n");
+    write(&[route("till", "sales", ""), refused, orders, bills]);
+    daemon.signal(Signal::SIGHUP);
+    daemon.until("still holds messages");
+    daemon.until("the rest of the configuration is followed");
+    shop.stage("bills", &["1"]).await;
+    assert_eq!(shop.webhooks.next(1).await, ["/hooks/bills 1"]);
+    let sale = "insert into postrider_outbox (queue, payload) values ('sales', '2')";
+    sqlx::query(sale).execute(&mut till).await.unwrap();
+    assert_eq!(shop.webhooks.next(1).await, ["/hooks/sales 2"]);
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.end().code, Some(0));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_on_its_way_may_arrive_and_the_second_signal_does_not_wait() {
     let mut shop = Shop::new().await;
@@ -235,7 +261,7 @@ async fn those_who_look_after_it_are_told_how_it_is() {
     let mut shop = Shop::new().await;
     let mut daemon = AtWork::start(&mut shop.command(&["--migrate", "--log-format", "json"]));
     let line = daemon.until("listening at http://");
-    let address = line.split("http://").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
+    let address = told_in(&line);
     let message: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(message["level"], "INFO", "{message}");
     daemon.until("ready");
@@ -288,4 +314,184 @@ async fn what_cannot_begin_says_what_to_do() {
     let network = run(&mut shop.command(&["--migrate"]));
     assert_eq!((network.code, network.out.as_str()), (Some(1), ""), "{network:?}");
     assert!(network.err.contains("postrider.toml:6: destinations.hooks: "), "{network:?}");
+}
+
+/// Webhooks that come twice, because a sender did not hear the answer, are staged once.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_posted_twice_is_staged_once() {
+    let shop = Shop::new().await;
+    let text = "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
+         [[consumers]]\nname = \"billing\"\nto = \"incoming\"\nmax_deliveries = 5\n\
+         source = { kind = \"webhook\", listen = \"127.0.0.1:0\", path = \"/in\" }\n";
+    fs::write(shop.file(), text).unwrap();
+    let mut daemon = AtWork::start(&mut shop.command(&["--migrate"]));
+    let health = told_in(&daemon.until("listening at http://"));
+    let address = told_in(&daemon.until("receiving webhooks at http://"));
+    daemon.until("receiving consumer");
+    for (id, body) in [("A-1", "1"), ("A-1", "1"), ("A-2", "2"), ("A-1", "1")] {
+        assert_eq!(post(address, "/in", id, body).await, "HTTP/1.1 204 No Content");
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(get(health, path).await.1, "ok\n");
+    }
+    let status = run(postrider(&["status", "--json", "--db", "shop.db"]).current_dir(shop.folder.path()));
+    let status = status.report();
+    let queues = status["queues"].as_array().unwrap();
+    let incoming = queues.iter().find(|queue| queue["queue"] == "incoming").unwrap();
+    assert_eq!(incoming["pending"]["count"], 2, "{status}");
+    let (_, metrics) = get(health, "/metrics").await;
+    assert!(metrics.contains("outcome=\"duplicate\"} 2"), "{metrics}");
+    daemon.signal(Signal::SIGTERM);
+    let ended = daemon.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.err.contains("processed=2 is_clean=true"), "{ended:?}");
+}
+
+/// Each follow-up is called for until it has ended, and the ledger tells how.
+#[tokio::test(flavor = "multi_thread")]
+async fn follow_ups_are_called_for_and_end_as_they_are_answered() {
+    let mut shop = Shop::new().await;
+    let text = format!(
+        "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"off\"\n\
+         [[follow_ups]]\nresolver = \"payments\"\noperations = [\"erase\"]\nurl = \"http://{}/calls\"\n\
+         address = \"{{type}}/{{key}}\"\nallow_http = true\nallow_networks = [\"127.0.0.0/8\"]\n\
+         secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\ndone_on = [404]\ncomplete_to = \"erased\"\n",
+        shop.webhooks.address
+    );
+    fs::write(shop.file(), text).unwrap();
+    let daemon = shop.start();
+    let path = shop.folder.path().join("shop.db");
+    let mut connection = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+    // Done; gone already; refused; to be tried again; nobody is there for it.
+    let calls = [
+        ("payments", "erase", "c-1"),
+        ("payments", "erase", "answer-404"),
+        ("payments", "erase", "answer-403"),
+        ("payments", "erase", "answer-503"),
+        ("payments", "rectify", "c-2"),
+    ];
+    for (number, (resolver, operation, value)) in calls.into_iter().enumerate() {
+        sqlx::query(
+            "insert into postrider_outbox (queue, type, subject, payload, headers) values ('follow-ups', ?, ?, '', \
+             json_object('followup-resolver', ?, 'followup-kind', 'customer', 'followup-value', ?))",
+        )
+        .bind(operation)
+        .bind(format!("customer-{number}"))
+        .bind(resolver)
+        .bind(value)
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    }
+    let called = shop.webhooks.next(4).await;
+    for (call, value) in called.iter().zip(["answer-403", "answer-404", "answer-503", "c-1"]) {
+        let (path, body) = call.split_once(' ').unwrap();
+        assert_eq!(path, format!("/calls/erase/{value}"));
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(
+            (&body["operation"], &body["reference"]["value"]),
+            (&"erase".into(), &value.into()),
+            "{body}"
+        );
+        assert_eq!(body["attempt"], 1, "{body}");
+        uuid::Uuid::parse_str(body["idempotency_key"].as_str().unwrap()).unwrap();
+    }
+    let headers = shop.webhooks.headers.lock().unwrap().clone();
+    assert_eq!(headers["idempotency-key"], headers["webhook-id"], "{headers:?}");
+    assert!(headers.contains_key("webhook-signature"), "{headers:?}");
+    // Its outcome is written down a moment after the call.
+    let counts = || {
+        let status = run(postrider(&["status", "--json", "--db", "shop.db"]).current_dir(shop.folder.path()));
+        status.report()["follow_ups"].clone()
+    };
+    while counts()["succeeded"] != 2 || counts()["abandoned"] != 2 {
+        tokio::task::yield_now().await;
+    }
+    daemon.signal(Signal::SIGTERM);
+    let ended = daemon.end();
+    assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
+    assert!(ended.err.contains("UnsupportedOperation"), "{ended:?}");
+    let ledger = run(postrider(&["audit", "verify", "--db", "shop.db"]).current_dir(shop.folder.path()));
+    assert_eq!(ledger.code, Some(0), "{ledger:?}");
+    let completed: i64 = sqlx::query_scalar(
+        "select count(*) from postrider_ready r join postrider_queue q on q.id = r.queue where q.name = 'erased'",
+    )
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(completed, 2);
+}
+
+/// The address moves, and a taken one leaves the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_moves_the_health_to_another_address() {
+    let mut shop = Shop::new().await;
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let good = fs::read_to_string(shop.file()).unwrap();
+    let listening = |address: &str| fs::write(shop.file(), good.replace("127.0.0.1:0", address)).unwrap();
+    let mut daemon = AtWork::start(&mut shop.command(&["--migrate"]));
+    let first = told_in(&daemon.until("listening at http://"));
+    daemon.until(": ready");
+    listening(&taken.local_addr().unwrap().to_string());
+    daemon.signal(Signal::SIGHUP);
+    daemon.until("cannot be listened at");
+    daemon.until("the rest of the configuration is followed");
+    assert_eq!(get(first, "/readyz").await.1, "ok\n");
+    listening("off");
+    daemon.signal(Signal::SIGHUP);
+    daemon.until("the configuration is followed");
+    assert!(TcpStream::connect(first).await.is_err());
+    listening(&first.to_string());
+    daemon.signal(Signal::SIGHUP);
+    assert_eq!(told_in(&daemon.until("listening at http://")), first);
+    daemon.until("the configuration is followed");
+    assert_eq!(get(first, "/readyz").await.1, "ok\n");
+    shop.stage("orders", &["1"]).await;
+    assert_eq!(shop.webhooks.next(1).await, ["/hooks/orders 1"]);
+    let (_, metrics) = get(first, "/metrics").await;
+    assert!(metrics.contains("queue=\"orders\""), "{metrics}");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+/// What only a restart can change is told by its name, each time, for as long as it differs from what holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_tells_what_needs_a_restart() {
+    let shop = Shop::new().await;
+    let good = fs::read_to_string(shop.file()).unwrap();
+    let mut daemon = shop.start();
+    let otlp = cfg!(feature = "otlp");
+    let collector = if otlp { "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n" } else { "" };
+    fs::write(shop.file(), format!("{good}[log]\nformat = \"json\"\n{collector}")).unwrap();
+    for _ in 0..2 {
+        daemon.signal(Signal::SIGHUP);
+        daemon.until("log.format has changed: restart to follow it");
+        if otlp {
+            daemon.until("otlp.endpoint has changed: restart to follow it");
+        }
+        daemon.until(": the configuration is followed");
+    }
+    fs::write(shop.file(), good).unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.until(": the configuration is followed");
+    daemon.signal(Signal::SIGTERM);
+    let ended = daemon.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.err.matches("restart to follow it").count(), if otlp { 4 } else { 2 }, "{ended:?}");
+}
+
+/// What counts more than the file has not changed with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_tells_nothing_of_what_a_flag_has_settled() {
+    let shop = Shop::new().await;
+    let good = fs::read_to_string(shop.file()).unwrap();
+    let mut daemon = AtWork::start(&mut shop.command(&["--migrate", "--log-format", "human"]));
+    daemon.until(": ready");
+    fs::write(shop.file(), format!("{good}[log]\nformat = \"json\"\n")).unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.until(": the configuration is followed");
+    daemon.signal(Signal::SIGTERM);
+    let ended = daemon.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!ended.err.contains("restart"), "{ended:?}");
 }

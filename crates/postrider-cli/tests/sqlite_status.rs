@@ -10,7 +10,7 @@ mod program;
 #[allow(dead_code, reason = "not every test program needs all of it")]
 mod shop;
 
-use program::{postrider, run};
+use program::{AtWork, postrider, run};
 use shop::{Shop, order};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,6 +36,20 @@ async fn the_exit_code_tells_whether_all_is_well() {
     assert!(late.err.contains("lags"), "{late:?}");
     let alone = shop.run(&["status", "--max-lag", "1ms"]);
     assert_eq!(alone.code, Some(2), "{alone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_waits_until_everything_that_is_due_is_done() {
+    let shop = Shop::open().await;
+    shop.stage([order(1)]).await;
+    let waited = shop.run(&["status", "--wait", "1ms"]);
+    assert_eq!(waited.code, Some(1), "{waited:?}");
+    assert!(waited.err.contains("not done within 1ms: orders"), "{waited:?}");
+
+    let waiting = AtWork::start(&mut shop.command(&["status", "--wait", "1h"]));
+    shop.run(&["messages", "discard", "--queue", "orders", "--yes", "--why", "it waits for this"]);
+    let ended = waiting.end();
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,13 +81,6 @@ async fn a_blocked_key_is_released_once() {
     assert_eq!((again.code, again.out.as_str()), (Some(4), ""), "{again:?}");
     insta::assert_snapshot!("not_blocked", again.err);
     assert_eq!(shop.run(&blocked).err, "There are no such keys.\n");
-}
-
-#[test]
-fn help_says_what_it_is_good_for() {
-    insta::assert_snapshot!("help", run(&mut postrider(&["status", "--help"])).out);
-    insta::assert_snapshot!("help_keys", run(&mut postrider(&["keys", "--help"])).out);
-    insta::assert_snapshot!("help_release", run(&mut postrider(&["keys", "release", "--help"])).out);
 }
 
 #[test]

@@ -24,6 +24,7 @@ fn wrong_arguments_end_with_2_and_say_what_is_right() {
         (&["dev", "--db", "postgres://localhost:port/shop"], "the URL cannot be read"),
         (&["dev", "--db", ":memory:"], "leave --db out"),
         (&["dev", "--verbose"], "unexpected argument"),
+        (&["migrate", "up", "--db", "postgres://pooler/shop", "--behind-pooler"], "the server's own address"),
         (&[], "Usage: postrider <COMMAND>"),
     ] {
         let ended = run(&mut postrider(arguments));

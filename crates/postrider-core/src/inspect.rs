@@ -1,9 +1,8 @@
-//! The seam for operators: the command line and the dashboard. Never on the hot path.
+//! The seams for operators: the command line and the dashboard. Never on the hot path.
+//!
+//! [`Inspect`] looks and changes nothing; [`Operate`] changes.
 
-use crate::{
-    Error, EventType, Invalid, Message, MessageId, OrderingKey, QueueName, Reason, State,
-    limits::{self, Charset},
-};
+use crate::{Error, MessageId, OrderingKey, PruneRequest, QueueName, Reason, TenantId};
 use async_trait::async_trait;
 use std::{
     collections::BTreeMap,
@@ -11,7 +10,21 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Looks into a store, and mends what needs a hand. Every action leaves an audit row in its own transaction.
+mod action;
+mod clue;
+mod counts;
+mod list;
+mod operate;
+mod selection;
+
+pub use action::{Action, AuditRow};
+pub use clue::{Clue, InboxMark, LivingTimer};
+pub use counts::{Counts, Tally};
+pub use list::{Cursor, Entry, ListRequest, Page, Room};
+pub use operate::Operate;
+pub use selection::{Changed, Chunk, DeadGroup, ERROR_KIND_CHARS, Fence, Selected, Selection, error_kind};
+
+/// Looks into a store, and changes nothing.
 #[async_trait]
 pub trait Inspect: Debug + Send + Sync + 'static {
     /// How many messages each queue holds in each state. Bounded: above a cap it says so instead of counting on.
@@ -29,102 +42,54 @@ pub trait Inspect: Debug + Send + Sync + 'static {
     /// One message, wherever it is.
     async fn get(&self, queue: &QueueName, id: MessageId) -> Result<Option<Entry>, Error>;
 
-    /// Puts dead letters back, each under its own identity and in its key's order, with its counters at zero. Answers with
-    /// those that were there.
-    async fn requeue(
-        &self,
-        queue: &QueueName,
-        ids: &[MessageId],
-        action: &Action,
-    ) -> Result<Vec<MessageId>, Error>;
+    /// How many messages a selection holds, counted to the last one, and where it ends now. Without payloads, in one statement.
+    async fn tally(&self, selection: &Selection) -> Result<Selected, Error>;
 
-    /// Removes messages that are not in anybody's hands, dead letters included. Answers with those that were there.
-    async fn discard(
-        &self,
-        queue: &QueueName,
-        ids: &[MessageId],
-        action: &Action,
-    ) -> Result<Vec<MessageId>, Error>;
+    /// Dead letters by what they have in common, of one queue or of all, the most numerous first. Counted to the last one.
+    async fn dead_groups(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<DeadGroup>, Error>;
 
-    /// Lets a blocked key run again now. `false` when it was not blocked.
-    async fn release_key(&self, queue: &QueueName, key: &OrderingKey, action: &Action)
-    -> Result<bool, Error>;
+    /// Up to `limit` messages that a clue leads to, in whatever queue and room, the first staged first.
+    async fn find(&self, clue: &Clue, limit: usize) -> Result<Vec<Entry>, Error>;
+
+    /// How many messages of its key a message has before it in `ready`; `None` when it is not there, or its queue has no order. Bounded, as
+    /// [`counts`](Self::counts).
+    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<Tally>, Error>;
+
+    /// Who has admitted a message of a tenant, or of nobody.
+    async fn marks(&self, tenant: Option<&TenantId>, id: MessageId) -> Result<Vec<InboxMark>, Error>;
+
+    /// Up to `limit` timers that live, by queue and name: of one queue, or of all.
+    async fn timers(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<LivingTimer>, Error>;
+
+    /// How much [`prune`](crate::Store::prune) would remove now, however many calls it takes; and how many audit rows are older than this.
+    /// Counted to the last one.
+    async fn prunable(
+        &self,
+        request: &PruneRequest,
+        audit_older_than: Option<Duration>,
+    ) -> Result<Prunable, Error>;
+
+    /// The store's clock.
+    async fn clock(&self) -> Result<SystemTime, Error>;
+
+    /// What operators did to a message, newest first.
+    async fn audit_of(&self, id: MessageId, limit: usize) -> Result<Vec<AuditRow>, Error>;
 
     /// What operators did, newest first.
     async fn audit(&self, limit: usize) -> Result<Vec<AuditRow>, Error>;
 }
 
-/// Who does something, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Action {
-    /// Who.
-    pub actor: String,
-    /// Why.
-    pub why: String,
-}
-
-impl Action {
-    /// `actor` does it because of `why`.
-    pub fn new(actor: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { actor: actor.into(), why: why.into() }
-    }
-
-    /// Whether somebody can be held to it.
-    ///
-    /// # Errors
-    /// When the actor or the reason is missing or unreadable.
-    pub fn check(&self) -> Result<(), Invalid> {
-        limits::name("actor", Charset::Line, &self.actor)?;
-        limits::text("why", limits::HEADER_VALUE_BYTES, Charset::Line, &self.why)
-    }
-}
-
-/// Something an operator did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuditRow {
-    /// When, by the store's clock.
-    pub at: SystemTime,
-    /// Who and why.
-    pub action: Action,
-    /// What: `requeue`, `discard`, `release_key` or `erase_subject`.
-    pub verb: String,
-    /// Where.
-    pub queue: QueueName,
-    /// The messages it touched.
-    pub ids: Vec<MessageId>,
-    /// The key it touched.
-    pub key: Option<OrderingKey>,
-}
-
-/// How many messages a queue holds in each state; every state is there.
+/// What may go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Due and free, or due and blocked behind its key.
-    pub pending: Tally,
-    /// In somebody's hands.
-    pub leased: Tally,
-    /// Not due yet: timers and retries.
-    pub waiting: Tally,
+pub struct Prunable {
+    /// Archived messages whose time is over.
+    pub archived: u64,
     /// Dead letters.
-    pub dead: Tally,
-    /// Kept after success.
-    pub done: Tally,
-}
-
-/// A count that stops at a cap.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// How many were counted.
-    pub at_least: u64,
-    /// Whether there may be more.
-    pub capped: bool,
-}
-
-impl Tally {
-    /// A tally of `counted`, which stopped at `cap`.
-    pub fn new(counted: u64, cap: u64) -> Self {
-        Self { at_least: counted.min(cap), capped: counted > cap }
-    }
+    pub dead: u64,
+    /// Marks of the inbox.
+    pub inbox: u64,
+    /// Rows of what operators did.
+    pub audit: u64,
 }
 
 /// A key that does not run.
@@ -139,118 +104,5 @@ pub struct BlockedKey {
     /// Why it is parked, when it failed for good.
     pub reason: Option<Reason>,
     /// What failed.
-    pub error: Option<String>,
-}
-
-/// Which messages to list.
-#[derive(Debug, Clone)]
-pub struct ListRequest {
-    /// The queue.
-    pub queue: QueueName,
-    /// Where they are.
-    pub room: Room,
-    /// How many.
-    pub limit: usize,
-    /// Where the last page ended.
-    pub after: Option<Cursor>,
-    /// Only this key.
-    pub key: Option<OrderingKey>,
-    /// Only this type.
-    pub event_type: Option<EventType>,
-    /// Only dead letters of this reason.
-    pub reason: Option<Reason>,
-}
-
-impl ListRequest {
-    /// The first hundred messages of a room, oldest first.
-    pub fn new(queue: QueueName, room: Room) -> Self {
-        Self { queue, room, limit: 100, after: None, key: None, event_type: None, reason: None }
-    }
-
-    /// So many a page.
-    #[must_use]
-    pub fn with_limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
-        self
-    }
-
-    /// The page after this one.
-    #[must_use]
-    pub fn after(mut self, cursor: Option<Cursor>) -> Self {
-        self.after = cursor;
-        self
-    }
-
-    /// Only this key.
-    #[must_use]
-    pub fn with_key(mut self, key: OrderingKey) -> Self {
-        self.key = Some(key);
-        self
-    }
-
-    /// Only this type.
-    #[must_use]
-    pub fn with_event_type(mut self, event_type: EventType) -> Self {
-        self.event_type = Some(event_type);
-        self
-    }
-
-    /// Only dead letters of this reason.
-    #[must_use]
-    pub fn with_reason(mut self, reason: Reason) -> Self {
-        self.reason = Some(reason);
-        self
-    }
-}
-
-/// Where messages are. A message is in exactly one room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Room {
-    /// May run now, leased or not. A retry may wait here too, if the store does not move it for so short a time.
-    Ready,
-    /// Waits: timers, and retries of unordered queues.
-    Later,
-    /// Dead letters.
-    Dead,
-    /// Kept after success.
-    Archive,
-}
-
-/// Where a page ended. Opaque.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cursor {
-    /// The time column of the room, where it is paged by time.
-    pub at: Option<SystemTime>,
-    /// The place in the line.
-    pub place: i64,
-}
-
-/// One page.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Page {
-    /// The messages.
-    pub entries: Vec<Entry>,
-    /// Where to go on, when there may be more.
-    pub next: Option<Cursor>,
-}
-
-/// A message as an operator sees it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// The message; its id is set.
-    pub message: Message,
-    /// What state it is in.
-    pub state: State,
-    /// When it was staged.
-    pub staged_at: SystemTime,
-    /// When it is or was due; for a dead letter when it failed; for a kept one when it was delivered.
-    pub at: SystemTime,
-    /// How often it was claimed.
-    pub deliveries: u32,
-    /// How many failures were reported.
-    pub attempts: u32,
-    /// Why it is dead.
-    pub reason: Option<Reason>,
-    /// What failed last.
     pub error: Option<String>,
 }

@@ -8,9 +8,11 @@
 //! Users add the crate `postrider`, which re-exports all of this.
 
 pub mod audit;
+pub mod checkup;
 pub mod cloudevents;
 pub mod codec;
 pub mod event;
+pub mod finding;
 pub mod follow_up;
 pub mod headers;
 pub mod hlc;
@@ -25,6 +27,7 @@ pub mod message;
 pub mod name;
 pub mod outbox;
 pub mod outgoing;
+pub mod pause;
 pub mod policy;
 pub mod receive;
 pub mod retry;
@@ -45,8 +48,10 @@ pub mod wake;
 pub mod weights;
 
 pub use audit::{Audit, AuditError, AuditEvent, AuditKind, AuditSink, Recorded};
+pub use checkup::{Checkup, CheckupRequest};
 pub use codec::{Codec, CodecError, Json, Raw};
 pub use event::{Event, IntoMessage};
+pub use finding::{Finding, Severity};
 pub use follow_up::{Follow, FollowUp, FollowUpExt, FollowUps, Reference};
 pub use headers::Headers;
 pub use hlc::Hlc;
@@ -58,11 +63,12 @@ pub use lease::{Claimed, Lease, Settle};
 pub use limits::Limits;
 pub use message::{Due, Message, MessageBuilder, OnConflict, Timer};
 pub use name::{
-    ConsumerName, EventType, OrderingKey, QueueName, ResolverName, ScheduleName, SubjectId, TenantId,
-    TimerName,
+    ConsumerName, DestinationName, EventType, OrderingKey, QueueName, ResolverName, ScheduleName, SubjectId,
+    TenantId, TimerName,
 };
 pub use outbox::{Outbox, OutboxExt};
 pub use outgoing::{Format, Outgoing};
+pub use pause::{Pausable, Paused};
 pub use policy::{OnFailure, Ordering, QueuePolicy};
 pub use receive::{Parked, Receive};
 pub use retry::RetryStrategy;
@@ -73,5 +79,5 @@ pub use state::State;
 pub use store::{ClaimRequest, Error, PruneRequest, Pruned, Store};
 pub use template::Template;
 pub use text::Text;
-pub use transport::{Capacity, Finding, PublishError, Receipt, Severity, Transport};
+pub use transport::{Capacity, PublishError, Receipt, Transport};
 pub use weights::TenantWeights;

@@ -109,4 +109,6 @@ names! {
     ResolverName, "resolver", Charset::Word;
     /// Who reads on the far side; part of the inbox's key.
     ConsumerName, "consumer", Charset::Word;
+    /// Where a relay sends to: the name that its routes have for it.
+    DestinationName, "destination", Charset::Word;
 }

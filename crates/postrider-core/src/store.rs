@@ -1,6 +1,6 @@
 //! The seam between the engine and the place where messages wait.
 
-use crate::{Claimed, ConsumerName, Invalid, Lease, QueueName, Settle, TenantWeights, limits};
+use crate::{Claimed, ConsumerName, Invalid, Lease, Paused, QueueName, Settle, TenantWeights, limits};
 use async_trait::async_trait;
 use std::{fmt::Debug, time::Duration};
 
@@ -26,7 +26,7 @@ use std::{fmt::Debug, time::Duration};
 pub trait Store: Debug + Send + Sync + 'static {
     /// Leases up to `limit` due messages, in order, and counts a delivery on each. An empty answer means that nothing
     /// is due now. Where tenants take turns, each answer is shared out among those that have something waiting, and comes in
-    /// the order of their turns.
+    /// the order of their turns. Of a queue that is [paused](Self::paused) nothing is claimed.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error>;
 
     /// Extends leases to `lease_for` from now, and answers with those that were already lost.
@@ -38,6 +38,10 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Removes what retention no longer keeps, in bounded chunks. Ask again while [`Pruned::more`] says so.
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error>;
+
+    /// What [operators have paused](crate::inspect::Operate::pause), longest first. Claims keep to it by themselves within about a
+    /// second, in every process; whoever sends to a destination asks here.
+    async fn paused(&self) -> Result<Vec<Paused>, Error>;
 
     /// Answers if the store does.
     async fn ping(&self) -> Result<(), Error>;

@@ -1,6 +1,6 @@
 //! The seam to where messages go: brokers, webhooks, pipes.
 
-use crate::Outgoing;
+use crate::{Finding, Outgoing};
 use async_trait::async_trait;
 use std::{error::Error as StdError, fmt, time::Duration};
 
@@ -157,76 +157,5 @@ impl PublishError {
             Self::Reject { .. } => "PublishRejected",
             Self::Down { .. } => "DestinationDown",
         }
-    }
-}
-
-/// Something about a destination that matters for the promise.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// How bad it is.
-    pub severity: Severity,
-    /// What it is, in one word that never changes: `unroutable`, `discard_old`, …
-    pub code: &'static str,
-    /// Which destination, queue, stream or setting.
-    pub subject: String,
-    /// What is wrong and what it leads to.
-    pub reason: String,
-    /// The statement or setting that mends it.
-    pub fix: String,
-}
-
-/// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
-    /// Worth knowing.
-    Note,
-    /// Messages can be lost when something else fails.
-    Warning,
-    /// Messages are lost, or cannot be sent.
-    Problem,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Problem => "problem",
-        })
-    }
-}
-
-impl Finding {
-    /// Worth knowing about `subject`.
-    pub fn note(code: &'static str, subject: impl Into<String>) -> Self {
-        Self::new(Severity::Note, code, subject.into())
-    }
-
-    /// Messages of `subject` can be lost when something else fails.
-    pub fn warning(code: &'static str, subject: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, code, subject.into())
-    }
-
-    /// Messages of `subject` are lost, or cannot be sent.
-    pub fn problem(code: &'static str, subject: impl Into<String>) -> Self {
-        Self::new(Severity::Problem, code, subject.into())
-    }
-
-    fn new(severity: Severity, code: &'static str, subject: String) -> Self {
-        Self { severity, code, subject, reason: String::new(), fix: String::new() }
-    }
-
-    /// What is wrong and what it leads to.
-    #[must_use]
-    pub fn because(mut self, reason: impl Into<String>) -> Self {
-        self.reason = reason.into();
-        self
-    }
-
-    /// What mends it.
-    #[must_use]
-    pub fn fixed_by(mut self, fix: impl Into<String>) -> Self {
-        self.fix = fix.into();
-        self
     }
 }

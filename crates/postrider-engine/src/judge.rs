@@ -37,7 +37,11 @@ impl ErrorText {
         let mut text = source.to_string();
         let mut cause = source.source();
         while let Some(next) = cause {
-            text = format!("{text}: {next}");
+            // Many errors tell their cause themselves.
+            let told = next.to_string();
+            if !text.ends_with(&told) {
+                text = format!("{text}: {told}");
+            }
             cause = next.source();
         }
         // A redactor that fails must not let anything through, nor take the worker along.

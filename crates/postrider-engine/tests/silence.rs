@@ -4,7 +4,7 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, Message, OutboxExt, PruneRequest, Pruned, Settle, Store,
+    ClaimRequest, Claimed, Error, Lease, Message, OutboxExt, Paused, PruneRequest, Pruned, Settle, Store,
 };
 use postrider_engine::{Context, Failure, Queue, Worker};
 use postrider_stores::memory::MemoryStore;
@@ -31,6 +31,10 @@ impl Store for Silent {
 
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
         self.0.prune(request).await
+    }
+
+    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+        self.0.paused().await
     }
 
     async fn ping(&self) -> Result<(), Error> {

@@ -6,8 +6,8 @@
 //! | `sqlite` | one machine: a file, through sqlx, with nothing to install |
 //! | `postgres` | PostgreSQL 14 and later, through sqlx |
 //!
-//! Every store passes the same suite, and implements the seams of `postrider-core`: `Store`, `Wake`, `Timetable`, `Inspect`,
-//! `Schema`, and `Outbox` and `Inbox` for its driver's transaction. The features `tokio-postgres`, `diesel-async` and `sea-orm` add
+//! Every store passes the same suite, and implements the seams of `postrider-core`: `Store`, `Wake`, `Timetable`, `Inspect`, `Operate`,
+//! `Schema`, `Checkup`, and `Outbox` and `Inbox` for its driver's transaction. The features `tokio-postgres`, `diesel-async` and `sea-orm` add
 //! staging and admitting in the transactions of these drivers; see `postgres::PostgresOutbox` and, for `sea-orm`, `sqlite::SqliteOutbox`.
 //! `sea-orm` goes with `sqlite`, `postgres` or both.
 
@@ -15,12 +15,16 @@
 mod arrivals;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod envelope;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod maker;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod one_claim;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod script;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(any(feature = "memory", feature = "postgres", feature = "sqlite"))]

@@ -12,7 +12,7 @@ use postrider_core::{
     Arrival, ClaimRequest, Claimed, ConsumerName, Error, Fate, InboxExt, Limits, Message, MessageBuilder,
     MessageId, OnFailure, Outbox, OutboxExt, QueueName, QueuePolicy, Store,
     audit::Chain,
-    inspect::{Action, Inspect, ListRequest, Room},
+    inspect::{Action, Inspect, ListRequest, Operate, Room},
     schema::Schema,
     timetable::Timetable,
     transact::Transact,
@@ -55,7 +55,7 @@ impl Fixture for MemoryFixture {
         Arc::new(self.store.clone())
     }
 
-    fn inspect(&self) -> Arc<dyn Inspect> {
+    fn operate(&self) -> Arc<dyn Operate> {
         Arc::new(self.store.clone())
     }
 

@@ -9,7 +9,7 @@ mod support;
 use postrider_core::{
     ClaimRequest, Error, Invalid, Limits, Message, MessageBuilder, MessageId, OnFailure, Outbox, OutboxExt,
     QueueName, QueuePolicy, Reason, Store, TimerName,
-    inspect::{Action, Inspect},
+    inspect::{Action, Operate},
     schema::Schema,
 };
 use postrider_stores::postgres::{Names, PostgresOptions, PostgresOutbox};

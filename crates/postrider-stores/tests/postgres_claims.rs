@@ -9,7 +9,7 @@ mod support;
 use postrider_core::{
     ClaimRequest, Claimed, Message, MessageId, OnFailure, OrderingKey, Outbox, OutboxExt, PruneRequest,
     QueueName, QueuePolicy, State, Store,
-    inspect::{Action, Inspect, ListRequest, Room},
+    inspect::{Action, Inspect, ListRequest, Operate, Room},
     schema::Schema,
 };
 use postrider_testkit::Fixture;

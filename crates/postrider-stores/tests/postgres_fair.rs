@@ -9,7 +9,7 @@ mod support;
 use postrider_core::{
     ClaimRequest, Claimed, Message, MessageBuilder, MessageId, Outbox, OutboxExt, QueueName, QueuePolicy,
     Reason, Store,
-    inspect::{Action, Inspect},
+    inspect::{Action, Operate},
     schema::Schema,
 };
 use postrider_testkit::Fixture;

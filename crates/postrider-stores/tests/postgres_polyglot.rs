@@ -10,53 +10,14 @@ mod postgres;
 #[path = "support/roles.rs"]
 mod roles;
 
-use polyglot::{EXAMPLES, run};
+use polyglot::{EXAMPLES, driver, python, run};
 use postgres::PostgresFixture;
 use postrider_core::{ClaimRequest, Claimed, QueueName, Store, TimerName};
 use postrider_stores::postgres::Role;
 use postrider_testkit::Fixture;
 use roles::Login;
 use sqlx::Row;
-use std::{
-    fs::{self, File},
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
-
-/// The folder of a driver, which the first run fills. Tests that need the same one wait for each other.
-fn driver(language: &str, install: impl FnOnce(&Path) -> Command) -> PathBuf {
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../xtask");
-    fs::create_dir_all(&home).unwrap();
-    let lock = File::create(home.join(format!("{language}.lock"))).unwrap();
-    lock.lock().unwrap();
-    let (folder, complete) = (home.join(language), home.join(language).join(".complete"));
-    if !complete.exists() {
-        fs::create_dir_all(&folder).unwrap();
-        run(&mut install(&folder));
-        fs::write(complete, "").unwrap();
-    }
-    folder
-}
-
-fn python() -> Command {
-    let folder = driver("python", |folder| {
-        let mut pip = Command::new("python3");
-        pip.args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "psycopg[binary]>=3.2,<4",
-        ]);
-        pip.arg("--target").arg(folder);
-        pip
-    });
-    let mut python = Command::new("python3");
-    python.env("PYTHONPATH", folder).arg(format!("{EXAMPLES}/stage.py"));
-    python
-}
+use std::{process::Command, time::Duration};
 
 fn node() -> Command {
     let folder = driver("node", |folder| {

@@ -15,7 +15,7 @@ use postrider_core::{
     PruneRequest, QueueName, QueuePolicy, Reason, Reference, Store, SubjectId, TimerName,
     audit::verify,
     follow_up::{Erased, Follow, Landing, QUEUE, Status, StatusCounts, Which},
-    inspect::{Action, Inspect},
+    inspect::{Action, Inspect, Operate},
     schema::Schema,
     timetable::Timetable,
     transact::Transact,
@@ -80,7 +80,7 @@ impl Fixture for RoleFixture {
         Arc::new(PostgresStore::connect(&self.logins[1].url).await.unwrap())
     }
 
-    fn inspect(&self) -> Arc<dyn Inspect> {
+    fn operate(&self) -> Arc<dyn Operate> {
         Arc::new(self.operator.clone())
     }
 
@@ -168,9 +168,18 @@ cases! {
     waking { a_commit_wakes_a_sleeper every_queue_is_signalled_once }
     timetable { a_tick_is_staged_once_though_ten_race_for_it a_tick_wakes_a_sleeper }
     operators { every_action_leaves_one_audit_row a_requeued_dead_letter_starts_afresh }
+    pausing { nothing_of_a_paused_queue_is_claimed what_is_paused_is_told_and_audited }
+    bulk {
+        keys_come_back_in_their_order_wherever_it_stops a_selection_can_be_removed_from_every_room
+        dead_letters_are_grouped_by_what_they_have_in_common
+    }
+    clues {
+        a_message_is_found_by_every_clue the_inbox_tells_who_has_admitted timers_are_listed_and_cancelled_by_hand
+        what_is_kept_is_delivered_once_more
+    }
 }
 
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 18] = [
     "queue",
     "ready",
     "later",
@@ -187,6 +196,7 @@ const TABLES: [&str; 17] = [
     "ledger",
     "ledger_head",
     "saga_log",
+    "pause",
     "migration",
 ];
 
@@ -209,6 +219,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
         "ledger",
         "ledger_head",
         "saga_log",
+        "pause",
     ];
     match role {
         Role::Producer => BTreeMap::new(),
@@ -240,6 +251,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
         ]),
         Role::Worker => BTreeMap::from([
             ("queue", vec!["select"]),
+            ("pause", vec!["select"]),
             (
                 "ready",
                 vec![
@@ -293,8 +305,13 @@ fn functions(role: Role) -> &'static [&'static str] {
         Role::Operator => &[
             "requeue",
             "discard",
+            "replay",
+            "note_replay",
             "release_key",
+            "drop_timer",
             "erase_subject",
+            "pause_work",
+            "resume_work",
             "append_ledger",
             "declare_queue",
             "line_up",

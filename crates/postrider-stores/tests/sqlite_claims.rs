@@ -9,7 +9,7 @@ mod support;
 use postrider_core::{
     ClaimRequest, Claimed, Message, MessageBuilder, OnFailure, OutboxExt, QueueName, QueuePolicy, Reason,
     Store,
-    inspect::{Action, Inspect, ListRequest, Room},
+    inspect::{Action, Inspect, ListRequest, Operate, Room},
     schema::Schema,
     wake::{Sleeper, Wake},
 };

@@ -12,7 +12,7 @@ use postrider_core::{
     Lease, LeaseToken, Message, MessageBuilder, OnFailure, OutboxExt, QueueName, QueuePolicy, Reason,
     Reference, Store, SubjectId, TenantId,
     follow_up::{Erased, Group, Landing, Status, StatusCounts, Which, has_forgotten},
-    inspect::{Action, Inspect, ListRequest, Room},
+    inspect::{Action, Inspect, ListRequest, Operate, Room},
     schema::Schema,
     transact::Transact,
 };
@@ -446,7 +446,9 @@ async fn what_is_kept_of_a_subject_is_removed_from_every_room() {
     let audit = store.audit(100).await.unwrap();
     let mut rows: Vec<_> = audit
         .iter()
-        .map(|row| (row.queue.as_str(), row.verb.as_str(), row.ids.len(), row.action.clone()))
+        .map(|row| {
+            (row.queue.as_ref().unwrap().as_str(), row.verb.as_str(), row.ids.len(), row.action.clone())
+        })
         .collect();
     rows.sort_by_key(|row| row.0);
     let row = |queue, messages| (queue, "erase_subject", messages, why.clone());

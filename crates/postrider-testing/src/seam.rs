@@ -4,7 +4,8 @@ use crate::{Call, TestStore};
 use async_trait::async_trait;
 use postrider_core::{
     Admission, Arrival, ClaimRequest, Claimed, ConsumerName, Error, Inbox, Lease, Message, Outbox, Parked,
-    PruneRequest, Pruned, QueueName, Receive, ScheduleName, Settle, Settlement, Staged, Store, TimerName,
+    Paused, PruneRequest, Pruned, QueueName, Receive, ScheduleName, Settle, Settlement, Staged, Store,
+    TimerName,
     timetable::{Reading, Timetable},
     transact::Transact,
 };
@@ -69,6 +70,10 @@ impl Store for TestStore {
 
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
         self.memory.prune(request).await
+    }
+
+    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+        self.memory.paused().await
     }
 
     async fn ping(&self) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use async_trait::async_trait;
-use postrider_core::{Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake};
+use postrider_core::{Store, inspect::Operate, schema::Schema, timetable::Timetable, wake::Wake};
 use postrider_stores::memory::Transaction;
 use postrider_testing::TestStore;
 use postrider_testkit::{Features, Fixture};
@@ -40,7 +40,7 @@ impl Fixture for TestFixture {
         Arc::new(self.store.clone())
     }
 
-    fn inspect(&self) -> Arc<dyn Inspect> {
+    fn operate(&self) -> Arc<dyn Operate> {
         Arc::new(self.store.clone())
     }
 

@@ -7,7 +7,7 @@
 use crate::{Features, Fixture, round_trips::CountingProxy};
 use async_trait::async_trait;
 use postrider_core::{
-    Arrival, ConsumerName, Inbox, Message, MessageBuilder, MessageId, Outbox, Store, inspect::Inspect,
+    Arrival, ConsumerName, Inbox, Message, MessageBuilder, MessageId, Outbox, Store, inspect::Operate,
     schema::Schema, timetable::Timetable, wake::Wake,
 };
 use std::{
@@ -91,8 +91,8 @@ where
         self.store.another_store().await
     }
 
-    fn inspect(&self) -> Arc<dyn Inspect> {
-        self.store.inspect()
+    fn operate(&self) -> Arc<dyn Operate> {
+        self.store.operate()
     }
 
     fn schema(&self) -> Arc<dyn Schema> {

@@ -15,14 +15,18 @@ pub mod transient;
 pub use deaf::Deaf;
 
 use async_trait::async_trait;
-use postrider_core::{Outbox, Outgoing, Receive, Source, inspect::Inspect, transact::Transact};
+use postrider_core::{
+    Outbox, Outgoing, Receive, Source,
+    inspect::{Inspect, Operate},
+    transact::Transact,
+};
 use std::sync::Arc;
 
 /// One empty store and one empty place that is read, made for one test.
 #[async_trait]
 pub trait ConsumerFixture: Send + Sync + 'static {
     /// The transactions that handlers run in.
-    type Receive: Receive<Store: Inspect>;
+    type Receive: Receive<Store: Operate>;
     /// Stages in such a transaction.
     type Outbox: Outbox<<Self::Receive as Transact>::Tx> + Clone + Send + Sync + 'static;
 

@@ -2,7 +2,11 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    Inbox, Outbox, Receive, Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake,
+    Inbox, Outbox, Receive, Store,
+    inspect::{Inspect, Operate},
+    schema::Schema,
+    timetable::Timetable,
+    wake::Wake,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -25,8 +29,13 @@ pub trait Fixture: Sized + Send + Sync + 'static {
     /// The same messages through a second handle that shares no memory with the first, as another process has it.
     async fn another_store(&self) -> Arc<dyn Store>;
 
+    /// The operator's hands.
+    fn operate(&self) -> Arc<dyn Operate>;
+
     /// The operator's view.
-    fn inspect(&self) -> Arc<dyn Inspect>;
+    fn inspect(&self) -> Arc<dyn Inspect> {
+        self.operate()
+    }
 
     /// The tables and the declared queues.
     fn schema(&self) -> Arc<dyn Schema>;
@@ -71,7 +80,7 @@ pub trait Fixture: Sized + Send + Sync + 'static {
 /// A fixture whose store can end claims in the caller's transactions.
 pub trait TransactFixture: Fixture {
     /// Ends claims, and receives, in such a transaction.
-    type Transactions: Receive<Tx = Self::Tx, Store: Inspect>;
+    type Transactions: Receive<Tx = Self::Tx, Store: Operate>;
 
     /// The transactions that handlers run in.
     fn transactions(&self) -> Self::Transactions;

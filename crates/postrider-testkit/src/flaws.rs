@@ -10,7 +10,7 @@ mod wrapped;
 use crate::{Features, Fixture, store};
 use async_trait::async_trait;
 use catching::{Case, cases};
-use postrider_core::{Store, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake};
+use postrider_core::{Store, inspect::Operate, schema::Schema, timetable::Timetable, wake::Wake};
 use std::{
     fmt::Debug,
     sync::{Arc, Mutex},
@@ -204,8 +204,8 @@ impl<F: Fixture> Fixture for Flawed<F> {
         self.wrap(self.inner.another_store().await)
     }
 
-    fn inspect(&self) -> Arc<dyn Inspect> {
-        self.inner.inspect()
+    fn operate(&self) -> Arc<dyn Operate> {
+        self.inner.operate()
     }
 
     fn schema(&self) -> Arc<dyn Schema> {

@@ -7,6 +7,7 @@ pub mod fanning_out;
 pub mod going_down;
 mod helpers;
 pub mod keeping_order;
+pub mod pausing;
 pub mod publishing;
 pub mod refusing;
 mod scripted;
@@ -52,6 +53,11 @@ macro_rules! relay_suite {
                     what_waited_is_sent_when_it_is_back
                     going_on_silence_counts_as_down
                     one_destination_that_is_down_does_not_stop_another
+                }
+                pausing {
+                    nothing_is_claimed_for_a_paused_destination
+                    a_destination_is_paused_while_messages_flow
+                    of_several_only_the_paused_one_waits
                 }
                 keeping_order {
                     the_messages_of_a_key_are_sent_one_after_the_other

@@ -1,7 +1,7 @@
 //! A PostgreSQL of a test's own, to stop it and start it again.
 
-use crate::private::Private;
-use postrider_servers::Kind;
+use crate::{private::Private, shared};
+use postrider_servers::{Durability, Kind, Postgres};
 
 /// A server that nobody else uses. Dropped, it is stopped, and its data is gone.
 #[derive(Debug)]
@@ -25,6 +25,15 @@ impl PrivatePostgres {
     /// When that is not possible.
     pub async fn start() -> Self {
         Self { server: Private::start(Kind::Postgres).await }
+    }
+
+    /// The same, but it keeps what PostgreSQL promises as installed.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    pub async fn start_durable() -> Self {
+        let recipe = Postgres::new(&shared::programs(Kind::Postgres), Durability::Full);
+        Self { server: Private::start_by(Box::new(recipe)).await }
     }
 
     /// Where clients connect.

@@ -5,7 +5,9 @@
 //! names into tests.
 
 pub mod big_batches;
+pub mod bulk;
 pub mod claiming;
+pub mod clues;
 pub mod concurrency;
 pub mod failing_keys;
 pub mod forwarding;
@@ -17,6 +19,7 @@ pub mod late_commits;
 pub mod leases;
 pub mod operators;
 pub mod ordering;
+pub mod pausing;
 pub mod payloads;
 pub mod retention;
 pub mod schema;
@@ -191,6 +194,8 @@ macro_rules! store_suite {
             retention {
                 a_kept_message_is_in_the_archive
                 the_archive_is_pruned_when_its_time_is_over
+                what_may_go_is_counted_first
+                old_audit_rows_go_and_that_is_written_down
                 pruning_works_in_bounded_steps
                 dead_letters_are_pruned_only_when_asked_and_old_enough
                 pruning_leaves_what_is_alive
@@ -337,6 +342,34 @@ macro_rules! store_suite {
                 every_action_leaves_one_audit_row
                 an_action_needs_an_actor_and_a_reason
             }
+            pausing {
+                nothing_of_a_paused_queue_is_claimed
+                what_is_in_hand_when_it_is_paused_ends_as_usual
+                every_kind_of_queue_can_be_paused
+                a_lease_that_lapses_waits_too
+                what_is_paused_is_told_and_audited
+                operators_work_on_a_paused_queue
+            }
+            bulk {
+                a_selection_is_counted_and_put_back_in_chunks
+                an_interrupted_change_goes_on_where_it_was
+                keys_come_back_in_their_order_wherever_it_stops
+                what_fails_again_is_not_put_back_again
+                what_dies_after_the_count_stays_dead
+                a_selection_can_be_narrowed
+                follow_ups_are_passed_over
+                a_selection_can_be_removed_from_every_room
+                dead_letters_are_grouped_by_what_they_have_in_common
+            }
+            clues {
+                a_message_is_found_by_every_clue
+                a_message_knows_how_many_of_its_key_come_before_it
+                the_inbox_tells_who_has_admitted
+                timers_are_listed_and_cancelled_by_hand
+                what_was_done_to_a_message_is_told
+                what_is_kept_is_delivered_once_more
+                copies_are_staged_and_written_down
+            }
             forwarding {
                 a_forwarded_message_is_done_here_and_waits_there
                 a_stale_forward_stages_nothing
@@ -347,6 +380,7 @@ macro_rules! store_suite {
             }
             waking {
                 a_commit_wakes_a_sleeper
+                a_resumed_queue_wakes_its_sleepers
                 nothing_is_heard_before_the_commit
                 many_messages_of_one_transaction_are_one_signal
                 every_queue_is_signalled_once

@@ -34,7 +34,7 @@ async fn the_relay_publishes_what_was_committed_and_the_consumer_receives_it() {
     assert_eq!(
         told(&stream).await,
         format!(
-            "note single_replica: nats stream edit {stream} --replicas=3, on a cluster of three servers\n\
+            "note single_replica: nats stream edit {stream} --replicas=3 --force\n\
              note sync_interval: set jetstream {{ sync_interval: always }} in the configuration of the servers\n\
              2 published, 0 to be tried again\n"
         )

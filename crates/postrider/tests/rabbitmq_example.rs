@@ -26,7 +26,10 @@ async fn the_rabbitmq_example_delivers_where_there_is_a_queue() {
     let queue = format!("example-{}", postrider::MessageId::at(std::time::SystemTime::now()));
     assert_eq!(
         told(&url, &queue).await,
-        "problem: missing_queue: declare it durable, best with x-queue-type = quorum\n0 delivered, 3 to be sent again\n"
+        format!(
+            "problem: missing_queue: rabbitmqadmin declare queue name={queue} durable=true \
+             arguments='{{\"x-queue-type\":\"quorum\"}}'\n0 delivered, 3 to be sent again\n"
+        )
     );
     let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();

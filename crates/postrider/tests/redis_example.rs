@@ -28,7 +28,7 @@ async fn the_relay_publishes_what_was_committed() {
     let () = redis::cmd("SET").arg("list").arg("a").query_async(&mut connection).await.unwrap();
     assert_eq!(
         told(&server, "list").await,
-        "problem wrong_type: choose another name, or move what is there\n0 published, 2 dead\n"
+        "problem wrong_type: RENAMENX list list.before\n0 published, 2 dead\n"
     );
 }
 

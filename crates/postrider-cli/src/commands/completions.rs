@@ -1,6 +1,10 @@
 //! `postrider completions` and `postrider man`: what shells and readers of manuals want.
 
-use crate::{answer, exit::Exit, problem::Problem};
+use crate::{
+    answer,
+    exit::Exit,
+    problem::{Code, Problem},
+};
 use clap_complete::Shell;
 use std::path::{Path, PathBuf};
 
@@ -55,5 +59,5 @@ pub(crate) fn man(args: &Man, program: clap::Command) -> Result<Exit, Problem> {
 fn unwritten(error: &std::io::Error, folder: Option<&Path>) -> Problem {
     let place = folder.map(|folder| format!(" to {}", folder.display())).unwrap_or_default();
     let advice = "give a folder with --dir that this user may write to";
-    Problem::new(format!("the manual cannot be written{place}: {error}"), advice)
+    Problem::new(format!("the manual cannot be written{place}: {error}"), advice).coded(Code::Output)
 }

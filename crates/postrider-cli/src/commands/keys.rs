@@ -93,16 +93,10 @@ impl Keys {
 }
 
 async fn blocked(opened: &Opened, args: &BlockedArgs) -> Result<Exit, Problem> {
-    let limit = args.listing.limit();
-    let mut keys = opened.inspect().blocked_keys(&args.queue, limit.saturating_add(1)).await;
-    let more = keys.as_ref().is_ok_and(|keys| keys.len() > limit);
-    if let Ok(keys) = &mut keys {
-        keys.truncate(limit);
-    }
-    let keys: Vec<_> = keys.map_err(|error| opened.problem(&error))?.into_iter().map(Blocked::from).collect();
+    let keys = opened.inspect().blocked_keys(&args.queue, args.listing.wanted()).await;
+    let keys = keys.map_err(|error| opened.problem(&error))?.into_iter().map(Blocked::from).collect();
     args.listing.answer(
-        &keys,
-        more,
+        keys,
         |keys| {
             let mut table = Table::new(["KEY", "HEAD", "RUNS AGAIN", "REASON", "ERROR"]);
             for key in keys {
@@ -122,7 +116,7 @@ async fn blocked(opened: &Opened, args: &BlockedArgs) -> Result<Exit, Problem> {
 
 async fn release(opened: &Opened, args: &ReleaseArgs) -> Result<Exit, Problem> {
     let ReleaseArgs { queue, key, .. } = args;
-    let released = opened.inspect().release_key(queue, key, &args.doer.action()?).await;
+    let released = opened.operate().release_key(queue, key, &args.doer.action()?).await;
     if !released.map_err(|error| opened.problem(&error))? {
         return Err(Problem::new(
             format!("key {key} of queue {queue} is not blocked"),

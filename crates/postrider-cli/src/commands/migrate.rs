@@ -67,11 +67,13 @@ struct Difference {
     object: String,
     expected: String,
     found: Option<String>,
+    /// What mends it; none when postrider migrate up does.
+    fix: Option<String>,
 }
 
 impl From<Drift> for Difference {
-    fn from(Drift { object, expected, found }: Drift) -> Self {
-        Self { object, expected, found }
+    fn from(Drift { object, expected, found, fix }: Drift) -> Self {
+        Self { object, expected, found, fix }
     }
 }
 
@@ -94,7 +96,12 @@ impl Migrate {
 
 async fn up(args: &Args, stop: &CancellationToken) -> Result<Exit, Problem> {
     logs::start(None, "error");
-    let database = &args.target.db;
+    let database = &args.target.database();
+    if database.way().behind_pooler {
+        let what = "migrations hold a lock of their session, and a pooler lends sessions to others";
+        let advice = "give --db the server's own address, without --behind-pooler";
+        return Err(Problem::new(what, advice).ending(Exit::Misused));
+    }
     let migrating = async {
         let opened = Opened::open(database).await?;
         let migrated = opened.schema().migrate().await.map_err(|error| database.problem(&error));
@@ -116,8 +123,8 @@ async fn status(opened: &Opened, json: bool) -> Result<Exit, Problem> {
 }
 
 async fn standing(opened: &Opened) -> Result<Standing, Problem> {
-    let needed = last(&opened.schema().print());
-    let applied = opened.applied().await?;
+    let migrations = opened.schema().migrations().await.map_err(|error| opened.problem(&error))?;
+    let (applied, needed) = (migrations.applied.last().map(|last| last.number), migrations.needed);
     Ok(Standing { applied, needed, up_to_date: applied == Some(needed) })
 }
 
@@ -162,24 +169,5 @@ fn statements(kind: Kind) -> String {
     match kind {
         Kind::Postgres => postgres::Names::default().print(),
         Kind::Sqlite => sqlite::Names::default().print(),
-    }
-}
-
-/// The number of the last migration: each begins with a line like `-- 0007 sagas`.
-fn last(statements: &str) -> i64 {
-    let numbers =
-        statements.lines().filter_map(|line| line.strip_prefix("-- ")?.split_once(' ')?.0.parse().ok());
-    numbers.max().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_migration_is_read_from_the_statements() {
-        for kind in [Kind::Postgres, Kind::Sqlite] {
-            assert!((7..1000).contains(&last(&statements(kind))), "{kind:?}");
-        }
     }
 }

@@ -1,4 +1,8 @@
-//! `postrider saga`: how follow-ups are.
+//! `postrider saga`: how follow-ups are, and what is done about them.
+
+pub(crate) mod case;
+mod requeue;
+mod show;
 
 use crate::{
     answer, duration,
@@ -8,10 +12,10 @@ use crate::{
     shared::{Listing, Target},
     table::Table,
 };
+use case::Case;
 use postrider::{
-    FollowUp, MessageId, QueueName,
-    cloudevents::rfc3339,
-    follow_up::{Docket, QUEUE, Status, StatusCounts, Which},
+    QueueName,
+    follow_up::{QUEUE, StatusCounts, Which},
 };
 use serde::Serialize;
 use std::time::Duration;
@@ -19,16 +23,24 @@ use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
   postrider saga counts --db shop.db                          how many there are in each status
+  postrider saga ls --db shop.db                              all that have not succeeded
   postrider saga abandoned --db shop.db                       what was given up and waits for a hand
+  postrider saga scheduled --db shop.db                       what is tried again, and when
   postrider saga overdue --older-than 1h --json --db shop.db  what should have succeeded by now
-
-What was given up is a dead letter: postrider dead requeue --queue follow-ups puts it back.";
+  postrider saga show customer-17 --db shop.db                its follow-ups, and what the ledger says
+  postrider saga requeue ID --why 'mended' --db shop.db       try one again, and tell the ledger";
 
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum Saga {
     /// How many follow-ups there are in each status
     Counts(CountsArgs),
+    /// All that have not succeeded, the oldest first
+    Ls(ListArgs),
+    /// What is known of a subject or of one follow-up; ends with 4 when that is nothing
+    Show(show::Args),
+    /// Try again what was given up, and tell the ledger
+    Requeue(requeue::Args),
     /// Those given up, the longest ago first
     Abandoned(ListArgs),
     /// Those not before their time, the nearest first
@@ -83,48 +95,15 @@ struct Counted<'c> {
     follow_ups: StatusCounts,
 }
 
-/// A follow-up, for programs. Its keys are a promise.
-#[derive(Debug, Serialize)]
-struct Case {
-    id: MessageId,
-    status: Status,
-    /// What is called; nothing of a message that is no follow-up.
-    resolver: Option<String>,
-    operation: Option<String>,
-    tenant: Option<String>,
-    subject: Option<String>,
-    staged_at: String,
-    /// When it is due, or was given up.
-    at: String,
-    attempts: u32,
-    error: Option<String>,
-}
-
-impl From<Docket> for Case {
-    fn from(docket: Docket) -> Self {
-        let follow_up = FollowUp::read(&docket.message).ok();
-        let follow_up = follow_up.as_ref();
-        Self {
-            id: docket.id,
-            status: docket.status,
-            resolver: follow_up.map(|follow_up| follow_up.resolver().to_string()),
-            operation: follow_up.map(|follow_up| follow_up.operation().to_string()),
-            tenant: follow_up.and_then(FollowUp::tenant).map(ToString::to_string),
-            subject: follow_up.map(|follow_up| follow_up.subject().to_string()),
-            staged_at: rfc3339::format(docket.staged_at),
-            at: rfc3339::format(docket.at),
-            attempts: docket.deliveries,
-            error: docket.error,
-        }
-    }
-}
-
 impl Saga {
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<Exit, Problem> {
         let (args, which) = match self {
             Self::Counts(args) => {
                 return args.place.target.look(&stop, async |opened| counts(opened, &args).await).await;
             }
+            Self::Show(args) => return show::run(args, &stop).await,
+            Self::Requeue(args) => return requeue::run(args, &stop).await,
+            Self::Ls(args) => (args, Which::Overdue(Duration::ZERO)),
             Self::Abandoned(args) => (args, Which::Abandoned),
             Self::Scheduled(args) => (args, Which::Scheduled),
             Self::Overdue(OverdueArgs { older_than, list }) => (list, Which::Overdue(older_than)),
@@ -147,40 +126,7 @@ async fn counts(opened: &Opened, args: &CountsArgs) -> Result<Exit, Problem> {
 }
 
 async fn list(opened: &Opened, args: &ListArgs, which: Which) -> Result<Exit, Problem> {
-    let limit = args.listing.limit();
-    let dockets = opened.follow_ups().dockets(&args.place.queue, which, limit.saturating_add(1)).await;
-    let mut cases: Vec<_> =
-        dockets.map_err(|error| opened.problem(&error))?.into_iter().map(Case::from).collect();
-    let more = cases.len() > limit;
-    cases.truncate(limit);
-    args.listing.answer(&cases, more, table, "follow_ups")
-}
-
-fn table(cases: &[Case]) -> String {
-    let mut table = Table::new([
-        "ID",
-        "STATUS",
-        "RESOLVER",
-        "OPERATION",
-        "SUBJECT",
-        "STAGED AT",
-        "AT",
-        "ATTEMPTS",
-        "ERROR",
-    ]);
-    for case in cases {
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        table.push([
-            case.id.to_string(),
-            case.status.to_string(),
-            text(&case.resolver),
-            text(&case.operation),
-            text(&case.subject),
-            case.staged_at.clone(),
-            case.at.clone(),
-            case.attempts.to_string(),
-            text(&case.error),
-        ]);
-    }
-    table.to_string()
+    let dockets = opened.follow_ups().dockets(&args.place.queue, which, args.listing.wanted()).await;
+    let cases = dockets.map_err(|error| opened.problem(&error))?.into_iter().map(Case::from).collect();
+    args.listing.answer(cases, case::table, "follow_ups")
 }

@@ -1,23 +1,36 @@
 //! `postrider status`: how the queues are.
 
 use crate::{
-    answer, duration, exit::Exit, opened::Opened, problem::Problem, shared::Target, table::Table, words,
+    answer,
+    commands::pause::{self, Pause},
+    duration,
+    exit::Exit,
+    opened::Opened,
+    problem::Problem,
+    shared::Target,
+    table::Table,
+    words,
 };
 use postrider::{
-    QueueName,
+    Error, QueueName,
     follow_up::{QUEUE, StatusCounts},
-    inspect::{Counts, Tally},
+    inspect::{Counts, Inspect, Tally},
 };
 use serde::Serialize;
 use std::time::Duration;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// How many blocked keys are counted.
 const MOST_KEYS: usize = 1000;
 
+/// How often it looks while it waits.
+const LOOKED_EVERY: Duration = Duration::from_millis(100);
+
 const EXAMPLES: &str = "Examples:
   postrider status --db shop.db                                 what each queue holds
   postrider status --db shop.db --exit-code --max-lag 5m        for a check that runs by itself
+  postrider status --db shop.db --wait 30s                      for a script: until everything that is due is done
   POSTRIDER_DB=postgres://localhost/shop postrider status       the database from the environment
 
 With --exit-code it ends with 1 when there are dead letters or blocked keys, or when a queue lags behind more than
@@ -37,6 +50,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "exit_code")]
     max_lag: Option<Duration>,
 
+    /// First wait until nothing is due or in hand any more; end with 1 when that takes longer
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    wait: Option<Duration>,
+
     /// Print one object of JSON, and nothing else, on stdout
     #[arg(long)]
     json: bool,
@@ -48,28 +65,30 @@ struct Report {
     queues: Vec<Queue>,
     /// None when nobody uses them.
     follow_ups: Option<StatusCounts>,
+    /// What waits because somebody said so.
+    paused: Vec<Pause>,
     /// What needs a hand.
     trouble: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct Queue {
-    queue: QueueName,
-    pending: Count,
-    leased: Count,
-    waiting: Count,
-    dead: Count,
-    done: Count,
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Queue {
+    pub(super) queue: QueueName,
+    pub(super) pending: Count,
+    pub(super) leased: Count,
+    pub(super) waiting: Count,
+    pub(super) dead: Count,
+    pub(super) done: Count,
     lag_seconds: Option<f64>,
-    blocked_keys: Count,
+    pub(super) blocked_keys: Count,
     #[serde(skip)]
-    lag: Option<Duration>,
+    pub(super) lag: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Count {
-    count: u64,
-    capped: bool,
+pub(super) struct Count {
+    pub(super) count: u64,
+    pub(super) capped: bool,
 }
 
 impl From<Tally> for Count {
@@ -79,7 +98,7 @@ impl From<Tally> for Count {
 }
 
 impl Count {
-    fn shown(self) -> String {
+    pub(super) fn shown(self) -> String {
         words::tally(Tally { at_least: self.count, capped: self.capped })
     }
 }
@@ -90,21 +109,57 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 
 async fn status(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
     let problem = |error| opened.problem(&error);
-    let inspect = opened.inspect();
-    let mut queues = Vec::new();
-    for (name, counts) in inspect.counts().await.map_err(problem)? {
-        let lag = inspect.lag(&name).await.map_err(problem)?;
-        let blocked = inspect.blocked_keys(&name, MOST_KEYS + 1).await.map_err(problem)?.len();
-        queues.push(queue(name, counts, lag, blocked));
-    }
+    let (queues, is_idle) = match args.wait {
+        Some(wait) => idle(&*opened.inspect(), wait).await.map_err(problem)?,
+        None => (queues(&*opened.inspect()).await.map_err(problem)?, true),
+    };
     let follow_ups = match queues.iter().find(|queue| queue.queue.as_str() == QUEUE) {
         Some(queue) => Some(opened.follow_ups().status_counts(&queue.queue).await.map_err(problem)?),
         None => None,
     };
-    let trouble = queues.iter().flat_map(|queue| trouble(queue, args.max_lag)).collect();
-    let report = Report { queues, follow_ups, trouble };
+    let paused = pause::all(opened).await.map_err(problem)?;
+    let mut trouble: Vec<_> = queues.iter().flat_map(|queue| trouble(queue, args.max_lag)).collect();
+    if let (false, Some(wait)) = (is_idle, args.wait) {
+        let busy = queues.iter().filter(|queue| is_busy(queue)).map(|queue| queue.queue.as_str());
+        let busy: Vec<_> = busy.collect();
+        trouble.push(format!(
+            "not done within {}: {}; is a worker running?",
+            words::span(wait),
+            busy.join(", ")
+        ));
+    }
+    let report = Report { queues, follow_ups, paused, trouble };
     if args.json { answer::json(&report) } else { show(&report, opened) }?;
-    Ok(if args.exit_code && !report.trouble.is_empty() { Exit::Failed } else { Exit::Well })
+    let is_bad = !is_idle || args.exit_code && !report.trouble.is_empty();
+    Ok(if is_bad { Exit::Failed } else { Exit::Well })
+}
+
+/// How the queues are when nothing is due or in hand any more, or after so long. Answers whether it came to that.
+async fn idle(inspect: &dyn Inspect, wait: Duration) -> Result<(Vec<Queue>, bool), Error> {
+    let until = Instant::now() + wait;
+    loop {
+        let queues = queues(inspect).await?;
+        let is_idle = !queues.iter().any(is_busy);
+        if is_idle || Instant::now() >= until {
+            return Ok((queues, is_idle));
+        }
+        sleep(LOOKED_EVERY.min(until.saturating_duration_since(Instant::now()))).await;
+    }
+}
+
+fn is_busy(queue: &Queue) -> bool {
+    queue.pending.count + queue.leased.count > 0
+}
+
+/// How every queue is.
+pub(super) async fn queues(inspect: &dyn Inspect) -> Result<Vec<Queue>, Error> {
+    let mut queues = Vec::new();
+    for (name, counts) in inspect.counts().await? {
+        let lag = inspect.lag(&name).await?;
+        let blocked = inspect.blocked_keys(&name, MOST_KEYS + 1).await?.len();
+        queues.push(queue(name, counts, lag, blocked));
+    }
+    Ok(queues)
 }
 
 fn queue(queue: QueueName, counts: Counts, lag: Option<Duration>, blocked: usize) -> Queue {
@@ -126,7 +181,8 @@ fn trouble(queue: &Queue, max_lag: Option<Duration>) -> Vec<String> {
     let name = &queue.queue;
     let mut trouble = Vec::new();
     if queue.dead.count > 0 {
-        trouble.push(format!("{name}: {} dead; look: postrider dead groups", queue.dead.shown()));
+        let look = if name.as_str() == QUEUE { "saga abandoned" } else { "dead groups" };
+        trouble.push(format!("{name}: {} dead; look: postrider {look}", queue.dead.shown()));
     }
     if queue.blocked_keys.count > 0 {
         let blocked = queue.blocked_keys.shown();
@@ -163,6 +219,7 @@ fn show(report: &Report, opened: &Opened) -> Result<(), Problem> {
     if let Some(counts) = &report.follow_ups {
         answer::text(&format!("\nfollow-ups: {}", words::list(counts.iter())))?;
     }
+    report.paused.iter().for_each(|pause| eprintln!("{}", pause.told()));
     report.trouble.iter().for_each(|trouble| eprintln!("{trouble}"));
     Ok(())
 }

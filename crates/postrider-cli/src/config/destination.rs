@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Sqs,
 }
 
-const KINDS: [(&str, Kind); 7] = [
+pub(super) const KINDS: [(&str, Kind); 7] = [
     ("stdout", Kind::Stdout),
     ("webhook", Kind::Webhook),
     ("rabbitmq", Kind::RabbitMq),
@@ -25,7 +25,7 @@ const KINDS: [(&str, Kind); 7] = [
     ("sqs", Kind::Sqs),
 ];
 
-const URL: [&str; 3] = ["url", "url_env", "url_file"];
+pub(super) const URL: [&str; 3] = ["url", "url_env", "url_file"];
 
 impl Kind {
     fn is_built(self) -> bool {
@@ -40,7 +40,7 @@ impl Kind {
     }
 
     /// Its own keys, besides `kind`.
-    fn keys(self) -> Vec<&'static str> {
+    pub(super) fn keys(self) -> Vec<&'static str> {
         let more: &[&str] = match self {
             Self::Stdout => return Vec::new(),
             Self::Webhook => &["secret", "secret_env", "secret_file", "allow_http", "allow_networks"],
@@ -59,6 +59,26 @@ impl Kind {
             Self::Redis => Some("\"redis://127.0.0.1:6379\""),
             Self::Kafka => Some("\"kafka://127.0.0.1:9092\""),
         }
+    }
+
+    /// Tells it when this build does not have it.
+    pub(super) fn check_built(self, table: &Table<'_>) {
+        if !self.is_built() {
+            let what =
+                format!("{} is {:?}, which this build does not have", table.path("kind"), self.to_string());
+            table.wrong(table.line_of("kind"), what, self.advice());
+        }
+    }
+
+    /// Where it is, if it has to be told.
+    pub(super) fn read_url(self, table: &Table<'_>) -> Option<Found<Secret>> {
+        let url = table.secret("url", self.url().unwrap_or("\"https://shop.example/hooks\""));
+        if let Some(example) = self.url()
+            && !URL.iter().any(|key| table.has(key))
+        {
+            table.missing("url", example);
+        }
+        url
     }
 
     /// What to do when this build does not have it.
@@ -96,23 +116,10 @@ impl DestinationSection {
         }
         let kind = table.word("kind", &KINDS)?;
         table.knows(&[&["kind"], &kind.keys()[..]].concat());
-        if !kind.is_built() {
-            let what = format!(
-                "{} is {kind:?}, which this build does not have",
-                table.path("kind"),
-                kind = kind.to_string()
-            );
-            table.wrong(table.line_at(&kind), what, kind.advice());
-        }
-        let url = table.secret("url", kind.url().unwrap_or("\"https://shop.example/hooks\""));
-        if let Some(example) = kind.url()
-            && !URL.iter().any(|key| table.has(key))
-        {
-            table.missing("url", example);
-        }
+        kind.check_built(table);
         Some(Self {
             line: table.line(),
-            url,
+            url: kind.read_url(table),
             secret: table.secret("secret", "\"whsec_…\""),
             allow_http: table.flag("allow_http").unwrap_or(Found::default(false)),
             allow_networks: table

@@ -4,24 +4,36 @@
 //! is read as a whole: every problem is told, with its line and what to write instead. URLs may hold passwords and are never
 //! shown.
 
+mod consumer;
 mod database;
 mod destination;
+mod follow_up;
 mod origin;
 mod plan;
 mod reading;
 mod route;
 mod secret;
 mod setting;
+mod shown;
+mod source;
 mod table;
 
+pub(crate) use consumer::ConsumerSection;
 pub(crate) use database::DatabaseSection;
 pub(crate) use destination::{DestinationSection, Kind};
+pub(crate) use follow_up::FollowUpSection;
 pub(crate) use origin::{Found, Origin};
-pub(crate) use plan::Plan;
+pub(crate) use plan::{ConsumerPlan, FollowUpPlan, Plan, RelayPlan};
 pub(crate) use route::RouteSection;
+pub(crate) use secret::Secret;
 pub(crate) use setting::Settings;
+pub(crate) use source::SourceSection;
 
-use crate::{logs, problem::Problem};
+use crate::{
+    logs,
+    problem::{Code, Problem},
+    traces,
+};
 use reading::Reading;
 use std::{
     collections::BTreeMap,
@@ -39,6 +51,7 @@ const FILE: &str = "postrider.toml";
 const FILE_VARIABLE: &str = "POSTRIDER_CONFIG";
 const LISTEN_VARIABLE: &str = "POSTRIDER_HTTP_LISTEN";
 const FORMAT_VARIABLE: &str = "POSTRIDER_LOG_FORMAT";
+const OTLP_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const LISTEN_HELP: &str = "give an address and a port such as 127.0.0.1:9464, or off";
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9464);
 
@@ -56,6 +69,10 @@ pub(crate) struct Flags {
     /// How the log is written
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<logs::Format>,
+
+    /// The OpenTelemetry collector that traces are sent to, by OTLP over HTTP
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
 }
 
 /// Where to listen, if anywhere.
@@ -68,15 +85,28 @@ pub(crate) struct Config {
     pub(crate) databases: BTreeMap<String, DatabaseSection>,
     pub(crate) destinations: BTreeMap<String, DestinationSection>,
     pub(crate) routes: Vec<RouteSection>,
+    pub(crate) consumers: Vec<ConsumerSection>,
+    pub(crate) follow_ups: Vec<FollowUpSection>,
     pub(crate) listen: Found<Listen>,
     pub(crate) log_format: Found<logs::Format>,
+    pub(crate) otlp: Option<Found<Secret>>,
 }
 
 impl Flags {
+    /// The file alone, and nothing that counts more than it.
+    pub(crate) fn of_file(config: Option<PathBuf>) -> Self {
+        Self { config, listen: None, log_format: None, otlp: None }
+    }
+
     /// The path of the file.
     pub(crate) fn file(&self) -> PathBuf {
         let named = || env::var_os(FILE_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
         self.config.clone().or_else(named).unwrap_or_else(|| FILE.into())
+    }
+
+    /// Whether `--config` names it.
+    pub(crate) fn is_named(&self) -> bool {
+        self.config.is_some()
     }
 
     /// Reads the file, and everything that it refers to.
@@ -84,14 +114,17 @@ impl Flags {
         let file = self.file();
         let text = fs::read_to_string(&file).map_err(|error| {
             let what = format!("{}: {error}", file.display());
-            vec![Problem::new(what, "postrider config init writes one; or name yours with --config")]
+            let advice = "postrider config init writes one; or name yours with --config";
+            vec![Problem::new(what, advice).coded(Code::Config)]
         })?;
         self.parse(&file, &text)
     }
 
     fn parse(&self, file: &Path, text: &str) -> Result<Config, Vec<Problem>> {
-        let reading = Reading::new(file, text);
         let (content, errors) = DeTable::parse_recoverable(text);
+        // Where no table can be made out, nobody knows which of it is secret.
+        let shown = errors.is_empty().then(|| shown::shown(text, content.get_ref()));
+        let reading = Reading::new(file, text, shown);
         for error in &errors {
             let line = error.span().map_or(1, |span| reading.line_of(&span));
             let what = format!("this is no TOML: {}", error.message());
@@ -103,7 +136,8 @@ impl Flags {
             (Some(config), []) => Ok(config),
             (None, []) => {
                 let what = format!("{}: it cannot be read", file.display());
-                problems.push(Problem::new(what, "compare it with what postrider config init writes"));
+                let advice = "compare it with what postrider config init writes";
+                problems.push(Problem::new(what, advice).coded(Code::Config));
                 Err(problems)
             }
             _ => Err(problems),
@@ -111,7 +145,17 @@ impl Flags {
     }
 
     fn config(&self, root: &Table<'_>) -> Option<Config> {
-        root.knows(&["source", "databases", "destinations", "routes", "http", "log"]);
+        root.knows(&[
+            "source",
+            "databases",
+            "destinations",
+            "routes",
+            "consumers",
+            "follow_ups",
+            "http",
+            "log",
+            "otlp",
+        ]);
         let source = root.required("source", "\"/shop\"");
         if let Some(source) = &source
             && let Err(error) = postrider::cloudevents::check_source(source)
@@ -124,9 +168,12 @@ impl Flags {
         }
         let destinations = root.tables("destinations");
         let routes = root.list("routes", "[[routes]]").unwrap_or_default();
-        if root.lacks("routes") {
-            root.wrong(1, "nothing is carried anywhere", "write [[routes]], and below it queue and to");
+        if ["routes", "consumers", "follow_ups"].iter().all(|key| root.lacks(key)) {
+            let help = "write [[routes]], and below it queue and to; or [[consumers]], or [[follow_ups]]";
+            root.wrong(1, "nothing is carried anywhere", help);
         }
+        let consumers = root.list("consumers", "[[consumers]]").unwrap_or_default();
+        let follow_ups = root.list("follow_ups", "[[follow_ups]]").unwrap_or_default();
         let names = |tables: &[(String, _)]| tables.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
         let (of_databases, of_destinations) = (names(&databases), names(&destinations));
         let [of_databases, of_destinations] = [&of_databases, &of_destinations]
@@ -135,9 +182,35 @@ impl Flags {
             .iter()
             .map(|table| (table, RouteSection::read(table, &of_databases, &of_destinations)))
             .collect();
-        twice(&routes);
+        // A queue has one route, which may go to many places.
+        twice(&routes, |route| {
+            let what = format!("is the second route of queue {}", *route.queue);
+            let help = "add its destinations to the `to` of the route";
+            ((&*route.database, &*route.queue), &route.queue, what, help)
+        });
+        let consumers: Vec<_> =
+            consumers.iter().map(|table| (table, ConsumerSection::read(table, &of_databases))).collect();
+        // Marks belong to a name: two consumers of one name would take each other's messages for duplicates.
+        twice(&consumers, |consumer| {
+            let what = format!("has the name {} a second time", *consumer.name);
+            (
+                (&*consumer.database, &*consumer.name),
+                &consumer.name,
+                what,
+                "give it another name than the one",
+            )
+        });
+        let follow_ups: Vec<_> =
+            follow_ups.iter().map(|table| (table, FollowUpSection::read(table, &of_databases))).collect();
+        // A resolver has one place that is called for it.
+        twice(&follow_ups, |follow_up| {
+            let what = format!("is the second for resolver {}", *follow_up.resolver);
+            let key = (&*follow_up.database, &*follow_up.queue, &*follow_up.resolver);
+            (key, &follow_up.resolver, what, "add its operations to the one")
+        });
         let listen = self.listen(root);
         let log_format = self.log_format(root);
+        let otlp = self.otlp(root);
         let databases = sections(&databases, DatabaseSection::read);
         let destinations = sections(&destinations, DestinationSection::read);
         Some(Config {
@@ -145,8 +218,11 @@ impl Flags {
             destinations: destinations?,
             source: source?,
             routes: routes.into_iter().map(|(_, route)| route).collect::<Option<_>>()?,
+            consumers: consumers.into_iter().map(|(_, consumer)| consumer).collect::<Option<_>>()?,
+            follow_ups: follow_ups.into_iter().map(|(_, follow_up)| follow_up).collect::<Option<_>>()?,
             listen,
             log_format,
+            otlp,
         })
     }
 
@@ -175,6 +251,32 @@ impl Flags {
             Some(listen) => Found::new(listen, Origin::Flag("--listen")),
             None => in_environment.or(in_file).unwrap_or(Found::default(Listen(Some(LISTEN)))),
         }
+    }
+
+    /// The collector of traces. A build without them leaves the variable alone: it may be there for others.
+    fn otlp(&self, root: &Table<'_>) -> Option<Found<Secret>> {
+        let in_file = root.table("otlp").and_then(|table| {
+            table.knows(&["endpoint", "endpoint_env", "endpoint_file"]);
+            if !cfg!(feature = "otlp") {
+                table.wrong(table.line(), "otlp is not in this build", traces::ADVICE);
+            }
+            table.secret("endpoint", "\"http://localhost:4318\"")
+        });
+        let given = self.otlp.clone().map(|text| Found::new(text, Origin::Flag("--otlp")));
+        if given.is_some() && !cfg!(feature = "otlp") {
+            root.wrong_elsewhere("--otlp is not in this build".to_owned(), traces::ADVICE);
+        }
+        let in_environment = variable(OTLP_VARIABLE).filter(|_| cfg!(feature = "otlp"));
+        let found = given.or(in_environment).map(|text| text.map(Secret::new)).or(in_file)?;
+        if !["http://", "https://"].iter().any(|scheme| found.reveal().starts_with(scheme)) {
+            let what = format!("the collector of traces is {}, which is no URL", found.value);
+            let help = "give one such as http://localhost:4318";
+            match found.origin {
+                Origin::Line(line) => root.wrong(line, what, help),
+                _ => root.wrong_elsewhere(what, help),
+            }
+        }
+        Some(found)
     }
 
     fn log_format(&self, root: &Table<'_>) -> Found<logs::Format> {
@@ -211,9 +313,18 @@ impl Config {
         for (index, route) in self.routes.iter().enumerate() {
             route.settings(index + 1, &mut settings);
         }
+        for (index, consumer) in self.consumers.iter().enumerate() {
+            consumer.settings(index + 1, &mut settings);
+        }
+        for (index, follow_up) in self.follow_ups.iter().enumerate() {
+            follow_up.settings(index + 1, &mut settings);
+        }
         let listen = self.listen.0.map_or_else(|| "off".to_owned(), |address| address.to_string());
         settings.add("http.listen", &self.listen, listen);
         settings.text("log.format", &self.log_format);
+        if let Some(otlp) = &self.otlp {
+            settings.text("otlp.endpoint", otlp);
+        }
         settings
     }
 }
@@ -227,15 +338,22 @@ fn sections<T>(
     read.into_iter().collect()
 }
 
-/// A queue has one route, which may go to many places.
-fn twice(routes: &[(&Table<'_>, Option<RouteSection>)]) {
+/// Tells of every section whose key another has already. `told` has the key of a section, the value that it is about, what is wrong
+/// with it, and what to do about it and the first one's line.
+fn twice<'s, S, K: Ord>(
+    sections: &'s [(&Table<'_>, Option<S>)],
+    told: impl Fn(&'s S) -> (K, &'s Found<String>, String, &'static str),
+) {
     let mut seen = BTreeMap::new();
-    for (table, route) in routes {
-        let Some(route) = route else { continue };
-        if let Some(line) = seen.insert((&*route.database, &*route.queue), table.line()) {
-            let what = format!("{} is the second route of queue {}", table.name(), *route.queue);
-            let help = format!("add its destinations to the `to` of the route in line {line}");
-            table.wrong(table.line_at(&route.queue), what, help);
+    for (table, section) in sections {
+        let Some(section) = section else { continue };
+        let (key, value, what, help) = told(section);
+        if let Some(line) = seen.insert(key, table.line()) {
+            table.wrong(
+                table.line_at(value),
+                format!("{} {what}", table.name()),
+                format!("{help} in line {line}"),
+            );
         }
     }
 }
@@ -249,5 +367,36 @@ fn listen(text: &str) -> Result<Listen, String> {
     match text {
         "off" => Ok(Listen(None)),
         text => text.parse().map(|address| Listen(Some(address))).map_err(|_| LISTEN_HELP.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUIDE: &str = include_str!("../../../../docs/guides/daemon.md");
+
+    #[test]
+    fn the_guide_has_every_key_and_every_kind() {
+        let mut keys = vec!["source", "listen", "endpoint", "destination", "address"];
+        keys.extend([
+            "databases",
+            "destinations",
+            "routes",
+            "consumers",
+            "follow_ups",
+            "http",
+            "log",
+            "otlp",
+        ]);
+        keys.extend(database::KEYS.iter().chain(&route::KEYS).chain(&consumer::KEYS).chain(&follow_up::KEYS));
+        for (name, kind) in destination::KINDS {
+            let (texts, flags) = source::keys(kind);
+            keys.push(name);
+            keys.extend(kind.keys());
+            keys.extend(texts.iter().map(|(key, ..)| *key).chain(flags.iter().copied()));
+        }
+        let missing: Vec<_> = keys.into_iter().filter(|key| !GUIDE.contains(&format!("`{key}`"))).collect();
+        assert!(missing.is_empty(), "docs/guides/daemon.md does not tell of {missing:?}");
     }
 }

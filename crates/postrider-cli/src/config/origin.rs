@@ -26,6 +26,16 @@ impl Origin {
     }
 }
 
+/// Where a section stands, for whoever cannot build it. The same section elsewhere is no change.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line(pub(crate) usize);
+
+impl PartialEq for Line {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
 /// A value, and where it was found.
 #[derive(Debug, Clone)]
 pub(crate) struct Found<T> {

@@ -1,10 +1,18 @@
-//! What is to be carried out of one database. Plans that are equal need not be started anew.
+//! What each part of the daemon is to do. Plans that are equal need not be started anew.
 
-use super::{Config, DatabaseSection, DestinationSection, RouteSection};
+use super::{Config, ConsumerSection, DatabaseSection, DestinationSection, FollowUpSection, RouteSection};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) enum Plan {
+    Relay(RelayPlan),
+    Consumer(Box<ConsumerPlan>),
+    FollowUps(FollowUpPlan),
+}
+
+/// What is to be carried out of one database.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RelayPlan {
     pub(crate) source: String,
     pub(crate) database: DatabaseSection,
     /// Those that its routes go to.
@@ -12,20 +20,60 @@ pub(crate) struct Plan {
     pub(crate) routes: Vec<RouteSection>,
 }
 
+/// What is to be received into one database.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ConsumerPlan {
+    pub(crate) database: DatabaseSection,
+    pub(crate) section: ConsumerSection,
+}
+
+/// Which follow-ups of one queue are to be called for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FollowUpPlan {
+    pub(crate) source: String,
+    pub(crate) database: DatabaseSection,
+    pub(crate) queue: String,
+    pub(crate) resolvers: Vec<FollowUpSection>,
+}
+
 impl Config {
-    /// One for each database that has routes.
+    /// One relay for each database that has routes, one part for each consumer, and one runner for each queue of follow-ups; by the
+    /// names under which they are told.
     pub(crate) fn plans(&self) -> BTreeMap<String, Plan> {
-        let plan = |(name, database): (&String, &DatabaseSection)| {
-            let routes: Vec<_> =
-                self.routes.iter().filter(|route| *route.database == *name).cloned().collect();
-            let named = routes.iter().flat_map(|route| &route.to).map(|to| &to.destination.value);
-            let destinations =
-                named.filter_map(|name| Some((name.clone(), self.destinations.get(name)?.clone()))).collect();
-            let database = database.clone();
-            (!routes.is_empty()).then(|| {
-                (name.clone(), Plan { source: self.source.value.clone(), database, destinations, routes })
-            })
-        };
-        self.databases.iter().filter_map(plan).collect()
+        let mut plans = BTreeMap::new();
+        for (name, database) in &self.databases {
+            if let Some(relay) = self.relay(name, database) {
+                plans.insert(name.clone(), Plan::Relay(relay));
+            }
+        }
+        for section in &self.consumers {
+            if let Some(database) = self.databases.get(&section.database.value) {
+                let plan = ConsumerPlan { database: database.clone(), section: section.clone() };
+                let name = format!("consumer {} of {}", section.name.value, section.database.value);
+                plans.insert(name, Plan::Consumer(Box::new(plan)));
+            }
+        }
+        for section in &self.follow_ups {
+            let Some(database) = self.databases.get(&section.database.value) else { continue };
+            let queue = section.queue.value.clone();
+            let name = format!("{queue} of {}", section.database.value);
+            let plan = plans.entry(name).or_insert_with(|| {
+                let (source, database) = (self.source.value.clone(), database.clone());
+                Plan::FollowUps(FollowUpPlan { source, database, queue, resolvers: Vec::new() })
+            });
+            if let Plan::FollowUps(plan) = plan {
+                plan.resolvers.push(section.clone());
+            }
+        }
+        plans
+    }
+
+    fn relay(&self, name: &str, database: &DatabaseSection) -> Option<RelayPlan> {
+        let routes: Vec<_> = self.routes.iter().filter(|route| *route.database == *name).cloned().collect();
+        let named = routes.iter().flat_map(|route| &route.to).map(|to| &to.destination.value);
+        let destinations =
+            named.filter_map(|name| Some((name.clone(), self.destinations.get(name)?.clone()))).collect();
+        let (source, database) = (self.source.value.clone(), database.clone());
+        (!routes.is_empty()).then_some(RelayPlan { source, database, destinations, routes })
     }
 }

@@ -21,8 +21,17 @@ const ORDERS: [(&str, Ordering); 4] = [
     ("skip", Ordering::ByKey(OnFailure::Skip)),
 ];
 
-const KEYS: [&str; 8] =
-    ["database", "queue", "to", "format", "ordered", "keep_for", "concurrency", "max_attempts"];
+pub(super) const KEYS: [&str; 9] = [
+    "database",
+    "queue",
+    "to",
+    "format",
+    "ordered",
+    "keep_for",
+    "concurrency",
+    "max_attempts",
+    "keep_error_text",
+];
 
 const TO: &str = "[{ destination = \"events\", address = \"orders.{type}\" }]";
 
@@ -38,6 +47,8 @@ pub(crate) struct RouteSection {
     pub(crate) keep_for: Option<Found<Duration>>,
     pub(crate) concurrency: Found<u32>,
     pub(crate) max_attempts: Found<Option<u32>>,
+    /// Whether what a destination says of a failure is kept, and not only its kind.
+    pub(crate) keep_error_text: Found<bool>,
 }
 
 /// One place that a route goes to.
@@ -52,7 +63,7 @@ impl RouteSection {
     pub(crate) fn read(table: &Table<'_>, databases: &[&str], destinations: &[&str]) -> Option<Self> {
         table.knows(&KEYS);
         let database = database(table, databases);
-        let queue = queue(table);
+        let queue = queue(table, "queue", "\"orders\"");
         let to = table.list("to", &format!("to = {TO}"));
         if table.lacks("to") {
             table.missing("to", TO);
@@ -68,6 +79,7 @@ impl RouteSection {
             max_attempts: table
                 .number("max_attempts", "10")
                 .map_or(Found::default(retries), |attempts| attempts.map(Some)),
+            keep_error_text: table.flag("keep_error_text").unwrap_or(Found::default(false)),
             database: database?,
             queue: queue?,
             to: to.into_iter().collect::<Option<_>>()?,
@@ -105,17 +117,29 @@ impl RouteSection {
         }
         settings.add(key("concurrency"), &self.concurrency, self.concurrency.value);
         settings.add(key("max_attempts"), &self.max_attempts, self.max_attempts.value);
+        settings.add(key("keep_error_text"), &self.keep_error_text, self.keep_error_text.value);
     }
 }
 
 /// Where it stands does not matter.
 impl PartialEq for RouteSection {
     fn eq(&self, other: &Self) -> bool {
-        let Self { line: _, database, queue, to, format, ordered, keep_for, concurrency, max_attempts } =
-            self;
+        let Self {
+            line: _,
+            database,
+            queue,
+            to,
+            format,
+            ordered,
+            keep_for,
+            concurrency,
+            max_attempts,
+            keep_error_text,
+        } = self;
         (database, queue, to) == (&other.database, &other.queue, &other.to)
             && (format, ordered, keep_for) == (&other.format, &other.ordered, &other.keep_for)
             && (concurrency, max_attempts) == (&other.concurrency, &other.max_attempts)
+            && keep_error_text == &other.keep_error_text
     }
 }
 
@@ -129,16 +153,21 @@ impl ToSection {
             table.unknown("destination", name, destinations);
         }
         let address = table.required("address", "\"orders.{type}\"")?;
-        if let Err(error) = Template::parse(address.as_str()) {
-            let help =
-                "holes are {queue}, {type}, {key} and {tenant}, with {tenant|nobody} for what is not there";
-            table.wrong(table.line_at(&address), format!("{}: {error}", table.path("address")), help);
-        }
+        template(table, &address);
         Some(Self { destination: destination?, address })
     }
 }
 
-fn database(table: &Table<'_>, databases: &[&str]) -> Option<Found<String>> {
+/// Whether an address can be made of it.
+pub(super) fn template(table: &Table<'_>, address: &Found<String>) {
+    if let Err(error) = Template::parse(address.as_str()) {
+        let help =
+            "holes are {queue}, {type}, {key} and {tenant}, with {tenant|nobody} for what is not there";
+        table.wrong(table.line_at(address), format!("{}: {error}", table.path("address")), help);
+    }
+}
+
+pub(super) fn database(table: &Table<'_>, databases: &[&str]) -> Option<Found<String>> {
     match (table.text("database", "\"shop\""), databases) {
         (Some(name), _) if databases.contains(&name.as_str()) => Some(name),
         (Some(name), _) => {
@@ -154,10 +183,10 @@ fn database(table: &Table<'_>, databases: &[&str]) -> Option<Found<String>> {
     }
 }
 
-fn queue(table: &Table<'_>) -> Option<Found<String>> {
-    let queue = table.required("queue", "\"orders\"")?;
+pub(super) fn queue(table: &Table<'_>, key: &str, example: &str) -> Option<Found<String>> {
+    let queue = table.required(key, example)?;
     if let Err(error) = QueueName::new(queue.as_str()) {
-        let what = format!("{} is no name of a queue", table.path("queue"));
+        let what = format!("{} is no name of a queue", table.path(key));
         table.wrong(table.line_at(&queue), what, error.to_string());
     }
     Some(queue)

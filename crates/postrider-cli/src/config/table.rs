@@ -134,6 +134,16 @@ impl<'r> Table<'r> {
         self.typed(key, "a list of texts", example, read)
     }
 
+    pub(crate) fn numbers(&self, key: &str, example: &str) -> Option<Found<Vec<u32>>> {
+        let number = |value: &DeValue<'_>| {
+            let number = value.as_integer()?;
+            u32::from_str_radix(number.as_str(), number.radix()).ok()
+        };
+        let read =
+            |value: &DeValue<'_>| value.as_array()?.iter().map(|each| number(each.get_ref())).collect();
+        self.typed(key, "a list of whole numbers", example, read)
+    }
+
     /// One word of these, and what it stands for.
     pub(crate) fn word<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> Option<Found<T>> {
         let known: Vec<_> = words.iter().map(|(word, _)| *word).collect();
@@ -232,6 +242,11 @@ impl<'r> Table<'r> {
             Origin::Line(line) => line,
             _ => self.line,
         }
+    }
+
+    /// Where a key of this table stands, or else the table.
+    pub(crate) fn line_of(&self, key: &str) -> usize {
+        self.value(key).map_or(self.line, |(line, _)| line)
     }
 
     pub(crate) fn path(&self, key: &str) -> String {

@@ -8,14 +8,14 @@ use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Read},
     mem,
-    process::{Child, ChildStderr, Command, Stdio},
+    process::{Child, ChildStderr, ChildStdout, Command, Stdio},
 };
 
 /// `postrider` with these arguments, and with none of the caller's settings.
 pub(crate) fn postrider(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postrider"));
     command.args(arguments).stdin(Stdio::null()).env("USER", "nell");
-    for setting in ["POSTRIDER_DB", "POSTRIDER_LOG", "NO_COLOR"] {
+    for setting in ["POSTRIDER_DB", "POSTRIDER_BEHIND_POOLER", "POSTRIDER_LOG", "NO_COLOR"] {
         command.env_remove(setting);
     }
     command
@@ -73,13 +73,15 @@ pub(crate) struct AtWork {
     child: Option<Child>,
     err: BufReader<ChildStderr>,
     heard: String,
+    /// Its stdout, once a line of it was asked for.
+    out: Option<BufReader<ChildStdout>>,
 }
 
 impl AtWork {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let err = BufReader::new(child.stderr.take().unwrap());
-        Self { child: Some(child), err, heard: String::new() }
+        Self { child: Some(child), err, heard: String::new(), out: None }
     }
 
     /// Waits for a line on stderr with this in it, and gives it.
@@ -94,15 +96,28 @@ impl AtWork {
         }
     }
 
+    /// Waits for the next line on stdout.
+    pub(crate) fn line(&mut self) -> String {
+        let child = self.child.as_mut().unwrap();
+        let out = self.out.get_or_insert_with(|| BufReader::new(child.stdout.take().unwrap()));
+        let mut line = String::new();
+        assert!(out.read_line(&mut line).unwrap() > 0, "it ended without another line");
+        line
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.as_ref().unwrap().id().try_into().unwrap()), signal).unwrap();
     }
 
     pub(crate) fn end(mut self) -> Ended {
         self.err.read_to_string(&mut self.heard).unwrap();
+        let mut out = String::new();
+        if let Some(mut rest) = self.out.take() {
+            rest.read_to_string(&mut out).unwrap();
+        }
         let output = self.child.take().unwrap().wait_with_output().unwrap();
-        let err = mem::take(&mut self.heard);
-        Ended { code: output.status.code(), out: String::from_utf8(output.stdout).unwrap(), err }
+        out.push_str(&String::from_utf8(output.stdout).unwrap());
+        Ended { code: output.status.code(), out, err: mem::take(&mut self.heard) }
     }
 }
 

@@ -2,11 +2,15 @@
 
 use crate::program::{Ended, postrider, run};
 use postrider::{
-    ClaimRequest, IntoMessage, Message, MessageBuilder, MessageId, OnFailure, Ordering, OutboxExt, QueueName,
-    QueuePolicy, Reason, Settle, Settlement, Store, schema::Schema, sqlite::SqliteStore,
+    Arrival, ClaimRequest, InboxExt, IntoMessage, Message, MessageBuilder, MessageId, OnFailure, Ordering,
+    OutboxExt, QueueName, QueuePolicy, Reason, Settle, Settlement, Store, schema::Schema,
+    sqlite::SqliteStore,
 };
 use sqlx::SqlitePool;
-use std::{process::Stdio, time::Duration};
+use std::{
+    process::{Command, Stdio},
+    time::{Duration, SystemTime},
+};
 use tempfile::{TempDir, tempdir};
 use uuid::Uuid;
 
@@ -26,6 +30,15 @@ pub(crate) fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
+/// What is found by a clue comes in the order of staging, which SQLite tells in milliseconds.
+fn next_millisecond() {
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
+    let start = now();
+    while now() <= start {
+        std::hint::spin_loop();
+    }
+}
+
 impl Shop {
     pub(crate) async fn open() -> Self {
         let folder = tempdir().unwrap();
@@ -39,6 +52,7 @@ impl Shop {
     pub(crate) async fn stage<M: IntoMessage + Send>(&self, messages: impl IntoIterator<Item = M>) {
         let mut tx = self.pool.begin().await.unwrap();
         for message in messages {
+            next_millisecond();
             self.store.outbox().stage(&mut tx, message).await.unwrap();
         }
         tx.commit().await.unwrap();
@@ -57,6 +71,39 @@ impl Shop {
                 .map(|claimed| Settle { lease: claimed.lease.clone(), settlement: settlement.clone() });
             assert!(self.store.settle(&ended.collect::<Vec<_>>()).await.unwrap().is_empty());
         }
+    }
+
+    /// Marks a message as received by a consumer.
+    pub(crate) async fn admit(&self, consumer: &str, id: MessageId) {
+        let mut tx = self.pool.begin().await.unwrap();
+        let consumer = consumer.parse().unwrap();
+        self.store.inbox().admit(&mut tx, &consumer, Arrival::new(id)).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    /// Delivers everything that is due in a queue, and answers how many that were.
+    pub(crate) async fn deliver(&self, name: &str) -> usize {
+        let mut delivered = 0;
+        loop {
+            let claimed = self.store.claim(&ClaimRequest::new(queue(name), 1000)).await.unwrap();
+            if claimed.is_empty() {
+                return delivered;
+            }
+            let done = claimed
+                .iter()
+                .map(|claimed| Settle { lease: claimed.lease.clone(), settlement: Settlement::Done });
+            assert!(self.store.settle(&done.collect::<Vec<_>>()).await.unwrap().is_empty());
+            delivered += claimed.len();
+        }
+    }
+
+    /// Keeps no payload of a dead letter any more, as a runner that gives a follow-up up.
+    pub(crate) async fn forget(&self, id: MessageId) {
+        let forget = "update postrider_dead set payload = x'', content_type = 'application/json' where message_id = ?1";
+        assert_eq!(
+            sqlx::query(forget).bind(id.as_uuid()).execute(&self.pool).await.unwrap().rows_affected(),
+            1
+        );
     }
 
     /// Two dead letters of one kind and one of another, and a timer.
@@ -86,7 +133,13 @@ impl Shop {
     }
 
     pub(crate) fn run_with(&self, arguments: &[&str], stdin: Stdio) -> Ended {
-        run(postrider(arguments).env("POSTRIDER_DB", "shop.db").stdin(stdin).current_dir(self.folder.path()))
+        run(self.command(arguments).stdin(stdin))
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = postrider(arguments);
+        command.env("POSTRIDER_DB", "shop.db").current_dir(self.folder.path());
+        command
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Audit, AuditSink, Error, EventType, FollowUps, Lease, Outbox, QueueName, Reason, Store, SubjectId,
-    TenantId, inspect::Inspect, saga::SagaLog, transact::Transact, wake::Wake,
+    TenantId, inspect::Operate, saga::SagaLog, transact::Transact, wake::Wake,
 };
 use std::{
     future::Future,
@@ -43,7 +43,7 @@ pub enum Landing {
 /// what the first has done; nobody waits for a lock while holding one that the other wants.
 pub trait Follow: Transact + Outbox<Self::Tx> + Audit<Self::Tx> + SagaLog<Self::Tx> {
     /// The store whose queues are in the same database.
-    type Store: Store + Wake + Inspect + FollowUps + Clone;
+    type Store: Store + Wake + Operate + FollowUps + Clone;
 
     /// The store itself.
     fn store(&self) -> Self::Store;

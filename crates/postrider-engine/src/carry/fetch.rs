@@ -45,6 +45,10 @@ impl Fetcher {
         let mut room = Room::new(&self.subscription);
         let mut backoff = Self::backoff();
         while !stop.is_cancelled() {
+            if let Err(error) = self.prepare().await {
+                self.failed(error, &mut backoff).await;
+                continue;
+            }
             let Some(limit) = self.limit(&mut room).await else { continue };
             // Taken before the claim: what happens after this is not in its answer.
             let seen = self.draining.as_ref().map(|draining| draining.seen());
@@ -73,11 +77,7 @@ impl Fetcher {
                 Ok(Rest::LookAgain) => continue,
                 Ok(Rest::Wait(wait)) => wait,
                 Err(error) => {
-                    self.trouble.happened("claiming", &error);
-                    if let Some(draining) = &self.draining {
-                        draining.fail(error);
-                    }
-                    stop.run_until_cancelled(sleep(backoff.pause())).await;
+                    self.failed(error, &mut backoff).await;
                     continue;
                 }
             };
@@ -86,6 +86,22 @@ impl Fetcher {
         if let Err(error) = self.idle.rise().await {
             self.trouble.happened("rising", &error);
         }
+    }
+
+    async fn prepare(&self) -> Result<(), Error> {
+        match &self.subscription.gate {
+            Some(gate) => gate.prepare(&*self.store).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The store does not answer as it should: it is left alone for a while.
+    async fn failed(&self, error: Error, backoff: &mut Backoff) {
+        self.trouble.happened("claiming", &error);
+        if let Some(draining) = &self.draining {
+            draining.fail(error);
+        }
+        self.stop.run_until_cancelled(sleep(backoff.pause())).await;
     }
 
     fn backoff() -> Backoff {

@@ -1,10 +1,14 @@
 //! Holding claims back.
 
 use futures_util::future::BoxFuture;
+use postrider_core::{Error, Store};
 use std::{fmt::Debug, time::Duration};
 
 /// Says whether there is a point in claiming: a queue whose destination is down is better left alone.
 pub trait Gate: Debug + Send + Sync + 'static {
+    /// Asks the store what it has to know before anybody [looks](Self::look). It is called before every claim, so it seldom asks.
+    fn prepare<'g>(&'g self, store: &'g dyn Store) -> BoxFuture<'g, Result<(), Error>>;
+
     /// Whether to claim now.
     fn look(&self) -> Passage;
 

@@ -5,6 +5,7 @@ use super::{
     count::Counts,
     handler::{Handler, Handlers, Plain, Typed},
     replay::Replay,
+    retention::RESENT_WITHIN,
     work::Work,
 };
 use crate::{
@@ -78,7 +79,7 @@ impl<R: Receive> ConsumerBuilder<R> {
             error_text: ErrorText::default(),
             restart_within: Duration::from_secs(5),
             keep_marks_for: None,
-            resent_within: Duration::from_secs(24 * 60 * 60),
+            resent_within: RESENT_WITHIN,
             redelivered_within: None,
         }
     }

@@ -39,7 +39,7 @@ mod work;
 pub use builder::ConsumerBuilder;
 pub use count::Consumed;
 pub use replay::Replayed;
-pub use retention::StartError;
+pub use retention::{RESENT_WITHIN, StartError, marks_needed};
 pub use running::{Consuming, Drained};
 
 use postrider_core::{QueueName, Receive, Source};

@@ -12,7 +12,7 @@ use crate::{
 use futures_util::future::BoxFuture;
 use postrider_core::{
     Admission, Claimed, Error, Incoming, Letter, MessageId, Reason, Receive, Settlement,
-    inspect::{Action, Inspect},
+    inspect::{Action, Operate},
 };
 use std::{
     fmt,
@@ -37,7 +37,7 @@ pub struct Replayed {
 
 impl<R: Receive> Consumer<R>
 where
-    R::Store: Inspect,
+    R::Store: Operate,
 {
     /// Requeues parked messages and runs them here and now. Where a consumer of the same name runs elsewhere, it may take some of them:
     /// then they are requeued, and not among those that ended here.

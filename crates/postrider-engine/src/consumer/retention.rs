@@ -8,6 +8,10 @@ use postrider_core::{ConsumerName, PruneRequest, Receive, Redelivers, SourceErro
 use std::{sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 
+/// For how long a sender may send a message again that it never heard to have arrived, unless a consumer is
+/// [told otherwise](super::ConsumerBuilder::resent_within).
+pub const RESENT_WITHIN: Duration = A_DAY;
+
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Where a broker keeps messages for ever and nobody says otherwise.
 const A_MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -15,6 +19,12 @@ const A_MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often old marks are removed.
 const PRUNE_EVERY: Duration = Duration::from_secs(10 * 60);
+
+/// How long marks have to be kept of what the broker may deliver again for `redelivered`, after its sender may have sent it again for
+/// `resent`.
+pub fn marks_needed(redelivered: Duration, resent: Duration) -> Duration {
+    redelivered.saturating_add(resent)
+}
 
 /// Why a consumer does not start.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +93,7 @@ impl<R: Receive> Work<R> {
             );
             return Ok(keeps);
         };
-        let needed = within.saturating_add(self.resent_within);
+        let needed = marks_needed(within, self.resent_within);
         match self.keep_marks_for {
             Some(keeps) if keeps < needed => Err(StartError::MarksTooShort {
                 consumer: self.name.clone(),

@@ -4,7 +4,7 @@ use super::{
     Consumed, Consumer, StartError,
     work::{Floor, Work},
 };
-use crate::carry::{Running, signal::Signals};
+use crate::carry::{Health, Running, signal::Signals};
 use postrider_core::Receive;
 use std::{
     fmt,
@@ -101,6 +101,26 @@ impl<R: Receive> Consuming<R> {
     /// What became of the messages since it was started.
     pub fn consumed(&self) -> Consumed {
         self.work.counts.consumed() - self.before
+    }
+
+    /// Asks the database and every loop how they are, and waits for the answer at most so long. A broker that is away is no ailment: it is tried
+    /// again.
+    pub async fn ping(&mut self, within: Duration) -> Health {
+        let mut health = self.carrier.ping(within).await;
+        let is_stopping = self.floor.stop.is_cancelled();
+        // One forgets, and one extends where there is something to extend.
+        let keepers = 1 + usize::from(self.work.abilities.holds_for.is_some());
+        for (name, tasks, started) in [
+            ("receiver", &mut self.receiver, 1),
+            ("runner", &mut self.runners, self.work.concurrency),
+            ("keeper", &mut self.keepers, keepers),
+        ] {
+            while tasks.try_join_next().is_some() {}
+            if tasks.len() < started && !is_stopping {
+                health.dead_loops.push(name);
+            }
+        }
+        health
     }
 
     /// Stops: receives nothing more, hands back what nobody has begun, and lets what runs finish within `deadline`. Then the source is

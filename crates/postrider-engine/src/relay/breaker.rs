@@ -7,14 +7,17 @@
 //!                                                                  └─────────(not accepted)───────┘
 //! ```
 //!
-//! While it is down nothing is claimed for it, so no attempts are burnt, and what is in hand is handed back uncounted.
+//! While it is down nothing is claimed for it, so no attempts are burnt, and what is in hand is handed back uncounted. So it is while
+//! an operator has paused it, except that nothing is tried.
 
+use super::pauses::{LOOK_AGAIN, Pauses};
 use crate::carry::{Gate, Passage, trouble::Backoff};
 use futures_util::future::BoxFuture;
 use metrics::{Gauge, gauge};
+use postrider_core::{Error, Store};
 use std::{
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::{sync::Notify, time::Instant};
@@ -28,6 +31,7 @@ pub(super) struct Breaker {
     longest_pause: Duration,
     /// How long a message that is tried may take: after that another one may be.
     trial: Duration,
+    pauses: Arc<Pauses>,
     state: Mutex<State>,
     changed: Notify,
     up: Gauge,
@@ -55,6 +59,7 @@ impl Breaker {
         first_pause: Duration,
         longest_pause: Duration,
         trial: Duration,
+        pauses: Arc<Pauses>,
     ) -> Self {
         let up = gauge!("postrider_destination_up", "destination" => destination.to_owned());
         up.set(1.0);
@@ -63,6 +68,7 @@ impl Breaker {
             first_pause,
             longest_pause,
             trial,
+            pauses,
             state: Mutex::default(),
             changed: Notify::new(),
             up,
@@ -71,6 +77,9 @@ impl Breaker {
 
     /// How many of `wanted` messages may be sent now.
     pub(super) fn admits(&self, wanted: usize) -> usize {
+        if self.pauses.hold(&self.destination) {
+            return 0;
+        }
         match &self.state().down {
             None => wanted,
             Some(down) if Instant::now() < down.until => 0,
@@ -138,7 +147,14 @@ impl Breaker {
 }
 
 impl Gate for Breaker {
+    fn prepare<'g>(&'g self, store: &'g dyn Store) -> BoxFuture<'g, Result<(), Error>> {
+        Box::pin(self.pauses.refresh(store))
+    }
+
     fn look(&self) -> Passage {
+        if self.pauses.hold(&self.destination) {
+            return Passage::Shut(LOOK_AGAIN);
+        }
         let mut state = self.state();
         let Some(down) = &mut state.down else { return Passage::Open };
         let now = Instant::now();
@@ -177,7 +193,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn breaker() -> Breaker {
-        Breaker::new("billing", SECOND, SECOND * 4, SECOND * 10)
+        Breaker::new("billing", SECOND, SECOND * 4, SECOND * 10, Arc::default())
     }
 
     /// The longest pause there can be: chance lengthens it by half.

@@ -1,6 +1,6 @@
 //! Where a relay sends, and how.
 
-use super::{breaker::Breaker, post::Post};
+use super::{breaker::Breaker, pauses::Pauses, post::Post};
 use crate::carry::pace::Pace;
 use postrider_core::{Invalid, Transport};
 use std::{fmt, sync::Arc, time::Duration};
@@ -77,7 +77,7 @@ impl Destination {
         self
     }
 
-    pub(super) fn open(self) -> Result<Arc<Post>, Invalid> {
+    pub(super) fn open(self, pauses: &Arc<Pauses>) -> Result<Arc<Post>, Invalid> {
         let name = &self.name;
         let wrong = |field: &'static str, rule: String| Err(Invalid::rule(field, rule));
         if name.is_empty() || name.contains(|c: char| c.is_control() || c.is_whitespace()) {
@@ -107,7 +107,7 @@ impl Destination {
         capacity.batch = capacity.batch.min(self.batch.unwrap_or(usize::MAX)).max(1);
         // A trial may wait for its lease, its answer and its settlement.
         let trial = self.timeout.saturating_mul(2);
-        let breaker = Arc::new(Breaker::new(name, self.pauses.0, self.pauses.1, trial));
+        let breaker = Arc::new(Breaker::new(name, self.pauses.0, self.pauses.1, trial, Arc::clone(pauses)));
         let sending = (self.timeout, self.at_once);
         Ok(Arc::new(Post::new(self.name, self.transport, capacity, sending, pace, breaker)))
     }

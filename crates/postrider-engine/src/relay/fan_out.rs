@@ -20,7 +20,7 @@ use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all, select_all},
 };
-use postrider_core::{Message, PublishError, Settlement};
+use postrider_core::{Error, Message, PublishError, Settlement, Store};
 use std::{sync::Arc, time::Duration};
 use tokio::task::coop::consume_budget;
 
@@ -148,6 +148,14 @@ impl FanOut {
 pub(super) struct AnyOpen(pub(super) Vec<Arc<Breaker>>);
 
 impl Gate for AnyOpen {
+    fn prepare<'g>(&'g self, store: &'g dyn Store) -> BoxFuture<'g, Result<(), Error>> {
+        // All destinations of a relay share what they know.
+        match self.0.first() {
+            Some(breaker) => breaker.prepare(store),
+            None => Box::pin(async { Ok(()) }),
+        }
+    }
+
     fn look(&self) -> Passage {
         let mut shut = Duration::MAX;
         for breaker in &self.0 {

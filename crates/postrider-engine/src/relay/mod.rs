@@ -10,6 +10,7 @@
 //! | refused for now, or nobody knows | sent again under the same id, as the route's retry strategy says |
 //! | refused for good, too large, no address, unreadable | a dead letter at once |
 //! | nothing gets through | handed back uncounted; nothing is claimed for that destination until a single message got through |
+//! | (an operator has paused the destination) | the same, until it is resumed |
 //!
 //! A route may go to several destinations: each of them accepts or fails on its own (`fan_out.rs`).
 //!
@@ -20,6 +21,7 @@ mod breaker;
 mod deliver;
 mod destination;
 mod fan_out;
+mod pauses;
 mod post;
 mod route;
 
@@ -30,6 +32,7 @@ use crate::{
     carry::{Carrier, Running, Stopped, Tally},
     set_up::SetUp,
 };
+use pauses::Pauses;
 use postrider_core::{Error, Invalid, Store, cloudevents::check_source, schema::Schema, wake::Wake};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -206,10 +209,12 @@ impl RelayBuilder {
         if self.routes.is_empty() {
             return Err(Invalid::rule("routes", "a relay needs at least one: give it with `route`"));
         }
+        let pauses =
+            Arc::new(Pauses::new(self.destinations.iter().map(|destination| destination.name.clone())));
         let mut posts = BTreeMap::new();
         for destination in self.destinations {
             let name = destination.name.clone();
-            if posts.insert(name.clone(), destination.open()?).is_some() {
+            if posts.insert(name.clone(), destination.open(&pauses)?).is_some() {
                 let rule = format!("{name} is there twice; give each a name of its own");
                 return Err(Invalid::rule("destination", rule));
             }

@@ -361,7 +361,7 @@ mod tests {
 
     fn post(capacity: Capacity) -> Post {
         let second = Duration::from_secs(1);
-        let breaker = Arc::new(Breaker::new("billing", second, second, second));
+        let breaker = Arc::new(Breaker::new("billing", second, second, second, Arc::default()));
         Post::new(
             "billing".to_owned(),
             Arc::new(MemoryTransport::new()),

@@ -7,7 +7,7 @@ use super::{
 };
 use postrider_core::{
     AuditError, AuditEvent, AuditKind, Error, Follow, FollowUp, MessageId,
-    inspect::{Action, Inspect as _},
+    inspect::{Action, Inspect as _, Operate as _},
     saga::{Command, Entry, Plan, State},
 };
 

@@ -40,6 +40,7 @@ mod course;
 mod doubt;
 mod office;
 mod plot;
+mod requeue;
 mod resolver;
 mod runner;
 
@@ -47,6 +48,6 @@ pub use backoff::Backoff;
 pub use completion::{Completed, Ended};
 pub use courier::Abandoned;
 pub use doubt::Unresolved;
-pub use office::{Requeued, Unrequeued};
+pub use requeue::{Requeued, Unrequeued, requeue};
 pub use resolver::{Call, Resolved, Resolver};
 pub use runner::{SagaRunner, SagaRunnerBuilder};

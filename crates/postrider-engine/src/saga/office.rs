@@ -1,32 +1,12 @@
 //! What those do who look after follow-ups.
 
-use super::{SagaRunner, books::event};
+use super::{Requeued, SagaRunner, requeue::requeue};
 use postrider_core::{
-    AuditError, AuditEvent, AuditKind, Error, Follow, FollowUp, FollowUps as _, MessageId, State, SubjectId,
-    TenantId,
-    follow_up::{Docket, Erased, StatusCounts, Which, has_forgotten},
-    inspect::{Action, Inspect as _},
+    AuditError, AuditEvent, AuditKind, Error, Follow, FollowUps as _, MessageId, SubjectId, TenantId,
+    follow_up::{Docket, Erased, StatusCounts, Which},
+    inspect::Action,
 };
 use std::time::Duration;
-
-/// What became of follow-ups that were to be put back.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Requeued {
-    /// They are pending again, with no attempt behind them.
-    pub requeued: Vec<MessageId>,
-    /// They were left as they are.
-    pub skipped: Vec<(MessageId, Unrequeued)>,
-}
-
-/// Why a follow-up was not put back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Unrequeued {
-    /// It is not abandoned: it is unknown, still carried out, or has succeeded; or somebody else was faster.
-    NotAbandoned,
-    /// It had a payload, which was forgotten when it was given up: stage it anew.
-    Forgotten,
-}
 
 impl<S: Follow> SagaRunner<S> {
     /// How many follow-ups there are in each status; every status is there.
@@ -67,35 +47,7 @@ impl<S: Follow> SagaRunner<S> {
     /// # Errors
     /// When the ledger or the store fails.
     pub async fn requeue(&self, ids: &[MessageId], action: &Action) -> Result<Requeued, AuditError> {
-        action.check()?;
-        let store = self.courier.store.store();
-        let mut answer = Requeued::default();
-        let (mut wanted, mut events) = (Vec::new(), Vec::new());
-        for id in ids {
-            let entry = store.get(&self.queue, *id).await?.filter(|entry| entry.state == State::Dead);
-            match entry {
-                None => answer.skipped.push((*id, Unrequeued::NotAbandoned)),
-                Some(entry) if has_forgotten(&entry.message) => {
-                    answer.skipped.push((*id, Unrequeued::Forgotten));
-                }
-                Some(entry) => {
-                    wanted.push(*id);
-                    let told = match FollowUp::read(&entry.message) {
-                        Ok(follow_up) => event(AuditKind::Requeued, &follow_up, *id),
-                        Err(_) => AuditEvent { follow_up: Some(*id), ..AuditEvent::new(AuditKind::Requeued) },
-                    };
-                    events.push(AuditEvent { actor: Some(action.actor.clone()), ..told });
-                }
-            }
-        }
-        if wanted.is_empty() {
-            return Ok(answer);
-        }
-        self.sink.append(&events).await?;
-        answer.requeued = store.requeue(&self.queue, &wanted, action).await?;
-        wanted.retain(|id| !answer.requeued.contains(id));
-        answer.skipped.extend(wanted.into_iter().map(|id| (id, Unrequeued::NotAbandoned)));
-        Ok(answer)
+        requeue(&self.courier.store.store(), &*self.sink, &self.queue, ids, action).await
     }
 
     /// Removes what the outbox, the archive and the dead letters hold of a subject, in all queues, and tells the ledger that and how much.

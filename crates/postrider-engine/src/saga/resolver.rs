@@ -49,6 +49,11 @@ pub trait Resolver: Send + Sync + 'static {
     /// What it can do. A follow-up that asks for something else is given up at once.
     fn operations(&self) -> &[&str];
 
+    /// Whether it can do this: one of its [`operations`](Self::operations), unless it knows better, as one does that was told at run time.
+    fn can(&self, operation: &str) -> bool {
+        self.operations().contains(&operation)
+    }
+
     /// Carries out one call.
     async fn resolve(&self, call: &Call) -> Result<Resolved, Failure>;
 
@@ -172,7 +177,7 @@ impl Registry {
         let commands = (0..plan.len()).flat_map(|step| [Command::perform(step), Command::undo(step)]);
         for (resolver, operation) in commands.filter_map(|command| plan.call(command)) {
             let known = self.0.get(resolver);
-            if !known.is_some_and(|known| known.operations().contains(&operation.as_str())) {
+            if !known.is_some_and(|known| known.can(operation.as_str())) {
                 let rule = format!("nobody is there to {operation} at {resolver}: give it with `resolver`");
                 return Err(Invalid::rule(format!("plan {:?}", plan.name()), rule));
             }
@@ -183,8 +188,7 @@ impl Registry {
     /// Who carries out a follow-up; or the kind of error if nobody does.
     pub(super) fn find(&self, follow_up: &FollowUp) -> Result<&Arc<dyn Resolver>, &'static str> {
         let resolver = self.0.get(follow_up.resolver()).ok_or("UnknownResolver")?;
-        let can = resolver.operations().contains(&follow_up.operation().as_str());
-        can.then_some(resolver).ok_or("UnsupportedOperation")
+        resolver.can(follow_up.operation().as_str()).then_some(resolver).ok_or("UnsupportedOperation")
     }
 }
 

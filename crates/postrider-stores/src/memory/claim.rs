@@ -11,7 +11,7 @@ use super::{
     row::{Held, Row},
 };
 use postrider_core::{
-    ClaimRequest, Claimed, Lease, LeaseToken, OrderingKey, QueueName, TenantWeights, lease::Turn,
+    ClaimRequest, Claimed, Lease, LeaseToken, OrderingKey, Pausable, QueueName, TenantWeights, lease::Turn,
 };
 use std::{collections::HashMap, time::SystemTime};
 
@@ -39,6 +39,9 @@ impl Rooms {
         }
         let mut offers = Vec::new();
         for name in request.queues() {
+            if self.is_paused(&Pausable::Queue(name.clone())) {
+                continue;
+            }
             let Some(queue) = self.queues.get_mut(name) else { continue };
             queue.promote(now, &mut self.line);
             if queue.policy.fair_by_tenant {

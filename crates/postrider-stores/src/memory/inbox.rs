@@ -5,7 +5,7 @@
 //! ever, so the second one is told.
 
 use super::{MemoryStore, Transaction};
-use postrider_core::{Admission, Arrival, ConsumerName, Error, Inbox, Parked, Receive};
+use postrider_core::{Admission, Arrival, ConsumerName, Error, Inbox, Parked, Receive, inspect::InboxMark};
 use std::{
     collections::{HashMap, HashSet},
     time::SystemTime,
@@ -95,6 +95,21 @@ impl Marks {
         for mark in marks {
             self.counts.remove(mark);
         }
+    }
+
+    /// Who has admitted it.
+    pub(super) fn of(&self, arrival: &Arrival) -> Vec<InboxMark> {
+        let kept = self.kept.iter().filter(|(mark, _)| mark.arrival == *arrival);
+        let mut marks: Vec<_> =
+            kept.map(|(mark, at)| InboxMark { consumer: mark.consumer.clone(), admitted_at: *at }).collect();
+        marks.sort_by(|one, other| one.consumer.cmp(&other.consumer));
+        marks
+    }
+
+    /// How many were made by then, by this consumer if one is named.
+    pub(super) fn older(&self, of: Option<&ConsumerName>, by: SystemTime) -> usize {
+        let is_meant = |mark: &Mark| of.is_none_or(|consumer| mark.consumer == *consumer);
+        self.kept.iter().filter(|(mark, made)| **made <= by && is_meant(mark)).count()
     }
 
     /// Removes up to so many of those that were made by then, by this consumer if one is named. Answers how many.

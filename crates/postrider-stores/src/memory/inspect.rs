@@ -1,4 +1,4 @@
-//! The operator's view.
+//! What operators see.
 
 use super::{
     MemoryStore,
@@ -7,8 +7,11 @@ use super::{
 };
 use async_trait::async_trait;
 use postrider_core::{
-    Error, MessageId, OrderingKey, QueueName, Reason, State,
-    inspect::{Action, AuditRow, BlockedKey, Counts, Cursor, Entry, Inspect, ListRequest, Page, Room, Tally},
+    Arrival, Error, MessageId, PruneRequest, QueueName, Reason, State, TenantId,
+    inspect::{
+        AuditRow, BlockedKey, Clue, Counts, Cursor, DeadGroup, Entry, InboxMark, Inspect, ListRequest,
+        LivingTimer, Page, Prunable, Room, Selected, Selection, Tally,
+    },
 };
 use std::{
     cmp::Reverse,
@@ -48,34 +51,48 @@ impl Inspect for MemoryStore {
         Ok(rooms.queues.get(queue).and_then(|queue| queue.find(id, now)).map(Sight::into_entry))
     }
 
-    async fn requeue(
-        &self,
-        queue: &QueueName,
-        ids: &[MessageId],
-        action: &Action,
-    ) -> Result<Vec<MessageId>, Error> {
-        let (mut rooms, now) = self.enter();
-        rooms.requeue(queue, ids, action, now)
+    async fn tally(&self, selection: &Selection) -> Result<Selected, Error> {
+        Ok(self.tallied(selection))
     }
 
-    async fn discard(
-        &self,
-        queue: &QueueName,
-        ids: &[MessageId],
-        action: &Action,
-    ) -> Result<Vec<MessageId>, Error> {
-        let (mut rooms, now) = self.enter();
-        rooms.discard(queue, ids, action, now)
+    async fn dead_groups(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<DeadGroup>, Error> {
+        Ok(self.grouped(queue, limit))
     }
 
-    async fn release_key(
+    async fn find(&self, clue: &Clue, limit: usize) -> Result<Vec<Entry>, Error> {
+        Ok(self.found(clue, limit))
+    }
+
+    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<Tally>, Error> {
+        let (rooms, _) = self.enter();
+        Ok(rooms.queues.get(queue).and_then(|queue| queue.ahead(id)).map(|ahead| Tally::new(ahead, CAP)))
+    }
+
+    async fn marks(&self, tenant: Option<&TenantId>, id: MessageId) -> Result<Vec<InboxMark>, Error> {
+        Ok(self.lock().marks.of(&Arrival { tenant: tenant.cloned(), id }))
+    }
+
+    async fn timers(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<LivingTimer>, Error> {
+        Ok(self.living_timers(queue, limit))
+    }
+
+    async fn prunable(
         &self,
-        queue: &QueueName,
-        key: &OrderingKey,
-        action: &Action,
-    ) -> Result<bool, Error> {
-        let (mut rooms, now) = self.enter();
-        rooms.release_key(queue, key, action, now)
+        request: &PruneRequest,
+        audit_older_than: Option<Duration>,
+    ) -> Result<Prunable, Error> {
+        let (rooms, now) = self.enter();
+        Ok(rooms.prunable(request, audit_older_than, now))
+    }
+
+    async fn clock(&self) -> Result<SystemTime, Error> {
+        Ok(self.enter().1)
+    }
+
+    async fn audit_of(&self, id: MessageId, limit: usize) -> Result<Vec<AuditRow>, Error> {
+        let rooms = self.lock();
+        let named = rooms.audit.iter().rev().filter(|row| row.ids.contains(&id));
+        Ok(named.take(limit).cloned().collect())
     }
 
     async fn audit(&self, limit: usize) -> Result<Vec<AuditRow>, Error> {
@@ -84,11 +101,11 @@ impl Inspect for MemoryStore {
 }
 
 /// A message as it is seen where it stands.
-struct Sight<'a> {
-    row: &'a Row,
-    state: State,
-    at: SystemTime,
-    reason: Option<Reason>,
+pub(super) struct Sight<'a> {
+    pub(super) row: &'a Row,
+    pub(super) state: State,
+    pub(super) at: SystemTime,
+    pub(super) reason: Option<Reason>,
 }
 
 impl Sight<'_> {
@@ -97,9 +114,14 @@ impl Sight<'_> {
         request.key.as_ref().is_none_or(|key| self.row.lane == *key)
             && request.event_type.as_ref().is_none_or(|wanted| message.event_type() == Some(wanted))
             && request.reason.is_none_or(|reason| self.reason == Some(reason))
+            && request.error.as_ref().is_none_or(|wanted| self.failed_with(wanted))
     }
 
-    fn into_entry(self) -> Entry {
+    pub(super) fn failed_with(&self, beginning: &str) -> bool {
+        self.row.error.as_ref().is_some_and(|error| error.starts_with(beginning))
+    }
+
+    pub(super) fn into_entry(self) -> Entry {
         Entry {
             message: self.row.message.clone(),
             state: self.state,
@@ -118,13 +140,23 @@ impl Queue {
         Sight { row, state: self.state(row, now), at: row.due_at, reason: None }
     }
 
-    fn find(&self, id: MessageId, now: SystemTime) -> Option<Sight<'_>> {
+    pub(super) fn find(&self, id: MessageId, now: SystemTime) -> Option<Sight<'_>> {
         Some(match self.spot(id)? {
             Spot::Ready(place) => self.see_ready(self.ready.get(&place)?, now),
             Spot::Later(at, place) => see_later(self.later.get(&(at, place))?, now),
             Spot::Dead(at, place) => see_dead(self.dead.get(&(at, place))?),
             Spot::Archive(at, place) => see_kept(self.archive.get(&(at, place))?),
         })
+    }
+
+    /// Everything in a room.
+    pub(super) fn sights(&self, room: Room, now: SystemTime) -> Box<dyn Iterator<Item = Sight<'_>> + '_> {
+        match room {
+            Room::Ready => Box::new(self.ready.values().map(move |row| self.see_ready(row, now))),
+            Room::Later => Box::new(self.later.values().map(move |row| see_later(row, now))),
+            Room::Dead => Box::new(self.dead.values().map(see_dead)),
+            Room::Archive => Box::new(self.archive.values().map(see_kept)),
+        }
     }
 
     fn page(&self, request: &ListRequest, now: SystemTime) -> Page {

@@ -23,6 +23,7 @@
 
 mod claim;
 mod clock;
+mod clue;
 mod draft;
 mod follow;
 mod follow_ups;
@@ -35,6 +36,7 @@ mod queue;
 mod rooms;
 mod row;
 mod schema;
+mod selection;
 mod settle;
 mod timetable;
 mod transaction;
@@ -47,8 +49,8 @@ pub use transaction::Transaction;
 use async_trait::async_trait;
 use clock::Clock;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, Limits, Message, Outbox, PruneRequest, Pruned, QueueName, Settle,
-    Staged, Store, TimerName, store::check_lease, trace, transact::Transact,
+    ClaimRequest, Claimed, Error, Lease, Limits, Message, Outbox, Paused, PruneRequest, Pruned, QueueName,
+    Settle, Staged, Store, TimerName, store::check_lease, trace, transact::Transact,
 };
 use rooms::Rooms;
 use std::{
@@ -188,6 +190,10 @@ impl Store for MemoryStore {
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
         let (mut rooms, now) = self.enter();
         Ok(rooms.prune(request, now))
+    }
+
+    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+        Ok(self.lock().paused.clone())
     }
 
     async fn ping(&self) -> Result<(), Error> {

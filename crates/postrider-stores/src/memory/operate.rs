@@ -1,15 +1,122 @@
 //! What operators change, each change with its audit row.
 
 use super::{
+    MemoryStore,
     lanes::Run,
     queue::Queue,
     rooms::{Line, Rooms},
+    row::Row,
+    selection::Verb,
 };
+use async_trait::async_trait;
 use postrider_core::{
-    Error, MessageId, OrderingKey, QueueName,
-    inspect::{Action, AuditRow},
+    Error, Message, MessageId, OrderingKey, Outbox, Pausable, Paused, QueueName, Staged, TimerName,
+    inspect::{Action, AuditRow, Changed, Chunk, Operate, Selection},
 };
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+#[async_trait]
+impl Operate for MemoryStore {
+    async fn requeue(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        action: &Action,
+    ) -> Result<Vec<MessageId>, Error> {
+        let (mut rooms, now) = self.enter();
+        rooms.requeue(queue, ids, action, now)
+    }
+
+    async fn discard(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        action: &Action,
+    ) -> Result<Vec<MessageId>, Error> {
+        let (mut rooms, now) = self.enter();
+        rooms.discard(queue, ids, action, now)
+    }
+
+    async fn release_key(
+        &self,
+        queue: &QueueName,
+        key: &OrderingKey,
+        action: &Action,
+    ) -> Result<bool, Error> {
+        let (mut rooms, now) = self.enter();
+        rooms.release_key(queue, key, action, now)
+    }
+
+    async fn pause(&self, what: &Pausable, action: &Action) -> Result<bool, Error> {
+        let (mut rooms, now) = self.enter();
+        rooms.pause(what, action, now)
+    }
+
+    async fn resume(&self, what: &Pausable, action: &Action) -> Result<bool, Error> {
+        let resumed = {
+            let (mut rooms, now) = self.enter();
+            rooms.resume(what, action, now)?
+        };
+        if let Pausable::Queue(queue) = what
+            && resumed
+        {
+            self.shared.signals.send(queue.clone());
+        }
+        Ok(resumed)
+    }
+
+    async fn requeue_next(
+        &self,
+        selection: &Selection,
+        chunk: &Chunk,
+        action: &Action,
+    ) -> Result<Changed, Error> {
+        self.change_next(Verb::Requeue, selection, chunk, action)
+    }
+
+    async fn discard_next(
+        &self,
+        selection: &Selection,
+        chunk: &Chunk,
+        action: &Action,
+    ) -> Result<Changed, Error> {
+        self.change_next(Verb::Discard, selection, chunk, action)
+    }
+
+    async fn replay(
+        &self,
+        queue: &QueueName,
+        originals: &[MessageId],
+        copies: &[Message],
+        action: &Action,
+    ) -> Result<Staged, Error> {
+        action.check()?;
+        let mut tx = self.begin();
+        let staged = self.stage_all(&mut tx, copies).await?;
+        tx.commit();
+        let (mut rooms, now) = self.enter();
+        rooms.note(now, action, "replay", queue, originals, None);
+        Ok(staged)
+    }
+
+    async fn drop_timer(&self, queue: &QueueName, timer: &TimerName, action: &Action) -> Result<bool, Error> {
+        action.check()?;
+        let (mut rooms, now) = self.enter();
+        let Some(of) = rooms.queues.get_mut(queue) else { return Ok(false) };
+        let Some(id) = of.timer(timer).filter(|id| of.is_idle(*id, now) && !of.locked.contains(id)) else {
+            return Ok(false);
+        };
+        of.evict(id, now);
+        rooms.note(now, action, "cancel_timer", queue, &[id], Some(&OrderingKey::stored(timer.as_str())));
+        Ok(true)
+    }
+
+    async fn prune_audit(&self, age: Duration, limit: usize, action: &Action) -> Result<u64, Error> {
+        action.check()?;
+        let (mut rooms, now) = self.enter();
+        Ok(rooms.prune_audit(age, limit, action, now))
+    }
+}
 
 impl Rooms {
     pub(super) fn requeue(
@@ -27,6 +134,28 @@ impl Rooms {
             self.note(now, action, "requeue", name, &requeued, None);
         }
         Ok(requeued)
+    }
+
+    /// Puts what is kept back, to be delivered once more.
+    pub(super) fn replay(
+        &mut self,
+        name: &QueueName,
+        ids: &[MessageId],
+        action: &Action,
+        now: SystemTime,
+    ) -> Vec<MessageId> {
+        let Some(queue) = self.queues.get_mut(name) else { return Vec::new() };
+        let mut replayed = Vec::new();
+        for id in ids {
+            if let Some(row) = queue.take_archived(*id) {
+                queue.put_back(row, now, &mut self.line);
+                replayed.push(*id);
+            }
+        }
+        if !replayed.is_empty() {
+            self.note(now, action, "replay", name, &replayed, None);
+        }
+        replayed
     }
 
     pub(super) fn discard(
@@ -60,6 +189,48 @@ impl Rooms {
         Ok(released)
     }
 
+    pub(super) fn pause(&mut self, what: &Pausable, action: &Action, now: SystemTime) -> Result<bool, Error> {
+        action.check()?;
+        if self.is_paused(what) {
+            return Ok(false);
+        }
+        self.paused.push(Paused { what: what.clone(), since: now, action: action.clone() });
+        self.note_pause("pause", what, action, now);
+        Ok(true)
+    }
+
+    pub(super) fn resume(
+        &mut self,
+        what: &Pausable,
+        action: &Action,
+        now: SystemTime,
+    ) -> Result<bool, Error> {
+        action.check()?;
+        if !self.is_paused(what) {
+            return Ok(false);
+        }
+        self.paused.retain(|paused| paused.what != *what);
+        self.note_pause("resume", what, action, now);
+        Ok(true)
+    }
+
+    pub(super) fn is_paused(&self, what: &Pausable) -> bool {
+        self.paused.iter().any(|paused| paused.what == *what)
+    }
+
+    fn note_pause(&mut self, verb: &str, what: &Pausable, action: &Action, at: SystemTime) {
+        let (queue, destination) = match what {
+            Pausable::Queue(name) => {
+                // A queue that somebody paused is known, as one that somebody declared.
+                self.queues.entry(name.clone()).or_default();
+                (Some(name.clone()), None)
+            }
+            Pausable::Destination(name) => (None, Some(name.clone())),
+        };
+        let (action, verb) = (action.clone(), verb.to_owned());
+        self.audit.push(AuditRow { at, action, verb, queue, destination, ids: Vec::new(), key: None });
+    }
+
     pub(super) fn note(
         &mut self,
         at: SystemTime,
@@ -73,7 +244,8 @@ impl Rooms {
             at,
             action: action.clone(),
             verb: verb.to_owned(),
-            queue: queue.clone(),
+            queue: Some(queue.clone()),
+            destination: None,
             ids: ids.to_vec(),
             key: key.cloned(),
         });
@@ -84,7 +256,12 @@ impl Queue {
     /// Puts a dead letter back: at the tail, or, where order matters, in its old place, so that the key's newer messages
     /// still run after it.
     fn requeue(&mut self, id: MessageId, now: SystemTime, line: &mut Line) -> bool {
-        let Some(mut row) = self.take_dead(id) else { return false };
+        let Some(row) = self.take_dead(id) else { return false };
+        self.put_back(row, now, line);
+        true
+    }
+
+    fn put_back(&mut self, mut row: Row, now: SystemTime, line: &mut Line) {
         row.clear();
         row.drop_timer();
         row.due_at = now;
@@ -92,7 +269,6 @@ impl Queue {
             row.place = line.draw();
         }
         self.put_ready(row);
-        true
     }
 
     fn discard(&mut self, id: MessageId, now: SystemTime) -> bool {

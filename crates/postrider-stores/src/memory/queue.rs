@@ -63,6 +63,18 @@ impl Queue {
         self.timers.get(name).copied()
     }
 
+    /// The timers that live.
+    pub(super) fn timers(&self) -> impl Iterator<Item = (&TimerName, MessageId)> {
+        self.timers.iter().map(|(name, id)| (name, *id))
+    }
+
+    /// How many messages of its key one of them has before it.
+    pub(super) fn ahead(&self, id: MessageId) -> Option<u64> {
+        let Spot::Ready(place) = self.spot(id).filter(|_| self.is_ordered())? else { return None };
+        let lane = self.lanes.get(&self.ready.get(&place)?.lane)?;
+        Some(lane.places.range(..place).count() as u64)
+    }
+
     /// The row of a message that waits in `later`, or did so until it came due and nobody has taken it since.
     pub(super) fn waiting(&self, id: MessageId) -> Option<&Row> {
         match self.spot(id)? {

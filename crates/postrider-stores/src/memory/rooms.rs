@@ -2,11 +2,13 @@
 
 use super::{draft::Draft, follow::Lock, inbox::Marks, ledger::Ledger, queue::Queue, row::Row};
 use postrider_core::{
-    MessageId, Parked, PruneRequest, Pruned, QueueName, ScheduleName, inspect::AuditRow, saga::Entry,
+    MessageId, Parked, Paused, PruneRequest, Pruned, QueueName, ScheduleName,
+    inspect::{Action, AuditRow, Prunable},
+    saga::Entry,
 };
 use std::{
     collections::{BTreeMap, HashMap},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 use uuid::Uuid;
 
@@ -15,6 +17,8 @@ pub(super) struct Rooms {
     pub(super) queues: BTreeMap<QueueName, Queue>,
     pub(super) line: Line,
     pub(super) audit: Vec<AuditRow>,
+    /// Longest first.
+    pub(super) paused: Vec<Paused>,
     /// Until when each worker sleeps on a queue.
     pub(super) sleepers: HashMap<(QueueName, Uuid), SystemTime>,
     /// The last tick of each schedule.
@@ -70,6 +74,56 @@ impl Rooms {
 
     fn is_slept_on(&self, queue: &QueueName, now: SystemTime) -> bool {
         self.sleepers.iter().any(|((on, _), until)| on == queue && *until > now)
+    }
+
+    /// What pruning would remove now.
+    pub(super) fn prunable(
+        &self,
+        request: &PruneRequest,
+        audit_older_than: Option<Duration>,
+        now: SystemTime,
+    ) -> Prunable {
+        let by = |age: Option<Duration>| age.and_then(|age| now.checked_sub(age));
+        let mut prunable = Prunable::default();
+        for queue in self.queues.values() {
+            prunable.archived += queue.archive.values().filter(|kept| kept.expires_at <= now).count() as u64;
+            if let Some(by) = by(request.dead_older_than) {
+                prunable.dead += queue.dead.range(..=(by, i64::MAX)).count() as u64;
+            }
+        }
+        if let Some(by) = by(request.inbox_older_than) {
+            prunable.inbox = self.marks.older(request.inbox_of.as_ref(), by) as u64;
+        }
+        if let Some(by) = by(audit_older_than) {
+            prunable.audit = self.audit.iter().filter(|row| row.at <= by).count() as u64;
+        }
+        prunable
+    }
+
+    /// Removes old rows of what operators did.
+    pub(super) fn prune_audit(
+        &mut self,
+        age: Duration,
+        limit: usize,
+        action: &Action,
+        now: SystemTime,
+    ) -> u64 {
+        let Some(by) = now.checked_sub(age) else { return 0 };
+        let old = self.audit.iter().take(limit).take_while(|row| row.at <= by).count();
+        self.audit.drain(..old);
+        if old > 0 {
+            let (action, verb) = (action.clone(), "prune_audit".to_owned());
+            self.audit.push(AuditRow {
+                at: now,
+                action,
+                verb,
+                queue: None,
+                destination: None,
+                ids: Vec::new(),
+                key: None,
+            });
+        }
+        old as u64
     }
 
     pub(super) fn prune(&mut self, request: &PruneRequest, now: SystemTime) -> Pruned {

@@ -3,8 +3,8 @@
 use super::MemoryStore;
 use async_trait::async_trait;
 use postrider_core::{
-    Error, Invalid, QueueName, QueuePolicy,
-    schema::{Drift, Schema},
+    Checkup, CheckupRequest, Error, Finding, Invalid, QueueName, QueuePolicy,
+    schema::{Drift, Migrations, Schema},
 };
 use std::mem::discriminant;
 
@@ -12,6 +12,10 @@ use std::mem::discriminant;
 impl Schema for MemoryStore {
     async fn migrate(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    async fn migrations(&self) -> Result<Migrations, Error> {
+        Ok(Migrations::default())
     }
 
     async fn validate(&self) -> Result<Vec<Drift>, Error> {
@@ -33,5 +37,13 @@ impl Schema for MemoryStore {
         }
         declared.govern(policy.clone());
         Ok(())
+    }
+}
+
+/// It has no server and no file, and nothing that could be set wrongly.
+#[async_trait]
+impl Checkup for MemoryStore {
+    async fn checkup(&self, _: &CheckupRequest) -> Result<Vec<Finding>, Error> {
+        Ok(Vec::new())
     }
 }

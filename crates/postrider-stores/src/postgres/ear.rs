@@ -56,12 +56,14 @@ enum Deaf {
     #[error("the connection that listens was lost")]
     Lost,
     #[error(
-        "signals cannot be heard through a pooler; give the server's own address with `PostgresOptions::with_listen_url`"
+        "signals cannot be heard through a pooler; give the server's own address with `PostgresOptions::with_listen_url`, or as \
+         `listen_url` in postrider.toml"
     )]
     Pooled,
     #[error(
         "LISTEN succeeded, but a signal that was sent was not heard within {0:?}: a pooler in transaction mode \
-         (PgBouncer) may be in between; give the server's own address with `PostgresOptions::with_listen_url`"
+         (PgBouncer) may be in between; give the server's own address with `PostgresOptions::with_listen_url`, or as \
+         `listen_url` in postrider.toml"
     )]
     Unheard(Duration),
 }
@@ -115,7 +117,11 @@ impl PostgresEar {
         // Whatever was heard, even somebody else's call: the ear is well.
         self.heard_at = Instant::now();
         self.call = None;
-        Ok(self.queues.iter().find(|queue| queue.as_str() == heard.payload()).cloned())
+        let queue = self.queues.iter().find(|queue| queue.as_str() == heard.payload()).cloned();
+        if let Some(queue) = &queue {
+            self.store.inner.queues.was_signalled(queue);
+        }
+        Ok(queue)
     }
 }
 

@@ -9,6 +9,7 @@
 
 use super::{Names, PostgresStore, names};
 use postrider_core::Invalid;
+use std::{fmt, str::FromStr};
 
 /// Who connects to the database, and what for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,7 +32,7 @@ pub enum Role {
     /// Claims, renews, settles, prunes, sleeps, and declares queues; lands follow-ups and appends to the ledger. It cannot change a
     /// payload, but for forgetting that of what has ended; nor act as an operator, read the ledger or alter anything.
     Worker,
-    /// Reads everything, and requeues, discards, releases and erases through functions that write the audit; it appends to the ledger.
+    /// Reads everything, and requeues, discards, releases, pauses, resumes and erases through functions that write the audit; it appends to the ledger.
     /// It writes to no table.
     Operator,
     /// Reads everything, payloads among it.
@@ -49,6 +50,50 @@ impl Role {
         Self::Operator,
         Self::ReadOnly,
     ];
+
+    /// Its name: `worker`, `rust-producer`, …
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Producer => "producer",
+            Self::RustProducer => "rust-producer",
+            Self::Scheduler => "scheduler",
+            Self::Consumer => "consumer",
+            Self::Worker => "worker",
+            Self::Operator => "operator",
+            Self::ReadOnly => "read-only",
+        }
+    }
+
+    /// What is granted besides the use of the schema, a statement each.
+    pub(super) fn rights(self) -> impl Iterator<Item = &'static str> {
+        let parts: &[&str] = match self {
+            Self::Producer => &[PRODUCER],
+            Self::RustProducer => &[PRODUCER, RUST_PRODUCER],
+            Self::Scheduler => &[PRODUCER, RUST_PRODUCER, SCHEDULER],
+            Self::Consumer => &[CONSUMER],
+            Self::Worker => &[WORKER],
+            Self::Operator => &[READ_ONLY, OPERATOR],
+            Self::ReadOnly => &[READ_ONLY],
+        };
+        parts.iter().flat_map(|part| part.lines())
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = Invalid;
+
+    fn from_str(name: &str) -> Result<Self, Invalid> {
+        Self::ALL.into_iter().find(|role| role.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Invalid::rule("role", format!("{name:?} is none of {names}"))
+        })
+    }
 }
 
 /// What comes before `to`, a statement a line.
@@ -81,7 +126,7 @@ select, insert, update, delete on {inbox_count}
 /// Locking a row takes the right to update one of its columns.
 const WORKER: &str = "\
 execute on function {queue_id}, {declare_queue}, {line_up}, {claim_lanes}, {settle_lanes}, {survey_tenants}, {drop_days}, {is_last}, {append_ledger}
-select on {queue}
+select on {queue}, {pause}
 select, insert, delete on {ready}, {later}
 update (token, lease_until, attempts, deliveries, due_at, last_error, ordered, fair, key) on {ready}
 update (due_at) on {later}
@@ -95,11 +140,11 @@ usage on sequence {turn}
 ";
 
 const READ_ONLY: &str = "\
-select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}, {schedule}, {inbox}, {inbox_count}, {ledger}, {ledger_head}, {saga_log}
+select on {queue}, {ready}, {later}, {timer}, {dead}, {archive}, {archive_rest}, {lane}, {sleeper}, {audit}, {schedule}, {inbox}, {inbox_count}, {ledger}, {ledger_head}, {saga_log}, {pause}
 ";
 
 const OPERATOR: &str = "\
-execute on function {requeue}, {discard}, {release_key}, {erase_subject}, {append_ledger}, {declare_queue}, {line_up}
+execute on function {requeue}, {discard}, {replay}, {note_replay}, {release_key}, {drop_timer}, {erase_subject}, {pause_work}, {resume_work}, {append_ledger}, {declare_queue}, {line_up}
 ";
 
 impl PostgresStore {
@@ -131,17 +176,8 @@ fn grants(names: &Names, role: Role, name: &str) -> Result<String, Invalid> {
     if matches!(name, "public" | "none") || name.starts_with("pg_") {
         return Err(Invalid::rule("role", format!("{name:?} is reserved by PostgreSQL; name a login role")));
     }
-    let parts: &[&str] = match role {
-        Role::Producer => &[PRODUCER],
-        Role::RustProducer => &[PRODUCER, RUST_PRODUCER],
-        Role::Scheduler => &[PRODUCER, RUST_PRODUCER, SCHEDULER],
-        Role::Consumer => &[CONSUMER],
-        Role::Worker => &[WORKER],
-        Role::Operator => &[READ_ONLY, OPERATOR],
-        Role::ReadOnly => &[READ_ONLY],
-    };
     let mut sql = format!("grant usage on schema \"{}\" to \"{name}\";\n", names.schema());
-    for right in parts.iter().flat_map(|part| part.lines()) {
+    for right in role.rights() {
         sql.push_str(&format!("grant {} to \"{name}\";\n", names.render(right)));
     }
     Ok(sql)

@@ -1,24 +1,30 @@
-//! The operator's view. Every look is bounded: by an index and a page, or by a cap on what is counted.
+//! What operators see. Every look is bounded: by an index and a page, or by a cap on what is counted.
 
 use super::{
     PostgresStore,
     claim::{count, limit},
     error::store_error,
-    queues::Queue,
-    row,
+    prune, row,
 };
 use async_trait::async_trait;
 use postrider_core::{
-    Error, MessageId, OrderingKey, QueueName,
-    inspect::{Action, AuditRow, BlockedKey, Counts, Cursor, Entry, Inspect, ListRequest, Page, Room, Tally},
+    DestinationName, Error, MessageId, OrderingKey, PruneRequest, QueueName, TenantId,
+    inspect::{
+        Action, AuditRow, BlockedKey, Clue, Counts, Cursor, DeadGroup, Entry, InboxMark, Inspect,
+        ListRequest, LivingTimer, Page, Prunable, Room, Selected, Selection, Tally,
+    },
     store::Source,
 };
 use sqlx::{Row, postgres::PgRow};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 use time::OffsetDateTime;
 
 /// Where a count stops.
-const CAP: i64 = 10_000;
+pub(super) const CAP: i64 = 10_000;
 
 const COUNTS: &str = "select q.name, r.n, r.leased, \
       (select count(*) from (select from {lane} l where l.queue = q.id and l.due is null \
@@ -48,43 +54,19 @@ const BLOCKED: &str = "select l.key, nullif(l.due, 'infinity'), l.reason, l.erro
       order by r.key, r.id limit 1) \
     from {lane} l where l.queue = $1 and l.due is not null order by l.queue, l.due desc limit $2";
 
-/// Dead letters go back under their identity, counted from zero. On an ordered queue each goes to its old place, and its
-/// lane back with it; elsewhere it gets a new place, so that claimers that have passed the old one find it.
-const REQUEUE: &str = "select {requeue}($1, $2, $3, $4)";
-const DISCARD: &str = "select {discard}($1, $2, $3, $4)";
-const RELEASE_KEY: &str = "select {release_key}($1, $2, $3, $4)";
+const AUDIT: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids, a.key, a.destination from {audit} a \
+    left join {queue} q on q.id = a.queue order by a.id desc limit $1";
 
-const AUDIT: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids, a.key from {audit} a \
-    join {queue} q on q.id = a.queue order by a.id desc limit $1";
+/// There is a row for each thing that an operator did, and an index would have an entry for each message: all rows are read.
+const AUDIT_OF: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids, a.key, a.destination from {audit} a \
+    left join {queue} q on q.id = a.queue where $2 = any(a.message_ids) order by a.id desc limit $1";
 
 /// Where the columns of the message begin in a page.
 const FIRST: usize = 8;
 
 impl PostgresStore {
-    pub(super) async fn queue(&self, name: &QueueName) -> Result<Option<Arc<Queue>>, Error> {
+    pub(super) async fn queue(&self, name: &QueueName) -> Result<Option<Arc<super::queues::Queue>>, Error> {
         self.inner.queues.named(&mut &self.inner.connections, name).await
-    }
-
-    /// Runs one of the operator's functions on messages.
-    async fn operate(
-        &self,
-        template: &str,
-        queue: &QueueName,
-        ids: &[MessageId],
-        action: &Action,
-    ) -> Result<Vec<MessageId>, Error> {
-        action.check()?;
-        let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
-        let sql = self.inner.names.sql(template);
-        let query = sql
-            .query()
-            .bind(queue.number)
-            .bind(ids.iter().map(MessageId::as_uuid).collect::<Vec<_>>())
-            .bind(&action.actor)
-            .bind(&action.why);
-        let row = self.inner.connections.run_for_one(query).await?;
-        let touched: Vec<uuid::Uuid> = row.try_get(0).map_err(store_error)?;
-        Ok(touched.into_iter().map(MessageId::from_uuid).collect())
     }
 }
 
@@ -127,9 +109,10 @@ impl Inspect for PostgresStore {
             .bind(request.key.as_ref().map(OrderingKey::as_str))
             .bind(request.event_type.as_ref().map(postrider_core::EventType::as_str))
             .bind(request.reason.map(postrider_core::Reason::as_str))
-            .bind(limit(request.limit));
+            .bind(limit(request.limit))
+            .bind(request.error.as_deref());
         let rows = self.inner.connections.run(query).await?;
-        let entries: Result<Vec<_>, _> = rows.iter().map(|row| entry(row, &queue)).collect();
+        let entries: Result<Vec<_>, _> = rows.iter().map(|row| entry(row, &queue.name)).collect();
         let next = rows.last().filter(|_| rows.len() >= request.limit).map(cursor).transpose();
         Ok(Page { entries: entries.map_err(store_error)?, next: next.map_err(store_error)? })
     }
@@ -140,41 +123,68 @@ impl Inspect for PostgresStore {
             let sql = self.inner.names.sql(&page_template(room, Only::One));
             let rows = self.inner.connections.run(sql.query().bind(queue.number).bind(id.as_uuid())).await?;
             if let Some(row) = rows.first() {
-                return entry(row, &queue).map(Some).map_err(store_error);
+                return entry(row, &queue.name).map(Some).map_err(store_error);
             }
         }
         Ok(None)
     }
 
-    async fn requeue(
-        &self,
-        queue: &QueueName,
-        ids: &[MessageId],
-        action: &Action,
-    ) -> Result<Vec<MessageId>, Error> {
-        self.operate(REQUEUE, queue, ids, action).await
+    async fn tally(&self, selection: &Selection) -> Result<Selected, Error> {
+        self.tallied(selection).await
     }
 
-    async fn discard(
-        &self,
-        queue: &QueueName,
-        ids: &[MessageId],
-        action: &Action,
-    ) -> Result<Vec<MessageId>, Error> {
-        self.operate(DISCARD, queue, ids, action).await
+    async fn dead_groups(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<DeadGroup>, Error> {
+        self.grouped(queue, limit).await
     }
 
-    async fn release_key(
+    async fn find(&self, clue: &Clue, most: usize) -> Result<Vec<Entry>, Error> {
+        let sql = self.inner.names.sql(&find_template(clue));
+        let query = match clue {
+            Clue::Id(id) => sql.query().bind(id.as_uuid()).bind(None::<&str>),
+            Clue::Subject(tenant, subject) => {
+                sql.query().bind(subject.as_str()).bind(tenant.as_ref().map(TenantId::as_str))
+            }
+            Clue::Key(key) => sql.query().bind(key.as_str()).bind(None::<&str>),
+            Clue::Trace(trace) => sql.query().bind(trace).bind(None::<&str>),
+        };
+        let rows = self.inner.connections.run(query.bind(limit(most))).await?;
+        let found = rows.iter().map(|row| {
+            let queue = QueueName::stored(row.try_get::<String, _>(FIRST + row::COLUMN_COUNT)?);
+            entry(row, &queue)
+        });
+        found.collect::<Result<_, _>>().map_err(store_error)
+    }
+
+    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<Tally>, Error> {
+        self.counted_ahead(queue, id).await
+    }
+
+    async fn marks(&self, tenant: Option<&TenantId>, id: MessageId) -> Result<Vec<InboxMark>, Error> {
+        self.marks_of(tenant, id).await
+    }
+
+    async fn timers(&self, queue: Option<&QueueName>, most: usize) -> Result<Vec<LivingTimer>, Error> {
+        self.living_timers(queue, most).await
+    }
+
+    async fn prunable(
         &self,
-        queue: &QueueName,
-        key: &OrderingKey,
-        action: &Action,
-    ) -> Result<bool, Error> {
-        action.check()?;
-        let Some(queue) = self.queue(queue).await? else { return Ok(false) };
-        let sql = self.inner.names.sql(RELEASE_KEY);
-        let query = sql.query().bind(queue.number).bind(key.as_str()).bind(&action.actor).bind(&action.why);
-        self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)
+        request: &PruneRequest,
+        audit_older_than: Option<Duration>,
+    ) -> Result<Prunable, Error> {
+        prune::prunable(&self.inner.connections, &self.inner.names, request, audit_older_than).await
+    }
+
+    async fn clock(&self) -> Result<SystemTime, Error> {
+        let sql = self.inner.names.sql("select clock_timestamp()");
+        let row = self.inner.connections.run_for_one(sql.query()).await?;
+        row.try_get::<row::Moment, _>(0).map(|moment| moment.0).map_err(store_error)
+    }
+
+    async fn audit_of(&self, id: MessageId, most: usize) -> Result<Vec<AuditRow>, Error> {
+        let sql = self.inner.names.sql(AUDIT_OF);
+        let rows = self.inner.connections.run(sql.query().bind(limit(most)).bind(id.as_uuid())).await?;
+        rows.iter().map(audit_row).collect::<Result<_, _>>().map_err(store_error)
     }
 
     async fn audit(&self, most: usize) -> Result<Vec<AuditRow>, Error> {
@@ -191,8 +201,9 @@ enum Only {
     One,
 }
 
-/// A page of a room in the order of its index. Columns: place, staged_at, time, deliveries, attempts, state, reason, error.
-fn page_template(room: Room, only: Only) -> String {
+/// What is shown of a room: its table, its time, its reason, and the columns: place, staged_at, time, deliveries, attempts, state, reason,
+/// error, and those of the message.
+fn shown(room: Room) -> (&'static str, &'static str, &'static str, String) {
     let (table, time, state, reason) = match room {
         Room::Ready => {
             // On an ordered queue the key is leased or waits; that shows on the message at its head.
@@ -215,11 +226,35 @@ fn page_template(room: Room, only: Only) -> String {
         Room::Dead => ("{dead}", "failed_at", "'dead'".to_owned(), "m.reason"),
         Room::Archive => ("{archive}", "archived_at", "'done'".to_owned(), "null::text"),
     };
-    let select = format!(
-        "select m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {} \
-         from {table} m where m.queue = $1",
+    let columns = format!(
+        "m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {}",
         row::COLUMNS
     );
+    (table, time, reason, columns)
+}
+
+/// Messages that a clue leads to. In one statement, so that one that moves meanwhile is not missed.
+fn find_template(clue: &Clue) -> String {
+    let fits = match clue {
+        Clue::Id(_) => "m.message_id = $1",
+        Clue::Subject(..) => "m.subject = $1 and m.tenant is not distinct from $2",
+        Clue::Key(_) => "m.key = $1",
+        Clue::Trace(_) => "split_part(m.headers ->> 'traceparent', '-', 2) = $1",
+    };
+    let rooms = [Room::Ready, Room::Later, Room::Dead, Room::Archive].map(|room| {
+        let (table, _, _, columns) = shown(room);
+        format!(
+            "select {columns}, q.name from {table} m join {{queue}} q on q.id = m.queue \
+             where {fits} and ($2::text is null or true)"
+        )
+    });
+    format!("{} order by 2, 1 limit $3", rooms.join(" union all "))
+}
+
+/// A page of a room in the order of its index.
+fn page_template(room: Room, only: Only) -> String {
+    let (table, time, reason, columns) = shown(room);
+    let select = format!("select {columns} from {table} m where m.queue = $1");
     if only == Only::One {
         return format!("{select} and m.message_id = $2 limit 1");
     }
@@ -237,15 +272,16 @@ fn page_template(room: Room, only: Only) -> String {
     };
     format!(
         "{select} and {after} and ($4::text is null or m.key = $4) and ($5::text is null or m.event_type = $5) \
-         and ($6::text is null or {reason} = $6) order by {order} limit $7"
+         and ($6::text is null or {reason} = $6) \
+         and ($8::text is null or starts_with(m.last_error, $8)) order by {order} limit $7"
     )
 }
 
-fn entry(row: &PgRow, queue: &Queue) -> Result<Entry, sqlx::Error> {
+fn entry(row: &PgRow, queue: &QueueName) -> Result<Entry, sqlx::Error> {
     let state: &str = row.try_get(5)?;
     let reason: Option<&str> = row.try_get(6)?;
     Ok(Entry {
-        message: row::message(row, FIRST, &queue.name)?,
+        message: row::message(row, FIRST, queue)?,
         state: state.parse().map_err(|error| sqlx::Error::Decode(Box::new(error) as Source))?,
         staged_at: row.try_get::<OffsetDateTime, _>(1)?.into(),
         at: row.try_get::<OffsetDateTime, _>(2)?.into(),
@@ -300,7 +336,8 @@ fn audit_row(row: &PgRow) -> Result<AuditRow, sqlx::Error> {
         at: row.try_get::<OffsetDateTime, _>(0)?.into(),
         action: Action { actor: row.try_get(1)?, why: row.try_get(2)? },
         verb: row.try_get(3)?,
-        queue: QueueName::stored(row.try_get::<String, _>(4)?),
+        queue: row.try_get::<Option<String>, _>(4)?.map(QueueName::stored),
+        destination: row.try_get::<Option<String>, _>(7)?.map(DestinationName::stored),
         ids: ids.into_iter().map(MessageId::from_uuid).collect(),
         key: row.try_get::<Option<String>, _>(6)?.map(OrderingKey::stored),
     })

@@ -17,7 +17,9 @@
 //! sequential scans, bitmap scans and sorts, each of our statements has one plan, whatever the statistics say.
 
 mod batch;
+mod checkup;
 mod claim;
+mod clue;
 mod connections;
 mod delivered;
 mod drivers;
@@ -34,16 +36,22 @@ mod lane_settle;
 mod lanes;
 mod ledger;
 mod lent;
+mod makers;
+mod mend;
 mod names;
+mod operate;
+mod pauses;
 mod pool;
 mod prune;
 mod queues;
 mod receive;
+mod record;
 mod renew;
 mod returned;
 mod row;
 mod saga_log;
 mod schema;
+mod selection;
 mod settle;
 mod stage;
 mod statement;
@@ -71,8 +79,8 @@ use fair::{FairClaimer, FairSql};
 use lanes::LaneClaimer;
 use lent::Lent;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Invalid, Lease, LeaseToken, Limits, Ordering, Outbox, PruneRequest, Pruned,
-    QueueName, Settle, Store, store::check_lease,
+    ClaimRequest, Claimed, Error, Invalid, Lease, LeaseToken, Limits, Ordering, Outbox, Paused, PruneRequest,
+    Pruned, QueueName, Settle, Store, store::check_lease,
 };
 use queues::{Known, Queue, Queues};
 use returned::Returned;
@@ -321,7 +329,8 @@ impl PostgresStore {
         let claims = inner.claim_sql.texts().map(|(name, text)| (name, text.to_owned()));
         let fair = inner.fair_sql.texts().map(|(name, text)| (name, text.to_owned()));
         let settles = inner.settle_sql.texts(&inner.names);
-        claims.into_iter().chain(fair).chain(settles).collect()
+        let bulk = selection::texts(&inner.names);
+        claims.into_iter().chain(fair).chain(settles).chain(bulk).collect()
     }
 
     /// Where the next claim from an unordered queue starts, for tests that read its plan.
@@ -434,7 +443,8 @@ impl Store for PostgresStore {
         let connections = &self.inner.connections;
         let mut want =
             Want { limit: request.limit(), lease_for: request.lease_for(), token: LeaseToken::fresh() };
-        let queues = self.existing(request.queues()).await?;
+        let mut queues = self.existing(request.queues()).await?;
+        queues.retain(|queue| !queue.is_paused);
         let (ordered, unordered): (Vec<_>, Vec<_>) =
             queues.into_iter().partition(|queue| queue.policy.ordering != Ordering::Unordered);
         let (fair, plain): (Vec<_>, Vec<_>) =
@@ -481,6 +491,10 @@ impl Store for PostgresStore {
 
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
         prune::prune(&self.inner.connections, &self.inner.names, request).await
+    }
+
+    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+        self.paused_work().await
     }
 
     async fn ping(&self) -> Result<(), Error> {

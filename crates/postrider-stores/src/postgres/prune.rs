@@ -5,8 +5,12 @@
 //! chunks.
 
 use super::{Names, claim::limit, connections::Connections, error::store_error};
-use postrider_core::{ConsumerName, Error, PruneRequest, Pruned};
+use postrider_core::{
+    ConsumerName, Error, PruneRequest, Pruned,
+    inspect::{Action, Prunable},
+};
 use sqlx::Row;
+use std::time::Duration;
 
 /// Consumers are found one after the other, each by a step into the index: there are few, and they have many marks.
 const PRUNE: &str = "with recursive archived as ( \
@@ -57,4 +61,64 @@ pub(super) async fn prune(
         inbox,
         more: archived + dead + inbox >= limit(request.limit).unsigned_abs(),
     })
+}
+
+/// What would go. Of the archive whole days go, and what has no day of its own.
+const PRUNABLE: &str = "with recursive today as materialized ( \
+      select date_trunc('day', clock_timestamp() at time zone 'UTC') at time zone 'UTC' as begins), \
+    consumers as ( \
+      (select i.consumer from {inbox} i where $3::text is null and $2::float8 is not null order by i.consumer limit 1) \
+      union all \
+      select (select i.consumer from {inbox} i where i.consumer > c.consumer order by i.consumer limit 1) \
+      from consumers c where c.consumer is not null) \
+    select \
+      (select count(*) from {archive} a where a.expires_at < (select begins from today)) \
+        + (select count(*) from {archive_rest} a where a.expires_at >= (select begins from today) \
+           and a.expires_at <= (select clock_timestamp())), \
+      (select coalesce(sum(s.n), 0)::bigint from {queue} q, lateral ( \
+        select count(*) as n from {dead} d where d.queue = q.id \
+          and d.failed_at <= (select clock_timestamp() - $1::float8 * interval '1 s')) s), \
+      (select coalesce(sum(s.n), 0)::bigint from (select consumer from consumers union all select $3::text) c, lateral ( \
+        select count(*) as n from {inbox} i where i.consumer = c.consumer \
+          and i.admitted_at <= (select clock_timestamp() - $2::float8 * interval '1 s')) s), \
+      (select count(*) from {audit} a where a.at <= (select clock_timestamp() - $4::float8 * interval '1 s'))";
+
+pub(super) async fn prunable(
+    connections: &Connections,
+    names: &Names,
+    request: &PruneRequest,
+    audit_older_than: Option<Duration>,
+) -> Result<Prunable, Error> {
+    let sql = names.sql(PRUNABLE);
+    let query = sql
+        .query()
+        .bind(request.dead_older_than.map(|age| age.as_secs_f64()))
+        .bind(request.inbox_older_than.map(|age| age.as_secs_f64()))
+        .bind(request.inbox_of.as_ref().map(ConsumerName::as_str))
+        .bind(audit_older_than.map(|age| age.as_secs_f64()));
+    let row = connections.run_for_one(query).await?;
+    let count = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs).map_err(store_error);
+    Ok(Prunable { archived: count(0)?, dead: count(1)?, inbox: count(2)?, audit: count(3)? })
+}
+
+/// In the order of `audit_pkey`, which is that of time. Only who owns the tables may do it: no role can remove its own traces.
+const AUDIT: &str = "with gone as ( \
+      delete from {audit} a where a.ctid = any(array( \
+        select r.ctid from {audit} r where r.at <= (select clock_timestamp() - $1::float8 * interval '1 s') \
+        order by r.id limit $2)) returning 1), \
+    noted as ( \
+      insert into {audit} (actor, why, verb) select $3, $4, 'prune_audit' where exists (select from gone)) \
+    select count(*) from gone";
+
+pub(super) async fn audit(
+    connections: &Connections,
+    names: &Names,
+    age: Duration,
+    most: usize,
+    action: &Action,
+) -> Result<u64, Error> {
+    let sql = names.sql(AUDIT);
+    let query = sql.query().bind(age.as_secs_f64()).bind(limit(most)).bind(&action.actor).bind(&action.why);
+    let row = connections.run_for_one(query).await?;
+    row.try_get::<i64, _>(0).map(i64::unsigned_abs).map_err(store_error)
 }

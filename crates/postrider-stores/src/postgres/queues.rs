@@ -18,6 +18,8 @@ pub(super) struct Queue {
     pub(super) number: i16,
     pub(super) name: QueueName,
     pub(super) policy: QueuePolicy,
+    /// Nothing is claimed of it.
+    pub(super) is_paused: bool,
 }
 
 /// Every queue.
@@ -40,7 +42,8 @@ pub(super) struct Queues {
 impl Queues {
     pub(super) fn new(names: &Names) -> Self {
         let sql = names.sql(
-            "select id, name, ordered, on_failure, keep_for, dead_letters, fair from {queue} order by name",
+            "select q.id, q.name, q.ordered, q.on_failure, q.keep_for, q.dead_letters, q.fair, \
+             exists (select from {pause} p where p.kind = 'queue' and p.name = q.name) from {queue} q order by q.name",
         );
         Self { sql, known: Mutex::default() }
     }
@@ -66,6 +69,19 @@ impl Queues {
             return Ok(Some(Arc::clone(queue)));
         }
         Ok(self.read(on).await?.named(name).cloned())
+    }
+
+    /// Whatever is asked next is read anew.
+    pub(super) fn forget(&self) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).0 = None;
+    }
+
+    /// Something happened to this queue: if it was paused, it may not be any more.
+    pub(super) fn was_signalled(&self, name: &QueueName) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.1.named(name).is_some_and(|queue| queue.is_paused) {
+            known.0 = None;
+        }
     }
 
     /// The queues as they are now.
@@ -98,6 +114,7 @@ fn queue(row: &sqlx::postgres::PgRow) -> Result<Queue, sqlx::Error> {
             dead_letters: row.try_get(5)?,
             fair_by_tenant: row.try_get::<Option<bool>, _>(6)?.unwrap_or(false),
         },
+        is_paused: row.try_get(7)?,
     })
 }
 

@@ -1,10 +1,11 @@
 //! The tables: made by versioned migrations that are part of the program.
 
-use super::{Names, PostgresStore, error::store_error, validate};
+use super::{Names, PostgresStore, error::store_error, record, validate};
+use crate::maker;
 use async_trait::async_trait;
 use postrider_core::{
     Error, Invalid, OnFailure, Ordering, QueueName, QueuePolicy,
-    schema::{Drift, Schema},
+    schema::{Drift, Migrations, Schema},
 };
 use sqlx::{
     AssertSqlSafe, PgConnection, Row, SqlSafeStr,
@@ -12,7 +13,7 @@ use sqlx::{
     postgres::{PgPoolOptions, types::PgInterval},
 };
 
-const MIGRATIONS: [(i64, &str, &str); 14] = [
+pub(super) const MIGRATIONS: [(i64, &str, &str); 16] = [
     (1, "rooms", include_str!("migrations/0001_rooms.sql")),
     (2, "staging", include_str!("migrations/0002_staging.sql")),
     (3, "lanes", include_str!("migrations/0003_lanes.sql")),
@@ -27,6 +28,8 @@ const MIGRATIONS: [(i64, &str, &str); 14] = [
     (12, "ledger", include_str!("migrations/0012_ledger.sql")),
     (13, "follow_ups", include_str!("migrations/0013_follow_ups.sql")),
     (14, "sagas", include_str!("migrations/0014_sagas.sql")),
+    (15, "pauses", include_str!("migrations/0015_pauses.sql")),
+    (16, "bulk", include_str!("migrations/0016_bulk.sql")),
 ];
 
 #[async_trait]
@@ -50,6 +53,15 @@ impl Schema for PostgresStore {
             | sqlx::migrate::MigrateError::ExecuteMigration(error, _) => store_error(error),
             other => Error::SchemaMismatch(other.to_string()),
         })
+    }
+
+    async fn migrations(&self) -> Result<Migrations, Error> {
+        let (mut session, names) = (self.inner.connections.session().await?, &self.inner.names);
+        let applied = match record::is_readable(session.connection(), names).await? {
+            Some(_) => record::read(session.connection(), names).await?,
+            None => Vec::new(),
+        };
+        Ok(maker::standing(&MIGRATIONS, applied))
     }
 
     async fn validate(&self) -> Result<Vec<Drift>, Error> {

@@ -36,7 +36,8 @@ const TURN: usize = 16;
 
 /// Whether anything is due.
 pub(super) const LOOK: &str = "select exists (select 1 from {queue} q \
-    where q.name in (select j.value from json_each(?1) j) and ( \
+    where q.name in (select j.value from json_each(?1) j) \
+      and not exists (select 1 from {pause} p where p.kind = 'queue' and p.name = q.name) and ( \
       (q.ordered = 0 and ( \
         exists (select 1 from {ready} r indexed by {ready_free} where r.queue = q.id and r.token is null) or \
         exists (select 1 from {ready} r indexed by {ready_leased} where r.queue = q.id and r.token is not null and r.lease_until <= {now}))) or \
@@ -86,7 +87,8 @@ pub(super) async fn claim(
 ) -> Result<Vec<Claimed>, Error> {
     let (now, most) = (write.now, request.limit());
     let connection = &mut write.connection;
-    let queues = queues::existing(&mut *connection, names, request.queues()).await?;
+    let mut queues = queues::existing(&mut *connection, names, request.queues()).await?;
+    queues.retain(|queue| !queue.is_paused);
     let mut offers = Vec::new();
     for queue in &queues {
         let at_once = if queue.policy.fair_by_tenant { most.max(COME_DUE) } else { most };

@@ -63,7 +63,7 @@ pub(super) async fn subject(
         gone.entry(queue).or_default().push(MessageId::from_uuid(id));
     }
     for (queue, ids) in gone {
-        note(connection, names, action, "erase_subject", queue, &ids, None, now).await?;
+        note(connection, names, action, "erase_subject", Some(queue), &ids, None, now).await?;
     }
     Ok(erased)
 }

@@ -89,7 +89,7 @@ pub(super) fn is_busy(error: &sqlx::Error) -> bool {
 }
 
 /// The extended result code of SQLite.
-fn code(error: &sqlx::Error) -> Option<i32> {
+pub(super) fn code(error: &sqlx::Error) -> Option<i32> {
     error.as_database_error()?.code()?.parse().ok()
 }
 

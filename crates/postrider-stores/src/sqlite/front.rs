@@ -17,6 +17,7 @@ use postrider_core::{ClaimRequest, Claimed, Error, LeaseToken, limits::FARTHEST_
 /// The queue is looked up once; where the condition fails there is none, and so no row. The index allows for one plan only.
 pub(super) fn template() -> String {
     const LINE: &str = "(select q.id from {queue} q where q.name = ?3 and q.ordered = 0 and q.fair = 0 \
+        and not exists (select 1 from {pause} p where p.kind = 'queue' and p.name = q.name) \
         and not exists (select 1 from {later} w indexed by {later_due} where w.queue = q.id and w.due_at <= {now}) \
         and not exists (select 1 from {ready} r indexed by {ready_leased} \
           where r.queue = q.id and r.token is not null and r.lease_until <= {now}))";

@@ -1,25 +1,32 @@
-//! The operator's view. Every look is bounded: by an index and a page, or by a cap on what is counted. Looks go through
+//! What operators see. Every look is bounded: by an index and a page, or by a cap on what is counted. Looks go through
 //! connections that cannot write, and wait for no writer.
 
 use super::{
-    SqliteStore,
+    SqliteStore, clue,
     error::store_error,
     moment::{self, Micros, NEVER},
-    operate, page,
+    page, prune,
     queues::{self, Queue},
     row::{self, limit},
+    selection,
 };
 use async_trait::async_trait;
 use postrider_core::{
-    Error, MessageId, OrderingKey, QueueName,
-    inspect::{Action, AuditRow, BlockedKey, Counts, Entry, Inspect, ListRequest, Page, Tally},
+    DestinationName, Error, MessageId, OrderingKey, PruneRequest, QueueName, TenantId,
+    inspect::{
+        Action, AuditRow, BlockedKey, Clue, Counts, DeadGroup, Entry, InboxMark, Inspect, ListRequest,
+        LivingTimer, Page, Prunable, Selected, Selection, Tally,
+    },
 };
 use sqlx::{Row, sqlite::SqliteRow};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 use uuid::Uuid;
 
 /// Where a count stops.
-const CAP: i64 = 10_000;
+pub(super) const CAP: i64 = 10_000;
 
 /// Columns: free messages of unordered queues and all of ordered ones; lapsed ones; leased ones; leased lanes; blocked lanes; what
 /// waits; what has come due of that; dead letters; kept ones.
@@ -56,8 +63,8 @@ const BLOCKED: &str = "select l.key, l.due_at, l.reason, l.error, (select r.mess
     from {lane} l where l.queue = ?1 and l.due_at is not null and l.due_at > {now} \
     order by l.due_at desc limit ?2";
 
-const AUDIT: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids, a.key from {audit} a \
-    join {queue} q on q.id = a.queue order by a.id desc limit ?1";
+const AUDIT: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids, a.key, a.destination from {audit} a \
+    left join {queue} q on q.id = a.queue order by a.id desc limit ?1";
 
 impl SqliteStore {
     pub(super) async fn queue(&self, name: &QueueName) -> Result<Option<Queue>, Error> {
@@ -101,43 +108,46 @@ impl Inspect for SqliteStore {
         page::get(&self.inner, &queue, id).await
     }
 
-    async fn requeue(
-        &self,
-        queue: &QueueName,
-        ids: &[MessageId],
-        action: &Action,
-    ) -> Result<Vec<MessageId>, Error> {
-        action.check()?;
-        let mut write = self.inner.writer.begin(&self.inner.names).await?;
-        let requeued = operate::requeue(&mut write, &self.inner.names, queue, ids, action).await?;
-        write.commit().await?;
-        Ok(requeued)
+    async fn tally(&self, selection: &Selection) -> Result<Selected, Error> {
+        selection::tally(&self.inner, selection).await
     }
 
-    async fn discard(
-        &self,
-        queue: &QueueName,
-        ids: &[MessageId],
-        action: &Action,
-    ) -> Result<Vec<MessageId>, Error> {
-        action.check()?;
-        let mut write = self.inner.writer.begin(&self.inner.names).await?;
-        let discarded = operate::discard(&mut write, &self.inner.names, queue, ids, action).await?;
-        write.commit().await?;
-        Ok(discarded)
+    async fn dead_groups(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<DeadGroup>, Error> {
+        selection::groups(&self.inner, queue, limit).await
     }
 
-    async fn release_key(
+    async fn find(&self, clue: &Clue, most: usize) -> Result<Vec<Entry>, Error> {
+        page::find(&self.inner, clue, most).await
+    }
+
+    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<Tally>, Error> {
+        clue::ahead(&self.inner, queue, id).await
+    }
+
+    async fn marks(&self, tenant: Option<&TenantId>, id: MessageId) -> Result<Vec<InboxMark>, Error> {
+        clue::marks(&self.inner, tenant, id).await
+    }
+
+    async fn timers(&self, queue: Option<&QueueName>, most: usize) -> Result<Vec<LivingTimer>, Error> {
+        clue::timers(&self.inner, queue, most).await
+    }
+
+    async fn prunable(
         &self,
-        queue: &QueueName,
-        key: &OrderingKey,
-        action: &Action,
-    ) -> Result<bool, Error> {
-        action.check()?;
-        let mut write = self.inner.writer.begin(&self.inner.names).await?;
-        let released = operate::release_key(&mut write, &self.inner.names, queue, key, action).await?;
-        write.commit().await?;
-        Ok(released)
+        request: &PruneRequest,
+        audit_older_than: Option<Duration>,
+    ) -> Result<Prunable, Error> {
+        prune::prunable(&self.inner, request, audit_older_than).await
+    }
+
+    async fn clock(&self) -> Result<SystemTime, Error> {
+        let sql = self.inner.names.sql("select {now}");
+        let row = sql.query().fetch_one(&self.inner.readers).await.map_err(store_error)?;
+        row::time(&row, 0).map_err(store_error)
+    }
+
+    async fn audit_of(&self, id: MessageId, most: usize) -> Result<Vec<AuditRow>, Error> {
+        clue::audit_of(&self.inner, id, most).await
     }
 
     async fn audit(&self, most: usize) -> Result<Vec<AuditRow>, Error> {
@@ -179,13 +189,14 @@ fn blocked(row: &SqliteRow) -> Result<BlockedKey, sqlx::Error> {
     })
 }
 
-fn audit_row(row: &SqliteRow) -> Result<AuditRow, sqlx::Error> {
+pub(super) fn audit_row(row: &SqliteRow) -> Result<AuditRow, sqlx::Error> {
     let ids: Vec<MessageId> = serde_json::from_str(row.try_get(5)?).unwrap_or_default();
     Ok(AuditRow {
         at: row::time(row, 0)?,
         action: Action { actor: row.try_get(1)?, why: row.try_get(2)? },
         verb: row.try_get(3)?,
-        queue: QueueName::stored(row.try_get::<String, _>(4)?),
+        queue: row.try_get::<Option<String>, _>(4)?.map(QueueName::stored),
+        destination: row.try_get::<Option<String>, _>(7)?.map(DestinationName::stored),
         ids,
         key: row.try_get::<Option<String>, _>(6)?.map(OrderingKey::stored),
     })

@@ -21,7 +21,9 @@
 //! **Why it is not simpler.** One table with a due time and a lease in each row would need an index that holds what is leased and
 //! what lies ahead, and every claim would walk over both.
 
+mod checkup;
 mod claim;
+mod clue;
 mod delivered;
 mod docket;
 mod drivers;
@@ -38,18 +40,22 @@ mod inspect;
 mod lanes;
 mod leases;
 mod ledger;
+mod mend;
 mod moment;
 mod names;
 mod operate;
 mod options;
 mod page;
+mod pauses;
 mod prune;
 mod queues;
 mod receive;
+mod record;
 mod row;
 mod rows;
 mod saga_log;
 mod schema;
+mod selection;
 mod settle;
 mod stage;
 mod statement;
@@ -60,6 +66,7 @@ mod validate;
 mod wake;
 mod writer;
 
+pub use checkup::SqliteFile;
 pub use inbox::SqliteInbox;
 pub use ledger::SqliteLedger;
 pub use names::Names;
@@ -71,10 +78,10 @@ use crate::turns::Turns;
 use async_trait::async_trait;
 use error::{open_error, store_error};
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, PruneRequest, Pruned, Settle, Store, inspect::Room,
+    ClaimRequest, Claimed, Error, Lease, Paused, PruneRequest, Pruned, Settle, Store, inspect::Room,
     store::check_lease,
 };
-use sqlx::{SqlitePool, sqlite::SqlitePoolOptions};
+use sqlx::{Connection, SqliteConnection, SqlitePool, sqlite::SqlitePoolOptions};
 use std::{
     collections::HashMap,
     path::PathBuf,
@@ -163,6 +170,19 @@ impl SqliteStore {
         SqliteLedger::new(self.clone())
     }
 
+    /// Gives the room of what was removed back to the file system. The file is written anew: that needs as much room again while it lasts,
+    /// and whoever writes waits for it.
+    ///
+    /// # Errors
+    /// When somebody else writes, or there is no room.
+    pub async fn vacuum(&self) -> Result<(), Error> {
+        let mut connection =
+            SqliteConnection::connect_with(&self.inner.options.writing()).await.map_err(store_error)?;
+        let vacuumed = sqlx::query("vacuum").execute(&mut connection).await.map_err(store_error);
+        connection.close().await.ok();
+        vacuumed.map(|_| ())
+    }
+
     /// The statements of the hot paths, for tests that read their plans.
     #[doc(hidden)]
     pub fn statements(&self) -> Vec<(&'static str, String)> {
@@ -206,6 +226,8 @@ impl SqliteStore {
             ("page of what is ready", page::page_template(Room::Ready)),
             ("page of what waits", page::page_template(Room::Later)),
             ("page of dead letters", page::page_template(Room::Dead)),
+            ("next dead letters", selection::pick_template(Room::Dead)),
+            ("next of what is kept", selection::pick_template(Room::Archive)),
             ("what is left of a group", follow::LEFT.to_owned()),
             ("forget in the archive", follow::forget_template("{archive}")),
             ("forget in a dead letter", follow::forget_template("{dead}")),
@@ -287,6 +309,10 @@ impl Store for SqliteStore {
         let pruned = prune::prune(&mut write, &self.inner.names, request).await?;
         write.commit().await?;
         Ok(pruned)
+    }
+
+    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+        self.paused_work().await
     }
 
     async fn ping(&self) -> Result<(), Error> {

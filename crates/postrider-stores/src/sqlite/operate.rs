@@ -1,22 +1,29 @@
 //! What operators change, each change with its audit row in the same transaction.
 
 use super::{
-    Names,
+    Names, SqliteStore, clue,
     each::each_place,
     error::store_error,
     evict, lanes,
     moment::Micros,
-    queues,
+    page::table,
+    prune, queues,
     row::{hex, json},
+    selection::{self, Verb},
     writer::Write,
 };
-use postrider_core::{Error, MessageId, OrderingKey, QueueName, inspect::Action};
+use async_trait::async_trait;
+use postrider_core::{
+    Error, Message, MessageId, OrderingKey, Pausable, QueueName, Staged, TimerName,
+    inspect::{Action, Changed, Chunk, Operate, Room, Selection},
+};
 use serde_json::{Value, json};
 use sqlx::{Row, SqliteConnection};
+use std::time::Duration;
 use uuid::Uuid;
 
 const LETTERS: &str = "select min(j.key), d.message_id, d.id from json_each(?1) j \
-    cross join {dead} d on d.message_id = unhex(j.value) and d.queue = ?2 group by d.id order by 1";
+    cross join {room} d on d.message_id = unhex(j.value) and d.queue = ?2 group by d.id order by 1";
 
 /// Back under its identity, counted from zero, and no timer any more: another one may have taken the name.
 const BACK: &str = "insert into {ready} (id, queue, message_id, ordered, fair, staged_at, due_at, key, event_type, \
@@ -25,13 +32,116 @@ const BACK: &str = "insert into {ready} (id, queue, message_id, ordered, fair, s
       case when ?2 then coalesce(d.key, j.name) else nullif(d.key, j.name) end, d.event_type, \
       d.content_type, d.tenant, d.subject, d.headers, d.payload \
     from (select value ->> 0 as was, value ->> 1 as place, value ->> 2 as name from json_each(?1)) j \
-    cross join {dead} d on d.id = j.was";
+    cross join {room} d on d.id = j.was";
 
-/// Puts dead letters back: at the tail, or, where order matters, in their old places, so that the key's newer messages
+#[async_trait]
+impl Operate for SqliteStore {
+    async fn requeue(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        action: &Action,
+    ) -> Result<Vec<MessageId>, Error> {
+        action.check()?;
+        let mut write = self.inner.writer.begin(&self.inner.names).await?;
+        let requeued = put_back(&mut write, &self.inner.names, Room::Dead, queue, ids, action).await?;
+        write.commit().await?;
+        Ok(requeued)
+    }
+
+    async fn discard(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        action: &Action,
+    ) -> Result<Vec<MessageId>, Error> {
+        action.check()?;
+        let mut write = self.inner.writer.begin(&self.inner.names).await?;
+        let discarded = discard(&mut write, &self.inner.names, queue, ids, action).await?;
+        write.commit().await?;
+        Ok(discarded)
+    }
+
+    async fn release_key(
+        &self,
+        queue: &QueueName,
+        key: &OrderingKey,
+        action: &Action,
+    ) -> Result<bool, Error> {
+        action.check()?;
+        let mut write = self.inner.writer.begin(&self.inner.names).await?;
+        let released = release_key(&mut write, &self.inner.names, queue, key, action).await?;
+        write.commit().await?;
+        Ok(released)
+    }
+
+    async fn pause(&self, what: &Pausable, action: &Action) -> Result<bool, Error> {
+        self.pause_work(what, action).await
+    }
+
+    async fn resume(&self, what: &Pausable, action: &Action) -> Result<bool, Error> {
+        self.resume_work(what, action).await
+    }
+
+    async fn requeue_next(
+        &self,
+        selection: &Selection,
+        chunk: &Chunk,
+        action: &Action,
+    ) -> Result<Changed, Error> {
+        selection::change_next(&self.inner, Verb::Requeue, selection, chunk, action).await
+    }
+
+    async fn discard_next(
+        &self,
+        selection: &Selection,
+        chunk: &Chunk,
+        action: &Action,
+    ) -> Result<Changed, Error> {
+        selection::change_next(&self.inner, Verb::Discard, selection, chunk, action).await
+    }
+
+    async fn replay(
+        &self,
+        queue: &QueueName,
+        originals: &[MessageId],
+        copies: &[Message],
+        action: &Action,
+    ) -> Result<Staged, Error> {
+        action.check()?;
+        let names = &self.inner.names;
+        let mut write = self.inner.writer.begin(names).await?;
+        // Whatever fails from here on drops the write, which undoes all of it.
+        let staged = self.outbox().stage_on(&mut write.connection, copies).await?;
+        if let Some(queue) = queues::named(&mut write.connection, names, queue).await? {
+            let now = write.now;
+            let connection = &mut write.connection;
+            note(connection, names, action, "replay", Some(queue.number), originals, None, now).await?;
+        }
+        write.commit().await?;
+        Ok(staged)
+    }
+
+    async fn drop_timer(&self, queue: &QueueName, timer: &TimerName, action: &Action) -> Result<bool, Error> {
+        action.check()?;
+        clue::drop_timer(&self.inner, queue, timer, action).await
+    }
+
+    async fn prune_audit(&self, age: Duration, most: usize, action: &Action) -> Result<u64, Error> {
+        action.check()?;
+        let mut write = self.inner.writer.begin(&self.inner.names).await?;
+        let removed = prune::audit(&mut write, &self.inner.names, age, most, action).await?;
+        write.commit().await?;
+        Ok(removed)
+    }
+}
+
+/// Puts dead letters, or what is kept, back: at the tail, or, where order matters, in their old places, so that the key's newer messages
 /// still run after them.
-pub(super) async fn requeue(
+pub(super) async fn put_back(
     write: &mut Write,
     names: &Names,
+    room: Room,
     queue: &QueueName,
     ids: &[MessageId],
     action: &Action,
@@ -40,7 +150,8 @@ pub(super) async fn requeue(
     let connection = &mut write.connection;
     let Some(queue) = queues::named(&mut *connection, names, queue).await? else { return Ok(Vec::new()) };
     let asked = json(ids.iter().map(|id| hex(id.as_uuid())));
-    let letters = names.sql(LETTERS);
+    let of_room = |template: &str| template.replace("{room}", table(room));
+    let letters = names.sql(&of_room(LETTERS));
     let letters = letters.query().bind(asked).bind(queue.number).fetch_all(&mut *connection).await;
     let mut requeued: Vec<(Uuid, i64)> = Vec::new();
     for row in letters.map_err(store_error)? {
@@ -54,19 +165,20 @@ pub(super) async fn requeue(
         .iter()
         .zip(tail..)
         .map(|((id, was), tail)| json!([was, if queue.is_ordered() { *was } else { tail }, id.to_string()]));
-    let sql = names.sql(BACK);
+    let sql = names.sql(&of_room(BACK));
     let query = sql.query().bind(json(moves)).bind(queue.is_ordered()).bind(now);
     let query = query.bind(queue.policy.fair_by_tenant);
     query.execute(&mut *connection).await.map_err(store_error)?;
     let places: Vec<_> = requeued.iter().map(|(_, was)| *was).collect();
-    each_place(connection, names, "delete from {dead} where id = ?", &places).await?;
+    each_place(connection, names, &of_room("delete from {room} where id = ?"), &places).await?;
     if queue.is_ordered() {
         for (_, place) in &requeued {
             lanes::open(connection, names, *place..place + 1).await?;
         }
     }
     let requeued: Vec<_> = requeued.into_iter().map(|(id, _)| MessageId::from_uuid(id)).collect();
-    note(connection, names, action, "requeue", queue.number, &requeued, None, now).await?;
+    let verb = if room == Room::Archive { "replay" } else { "requeue" };
+    note(connection, names, action, verb, Some(queue.number), &requeued, None, now).await?;
     queues::signal(connection, names, queue.is_slept_on.then_some(queue.number)).await?;
     Ok(requeued)
 }
@@ -93,7 +205,7 @@ pub(super) async fn discard(
         }
     }
     if !discarded.is_empty() {
-        note(connection, names, action, "discard", queue.number, &discarded, None, now).await?;
+        note(connection, names, action, "discard", Some(queue.number), &discarded, None, now).await?;
     }
     Ok(discarded)
 }
@@ -134,7 +246,7 @@ pub(super) async fn release_key(
     );
     let query = sql.query().bind(queue.number).bind(key.as_str()).bind(now);
     query.execute(&mut *connection).await.map_err(store_error)?;
-    note(connection, names, action, "release_key", queue.number, &[], Some(key), now).await?;
+    note(connection, names, action, "release_key", Some(queue.number), &[], Some(key), now).await?;
     queues::signal(connection, names, queue.is_slept_on.then_some(queue.number)).await?;
     Ok(true)
 }
@@ -145,7 +257,7 @@ pub(super) async fn note(
     names: &Names,
     action: &Action,
     verb: &str,
-    queue: i64,
+    queue: Option<i64>,
     ids: &[MessageId],
     key: Option<&OrderingKey>,
     now: Micros,

@@ -1,16 +1,21 @@
 //! Removing what retention no longer keeps, in bounded chunks.
 
 use super::{
-    Names,
+    Inner, Names,
     drivers::{Cells, Driver},
     each::{each, each_place},
     error::store_error,
     moment::{Micros, micros},
+    operate,
     row::limit,
     writer::Write,
 };
-use postrider_core::{ConsumerName, Error, PruneRequest, Pruned};
+use postrider_core::{
+    ConsumerName, Error, PruneRequest, Pruned,
+    inspect::{Action, Prunable},
+};
 use sqlx::Row;
+use std::time::Duration;
 use uuid::Uuid;
 
 pub(super) const ARCHIVED: &str = "select id from {archive} indexed by {archive_expires} where expires_at <= ?1 \
@@ -100,4 +105,50 @@ async fn old(
     let sql = names.sql(template);
     let rows = sql.query().bind(by).bind(limit(most)).fetch_all(&mut write.connection).await;
     rows.map_err(store_error)?.iter().map(|row| row.try_get(0).map_err(store_error)).collect()
+}
+
+/// What would go, by the same indexes.
+const PRUNABLE: &str = "select \
+      (select count(*) from {archive} indexed by {archive_expires} where expires_at <= {now}), \
+      (select count(*) from {queue} q cross join {dead} d indexed by {dead_failed} \
+        on d.queue = q.id and d.failed_at <= {now} - ?1), \
+      (select count(*) from {inbox} where ?2 is not null and admitted_at <= {now} - ?2 and (?3 is null or consumer = ?3)), \
+      (select count(*) from {audit} where at <= {now} - ?4)";
+
+pub(super) async fn prunable(
+    inner: &Inner,
+    request: &PruneRequest,
+    audit_older_than: Option<Duration>,
+) -> Result<Prunable, Error> {
+    let sql = inner.names.sql(PRUNABLE);
+    let query = sql
+        .query()
+        .bind(request.dead_older_than.map(micros))
+        .bind(request.inbox_older_than.map(micros))
+        .bind(request.inbox_of.as_ref().map(ConsumerName::as_str))
+        .bind(audit_older_than.map(micros));
+    let row = query.fetch_one(&inner.readers).await.map_err(store_error)?;
+    let count = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs).map_err(store_error);
+    Ok(Prunable { archived: count(0)?, dead: count(1)?, inbox: count(2)?, audit: count(3)? })
+}
+
+/// Removes old rows of what operators did, and writes that down.
+pub(super) async fn audit(
+    write: &mut Write,
+    names: &Names,
+    age: Duration,
+    most: usize,
+    action: &Action,
+) -> Result<u64, Error> {
+    let now = write.now;
+    let by = now.saturating_sub(micros(age));
+    let sql = names.sql("select id from {audit} where at <= ?1 order by id limit ?2");
+    let rows = sql.query().bind(by).bind(limit(most)).fetch_all(&mut write.connection).await;
+    let place = |row: &sqlx::sqlite::SqliteRow| row.try_get::<i64, _>(0).map_err(store_error);
+    let places = rows.map_err(store_error)?.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+    each_place(&mut write.connection, names, "delete from {audit} where id = ?", &places).await?;
+    if !places.is_empty() {
+        operate::note(&mut write.connection, names, action, "prune_audit", None, &[], None, now).await?;
+    }
+    Ok(places.len() as u64)
 }

@@ -18,6 +18,8 @@ pub(super) struct Queue {
     pub(super) policy: QueuePolicy,
     /// Whether somebody sleeps for it.
     pub(super) is_slept_on: bool,
+    /// Nothing is claimed of it.
+    pub(super) is_paused: bool,
 }
 
 impl Queue {
@@ -27,7 +29,8 @@ impl Queue {
 }
 
 const READ: &str = "select q.id, q.name, q.ordered, q.on_failure, q.keep_for, q.dead_letters, \
-      exists (select 1 from {sleeper} s where s.queue = q.name and s.until > {now}), q.fair \
+      exists (select 1 from {sleeper} s where s.queue = q.name and s.until > {now}), q.fair, \
+      exists (select 1 from {pause} p where p.kind = 'queue' and p.name = q.name) \
     from {queue} q where q.name in (select j.value from json_each(?1) j) order by q.name";
 
 /// Those of the queues that exist, sorted by name.
@@ -133,5 +136,6 @@ fn queue(row: &impl Cells) -> Result<Queue, Error> {
             fair_by_tenant: row.get(7)?,
         },
         is_slept_on: row.get(6)?,
+        is_paused: row.get(8)?,
     })
 }

@@ -1,17 +1,18 @@
 //! The tables: made by versioned migrations that are part of the program.
 
-use super::{Names, SqliteStore, error::store_error, queues, validate};
+use super::{Names, SqliteStore, error::store_error, queues, record, validate};
+use crate::maker;
 use async_trait::async_trait;
 use postrider_core::{
     Error, Invalid, QueueName, QueuePolicy,
-    schema::{Drift, Schema},
+    schema::{Drift, Migrations, Schema},
 };
 use sqlx::{
     Connection, Row,
     migrate::{MigrateError, Migration, MigrationType, Migrator},
 };
 
-const MIGRATIONS: [(i64, &str, &str); 7] = [
+pub(super) const MIGRATIONS: [(i64, &str, &str); 9] = [
     (1, "rooms", include_str!("migrations/0001_rooms.sql")),
     (2, "plain sql", include_str!("migrations/0002_plain_sql.sql")),
     (3, "schedules", include_str!("migrations/0003_schedules.sql")),
@@ -19,6 +20,8 @@ const MIGRATIONS: [(i64, &str, &str); 7] = [
     (5, "inbox", include_str!("migrations/0005_inbox.sql")),
     (6, "follow-ups", include_str!("migrations/0006_follow_ups.sql")),
     (7, "sagas", include_str!("migrations/0007_sagas.sql")),
+    (8, "pauses", include_str!("migrations/0008_pauses.sql")),
+    (9, "bulk", include_str!("migrations/0009_bulk.sql")),
 ];
 
 /// Where a queue is changed from ordered to unordered or back, nothing of it may be left.
@@ -46,6 +49,12 @@ impl Schema for SqliteStore {
         })?;
         tx.commit().await.map_err(store_error)?;
         connection.close().await.map_err(store_error)
+    }
+
+    async fn migrations(&self) -> Result<Migrations, Error> {
+        let mut connection = self.inner.readers.acquire().await.map_err(store_error)?;
+        let applied = record::read(&mut connection, &self.inner.names).await?;
+        Ok(maker::standing(&MIGRATIONS, applied.unwrap_or_default()))
     }
 
     async fn validate(&self) -> Result<Vec<Drift>, Error> {

@@ -56,7 +56,7 @@ pub(super) async fn cancel(
     evict::living(driver, names, queue.number, living, now).await
 }
 
-async fn living(
+pub(super) async fn living(
     driver: &mut impl Driver,
     names: &Names,
     queue: i64,

@@ -4,24 +4,37 @@
 //! test keeps it so. What is expected and not there, or there in another shape, has drifted; what is there besides is
 //! nobody's business.
 
-use super::{Names, error::store_error};
+use super::{
+    Names,
+    error::store_error,
+    mend::{KINDS, Mender},
+    record,
+};
+use crate::maker::turn;
 use postrider_core::{Error, schema::Drift};
 use sqlx::{Row, SqliteConnection};
 use std::collections::BTreeMap;
 
-const EXPECTED: &str = include_str!("expected.txt");
+pub(super) const EXPECTED: &str = include_str!("expected.txt");
 
+/// What has drifted, in an order in which it can be mended.
 pub(super) async fn drift(connection: &mut SqliteConnection, names: &Names) -> Result<Vec<Drift>, Error> {
     let found = describe(connection, names).await?;
+    let applied = record::read(connection, names).await?;
+    let applied = applied.map(|applied| applied.into_iter().map(|applied| applied.number).collect());
+    let mender = Mender::new(names, &found, applied);
     let drift = EXPECTED.lines().filter_map(|line| line.split_once('\t')).filter_map(|(object, expected)| {
         let found = found.get(object);
         (found.is_none_or(|found| found != expected)).then(|| Drift {
             object: object.to_owned(),
             expected: expected.to_owned(),
             found: found.cloned(),
+            fix: mender.fix(object, found.is_some()),
         })
     });
-    Ok(drift.collect())
+    let mut drift: Vec<_> = drift.collect();
+    drift.sort_by_key(|drift| turn(&KINDS, &drift.object));
+    Ok(drift)
 }
 
 /// What is there, with our prefix taken out of it.

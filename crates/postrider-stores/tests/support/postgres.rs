@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    Store, audit::Chain, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake,
+    Store, audit::Chain, inspect::Operate, schema::Schema, timetable::Timetable, wake::Wake,
 };
 use postrider_stores::postgres::{
     PostgresInbox, PostgresOptions, PostgresOutbox, PostgresStore, PostgresTransactions,
@@ -77,7 +77,7 @@ impl Fixture for PostgresFixture {
         Arc::new(PostgresStore::connect(self.database.url()).await.unwrap())
     }
 
-    fn inspect(&self) -> Arc<dyn Inspect> {
+    fn operate(&self) -> Arc<dyn Operate> {
         Arc::new(self.store.clone())
     }
 

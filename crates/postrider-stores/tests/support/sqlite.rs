@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    Store, audit::Chain, inspect::Inspect, schema::Schema, timetable::Timetable, wake::Wake,
+    Store, audit::Chain, inspect::Operate, schema::Schema, timetable::Timetable, wake::Wake,
 };
 use postrider_stores::sqlite::{SqliteInbox, SqliteOptions, SqliteOutbox, SqliteStore, SqliteTransactions};
 use postrider_testkit::{Features, Fixture, TransactFixture, saga::SagaFixture};
@@ -67,7 +67,7 @@ impl Fixture for SqliteFixture {
         Arc::new(SqliteStore::open(self.path()).await.unwrap())
     }
 
-    fn inspect(&self) -> Arc<dyn Inspect> {
+    fn operate(&self) -> Arc<dyn Operate> {
         Arc::new(self.store.clone())
     }
 

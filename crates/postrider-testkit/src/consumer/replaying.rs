@@ -1,7 +1,7 @@
 //! Parked messages that are tried again.
 
 use super::{ConsumerFixture, helpers::*};
-use postrider_core::{Arrival, Inbox, Receive, inspect::Inspect, transact::Transact};
+use postrider_core::{Arrival, Inbox, Receive, inspect::Operate, transact::Transact};
 use postrider_engine::Failure;
 use std::time::Duration;
 

@@ -5,9 +5,10 @@ use crate::Fixture;
 use async_trait::async_trait;
 use postrider_core::{
     Admission, Arrival, ClaimRequest, Claimed, ConsumerName, Error, Inbox, Lease, Message, MessageId,
-    Ordering, PruneRequest, Pruned, QueueName, QueuePolicy, Reason, ScheduleName, Settle, Settlement, Store,
+    Ordering, Paused, PruneRequest, Pruned, QueueName, QueuePolicy, Reason, ScheduleName, Settle, Settlement,
+    Store,
     limits::LONGEST_LEASE,
-    schema::{Drift, Schema},
+    schema::{Drift, Migrations, Schema},
     timetable::{Reading, Timetable},
 };
 use std::{
@@ -105,6 +106,10 @@ impl Store for FlawedStore {
         self.inner.prune(request).await
     }
 
+    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+        self.inner.paused().await
+    }
+
     async fn ping(&self) -> Result<(), Error> {
         self.inner.ping().await
     }
@@ -120,6 +125,10 @@ pub(super) struct FlawedSchema {
 impl Schema for FlawedSchema {
     async fn migrate(&self) -> Result<(), Error> {
         self.inner.migrate().await
+    }
+
+    async fn migrations(&self) -> Result<Migrations, Error> {
+        self.inner.migrations().await
     }
 
     async fn validate(&self) -> Result<Vec<Drift>, Error> {

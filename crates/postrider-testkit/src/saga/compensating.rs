@@ -284,7 +284,7 @@ pub async fn each_call_repeated<F: SagaFixture>(fixture: F) {
                 assert_eq!((world.effects(), ended(&ends)), (done(repeated), vec![]), "{case}");
                 let dead = runner.list_abandoned(10).await.unwrap();
                 fixture
-                    .inspect()
+                    .operate()
                     .discard(
                         &queue(postrider_core::follow_up::QUEUE),
                         &[dead[0].id],

@@ -105,7 +105,7 @@ pub async fn requeued_dead_letters_go_back_to_their_place<F: Fixture>(fixture: F
         settle(&store, &[head.lease.dead(Reason::Rejected, "refused")]).await;
     }
     let back = [staged[2], staged[0]];
-    let requeued = fixture.inspect().requeue(&queue("orders"), &back, &operator()).await.unwrap();
+    let requeued = fixture.operate().requeue(&queue("orders"), &back, &operator()).await.unwrap();
     assert_eq!(sorted(requeued), sorted(back));
 
     let turn = claim(&store, "orders", 1).await;
@@ -122,7 +122,7 @@ pub async fn a_requeued_dead_letter_brings_its_key_back<F: Fixture>(fixture: F) 
     let id = stage_one(&fixture, message("orders").key("key")).await;
     kill_one(&store, "orders").await;
     assert_nothing_due(&store, "orders").await;
-    fixture.inspect().requeue(&queue("orders"), &[id], &operator()).await.unwrap();
+    fixture.operate().requeue(&queue("orders"), &[id], &operator()).await.unwrap();
 
     assert_eq!(drain(&store, "orders").await, [id]);
 }
@@ -149,7 +149,7 @@ pub async fn the_head_of_a_parked_key_can_be_discarded<F: Fixture>(fixture: F) {
     let staged = stage(&fixture, &numbered_of("orders", "key", 3)).await;
     let turn = claim_all(&store, "orders").await;
     settle(&store, &[turn[0].lease.retry(Duration::ZERO, "busy")]).await;
-    let discarded = fixture.inspect().discard(&queue("orders"), &staged[..1], &operator()).await.unwrap();
+    let discarded = fixture.operate().discard(&queue("orders"), &staged[..1], &operator()).await.unwrap();
     assert_eq!(discarded, staged[..1]);
     release(&fixture, "key").await;
 
@@ -160,7 +160,7 @@ pub async fn the_head_of_a_parked_key_can_be_discarded<F: Fixture>(fixture: F) {
 pub async fn a_message_in_the_middle_can_be_discarded<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
     let staged = stage(&fixture, &numbered_of("orders", "key", 3)).await;
-    let discarded = fixture.inspect().discard(&queue("orders"), &staged[1..2], &operator()).await.unwrap();
+    let discarded = fixture.operate().discard(&queue("orders"), &staged[1..2], &operator()).await.unwrap();
     assert_eq!(discarded, staged[1..2]);
 
     assert_eq!(drain(&fixture.store(), "orders").await, [staged[0], staged[2]]);
@@ -219,5 +219,5 @@ async fn only_blocked_key<F: Fixture>(fixture: &F) -> BlockedKey {
 }
 
 async fn release<F: Fixture>(fixture: &F, name: &str) -> bool {
-    fixture.inspect().release_key(&queue("orders"), &key(name), &operator()).await.unwrap()
+    fixture.operate().release_key(&queue("orders"), &key(name), &operator()).await.unwrap()
 }

@@ -48,7 +48,7 @@ pub async fn every_field_survives_every_room<F: Fixture>(fixture: F) {
     settle(&store, &[claimed.lease.dead(Reason::Rejected, "refused")]).await;
     assert_same(&entry_in(&fixture, "orders", id, State::Dead).await.message, &staged);
 
-    assert_eq!(fixture.inspect().requeue(&queue("orders"), &[id], &operator()).await.unwrap(), [id]);
+    assert_eq!(fixture.operate().requeue(&queue("orders"), &[id], &operator()).await.unwrap(), [id]);
     let claimed = claim_one(&store, "orders").await;
     assert_same(&claimed.message, &staged);
     done(&store, &[claimed]).await;

@@ -2,7 +2,10 @@
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{PruneRequest, Pruned, QueuePolicy, State, inspect::Room};
+use postrider_core::{
+    Arrival, ConsumerName, Inbox, PruneRequest, Pruned, QueuePolicy, State,
+    inspect::{Prunable, Room},
+};
 use std::time::Duration;
 
 /// A store may remove whole days at once, so what has expired may stay until the day is over.
@@ -45,6 +48,56 @@ pub async fn the_archive_is_pruned_when_its_time_is_over<F: Fixture>(fixture: F)
     assert_eq!(pruned, Pruned { archived: 3, ..Pruned::default() });
     assert_empty(&fixture, "orders").await;
     assert_eq!(list(&fixture, "letters", Room::Archive).await.len(), 3, "each queue keeps for its own time");
+}
+
+/// What may go is counted before it goes, and counting removes nothing.
+pub async fn what_may_go_is_counted_first<F: Fixture>(fixture: F) {
+    let (store, inspect) = (fixture.store(), fixture.inspect());
+    declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(60))).await;
+    stage(&fixture, &numbered("orders", 3)).await;
+    assert_eq!(drain(&store, "orders").await.len(), 3);
+    for _ in 0..2 {
+        stage_one(&fixture, message("orders")).await;
+        kill_one(&store, "orders").await;
+    }
+    let mut tx = fixture.begin().await;
+    let consumer = ConsumerName::new("billing").unwrap();
+    fixture.inbox().admit_all(&mut tx, &consumer, &[Arrival::new(fresh_id())]).await.unwrap();
+    fixture.commit(tx).await;
+    let all = PruneRequest::new().with_dead_older_than(minutes(60)).with_inbox_older_than(minutes(60));
+    assert_eq!(inspect.prunable(&all, Some(minutes(60))).await.unwrap(), Prunable::default());
+
+    fixture.advance(2 * DAY).await;
+    let told = inspect.prunable(&all, Some(minutes(60))).await.unwrap();
+    assert_eq!(told, Prunable { archived: 3, dead: 2, inbox: 1, audit: 0 });
+    assert_eq!(inspect.prunable(&all, None).await.unwrap(), told);
+    let archive = inspect.prunable(&PruneRequest::new(), None).await.unwrap();
+    assert_eq!(archive, Prunable { archived: 3, ..Prunable::default() });
+    let others = PruneRequest::new().with_inbox_of(ConsumerName::new("shipping").unwrap(), minutes(60));
+    assert_eq!(inspect.prunable(&others, None).await.unwrap().inbox, 0);
+    let pruned = store.prune(&all).await.unwrap();
+    assert_eq!((pruned.archived, pruned.dead, pruned.inbox), (told.archived, told.dead, told.inbox));
+    assert_eq!(inspect.prunable(&all, None).await.unwrap(), Prunable::default());
+}
+
+/// Old rows of what operators did go in bounded steps, and that is written down.
+pub async fn old_audit_rows_go_and_that_is_written_down<F: Fixture>(fixture: F) {
+    let operate = fixture.operate();
+    for _ in 0..5 {
+        let id = stage_one(&fixture, message("orders")).await;
+        operate.discard(&queue("orders"), &[id], &operator()).await.unwrap();
+    }
+    let before = operate.clock().await.unwrap();
+    assert_eq!(operate.prune_audit(minutes(60), 10, &operator()).await.unwrap(), 0);
+    assert_eq!(operate.prunable(&PruneRequest::new(), Some(Duration::ZERO)).await.unwrap().audit, 5);
+    assert_eq!(operate.prune_audit(Duration::ZERO, 3, &operator()).await.unwrap(), 3);
+    let rows = operate.audit(10).await.unwrap();
+    assert_eq!(
+        rows.iter().map(|row| row.verb.as_str()).collect::<Vec<_>>(),
+        ["prune_audit", "discard", "discard"]
+    );
+    assert_eq!((&rows[0].queue, &rows[0].action), (&None, &operator()));
+    assert!(rows[0].at >= before);
 }
 
 /// Decision "bounded work": pruning works in steps that are no longer than asked, and says when there is more.

@@ -233,7 +233,7 @@ pub async fn whatever_comes_back_is_found<F: Fixture>(fixture: F) {
     assert_eq!(ids(&released), [staged[1]]);
     done(&store, &released).await;
 
-    fixture.inspect().requeue(&queue("orders"), &[staged[3]], &operator()).await.unwrap();
+    fixture.operate().requeue(&queue("orders"), &[staged[3]], &operator()).await.unwrap();
     let requeued = quiet().await;
     assert_eq!(ids(&requeued), [staged[3]]);
     done(&store, &requeued).await;

@@ -117,12 +117,12 @@ async fn produce<F: Fixture>(scene: Arc<Scene<F>>, number: usize, mut rng: StdRn
 
 /// Releases parked keys, and lets every lease lapse when nothing else moves.
 async fn operate<F: Fixture>(scene: Arc<Scene<F>>) {
-    let inspect = scene.fixture.inspect();
+    let operate = scene.fixture.operate();
     while !scene.is_over() {
-        for blocked in inspect.blocked_keys(&queue("orders"), KEYS).await.unwrap() {
+        for blocked in operate.blocked_keys(&queue("orders"), KEYS).await.unwrap() {
             if blocked.due_at.is_none() {
                 let released =
-                    inspect.release_key(&queue("orders"), &blocked.key, &operator()).await.unwrap();
+                    operate.release_key(&queue("orders"), &blocked.key, &operator()).await.unwrap();
                 assert!(released, "{} was parked, and nobody else releases keys", blocked.key);
                 scene.truth().released();
             }

@@ -7,7 +7,7 @@
 use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{
-    Outbox, OutboxExt, QueueName,
+    Outbox, OutboxExt, Pausable, QueueName,
     wake::{Ear, Sleeper},
 };
 use std::time::{Duration, SystemTime};
@@ -21,6 +21,24 @@ pub async fn a_commit_wakes_a_sleeper<F: Fixture>(fixture: F) {
         stage_one(&fixture, message("orders")).await;
         assert_eq!(bedroom.heard(&fixture).await, ["orders"]);
     }
+}
+
+/// Whoever hears that a queue was resumed can claim at once.
+pub async fn a_resumed_queue_wakes_its_sleepers<F: Fixture>(fixture: F) {
+    let (store, orders) = (fixture.store(), Pausable::Queue(queue("orders")));
+    let id = stage_one(&fixture, message("orders")).await;
+    fixture.operate().pause(&orders, &operator()).await.unwrap();
+    let mut bedroom = Bedroom::of(&fixture, &["orders"]).await;
+    loop {
+        let claimed = claim(&store, "orders", 1).await;
+        if claimed.is_empty() {
+            break;
+        }
+        settle(&store, &[claimed[0].lease.release()]).await;
+    }
+    fixture.operate().resume(&orders, &operator()).await.unwrap();
+    assert_eq!(bedroom.heard(&fixture).await, ["orders"]);
+    assert_eq!(ids(&claim(&store, "orders", 1).await), [id]);
 }
 
 /// Nothing is heard before the commit.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, PruneRequest, Pruned, QueueName, Settle, Store,
+    ClaimRequest, Claimed, Error, Lease, Paused, PruneRequest, Pruned, QueueName, Settle, Store,
     wake::{Ear, Sleeper, Wake},
 };
 use std::{
@@ -130,6 +130,10 @@ impl Store for Watched {
 
     async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
         self.store.prune(request).await
+    }
+
+    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+        self.store.paused().await
     }
 
     async fn ping(&self) -> Result<(), Error> {

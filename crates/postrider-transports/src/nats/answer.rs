@@ -80,7 +80,5 @@ pub(super) fn no_stream(subject: &str) -> String {
 /// The command that makes a stream for a subject.
 pub(super) fn create(subject: &str) -> String {
     let first = subject.split('.').next().unwrap_or_default().to_uppercase();
-    format!(
-        "nats stream add {first} --subjects '{subject}' --storage file --discard new --replicas 3 --defaults"
-    )
+    format!("nats stream add {first} --subjects '{subject}' --storage file --discard new --defaults")
 }

@@ -82,17 +82,18 @@ fn of_stream(info: &Info) -> Vec<Finding> {
 /// How a stream loses messages that it has.
 pub(super) fn losing(config: &Config) -> Vec<Finding> {
     let name = config.name.as_str();
-    let edit = |what: &str| format!("nats stream edit {name} {what}");
+    let edit = |what: &str| format!("nats stream edit {name} {what} --force");
     let mut findings = Vec::new();
     let limits = limits(config);
     if config.discard == DiscardPolicy::Old && !limits.is_empty() {
         findings.push(
             Finding::problem("discard_old", name)
                 .because(format!(
-                    "it has limits ({}) and makes room by removing the oldest: what was acknowledged is lost unread",
+                    "it has limits ({}) and makes room by removing the oldest: what was acknowledged is lost unread. One that \
+                     discards what is new refuses when it is full, and the relay tries again",
                     limits.join(", ")
                 ))
-                .fixed_by(edit("--discard new: a full stream then refuses, and the relay tries again")),
+                .fixed_by(edit("--discard new")),
         );
     } else if config.max_messages_per_subject > 0 && !config.discard_new_per_subject {
         findings.push(
@@ -101,14 +102,14 @@ pub(super) fn losing(config: &Config) -> Vec<Finding> {
                     "it keeps the last {} of each subject and removes those before: what was acknowledged is lost unread",
                     config.max_messages_per_subject
                 ))
-                .fixed_by(edit("--discard new --discard-per-subject, or --max-msgs-per-subject=-1")),
+                .fixed_by(edit("--max-msgs-per-subject=-1")),
         );
     }
     if !config.max_age.is_zero() {
         findings.push(
             Finding::warning("max_age", name)
-                .because(format!("it removes what is older than {:?}, read or not", config.max_age))
-                .fixed_by(edit("--max-age=0, or longer than its readers are ever away")),
+                .because(format!("it removes what is older than {:?}, read or not; give it longer than its readers are ever away, or no limit", config.max_age))
+                .fixed_by(edit("--max-age=0")),
         );
     }
     if config.storage == StorageType::Memory {
@@ -125,7 +126,7 @@ pub(super) fn losing(config: &Config) -> Vec<Finding> {
 
 fn of_config(config: &Config) -> Vec<Finding> {
     let name = config.name.as_str();
-    let edit = |what: &str| format!("nats stream edit {name} {what}");
+    let edit = |what: &str| format!("nats stream edit {name} {what} --force");
     let mut findings = losing(config);
     if config.no_ack {
         findings.push(
@@ -157,14 +158,14 @@ fn of_config(config: &Config) -> Vec<Finding> {
                     "it recognises duplicates for {:?} only: what is sent again later is there twice",
                     config.duplicate_window
                 ))
-                .fixed_by(edit("--dupe-window=2m, or longer")),
+                .fixed_by(edit("--dupe-window=2m")),
         );
     }
     if config.num_replicas < 2 {
         findings.push(
             Finding::note("single_replica", name)
-                .because("one server holds it: it is gone with that server's disk")
-                .fixed_by(edit("--replicas=3, on a cluster of three servers")),
+                .because("one server holds it: it is gone with that server's disk. A cluster of three can hold it three times")
+                .fixed_by(edit("--replicas=3")),
         );
     }
     findings

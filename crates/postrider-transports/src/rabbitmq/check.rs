@@ -32,8 +32,11 @@ fn of_exchange(subject: &str, seen: Seen<Exchange>) -> Vec<Finding> {
         Seen::Missing => {
             return vec![
                 Finding::problem("missing_exchange", subject)
-                    .because("it does not exist: every message to it is refused")
-                    .fixed_by("declare it durable, and bind a durable queue to it"),
+                    .because("it does not exist: every message to it is refused. It needs a durable queue that is bound to it, too")
+                    .fixed_by(format!(
+                        "rabbitmqadmin declare exchange name={} type=topic durable=true",
+                        subject.trim_start_matches("exchange ")
+                    )),
             ];
         }
         Seen::Exclusive | Seen::Hidden(_) => return vec![hidden(subject, seen)],
@@ -77,7 +80,10 @@ fn of_queue(subject: &str, seen: Seen<Queue>) -> Vec<Finding> {
             return vec![
                 Finding::problem("missing_queue", subject)
                     .because("it does not exist: every message to it is unroutable and comes back")
-                    .fixed_by("declare it durable, best with x-queue-type = quorum"),
+                    .fixed_by(format!(
+                        "rabbitmqadmin declare queue name={} durable=true arguments='{{\"x-queue-type\":\"quorum\"}}'",
+                        subject.trim_start_matches("queue ")
+                    )),
             ];
         }
         Seen::Exclusive => {

@@ -88,7 +88,7 @@ pub(super) async fn of_stream(
         return Ok(Some(
             Finding::problem("wrong_type", stream)
                 .because(format!("a {kind} has that name: everything is refused"))
-                .fixed_by("choose another name, or move what is there"),
+                .fixed_by(format!("RENAMENX {stream} {stream}.before")),
         ));
     }
     let expires = matches!(link.ask(redis::cmd("PTTL").arg(stream)).await?, Value::Int(left) if left >= 0);
@@ -110,9 +110,10 @@ fn eviction(most: &str, policy: &str) -> Option<Finding> {
     Some(
         finding
             .because(format!(
-                "its memory is limited and its policy is {policy}: to make room it removes {what}, unread"
+                "its memory is limited and its policy is {policy}: to make room it removes {what}, unread. With noeviction it refuses \
+                 when it is full, and whoever writes tries again; write it to its configuration, too"
             ))
-            .fixed_by("CONFIG SET maxmemory-policy noeviction: a full server then refuses, and whoever writes tries again"),
+            .fixed_by("CONFIG SET maxmemory-policy noeviction"),
     )
 }
 
@@ -124,9 +125,10 @@ fn persistence(keeps_log: bool, fsync: &str, save: &str) -> Option<Finding> {
             Some(
                 Finding::warning("fsync", "server")
                     .because(format!(
-                        "appendfsync is {fsync}: a crash of the machine loses what was accepted in the last {lost}"
+                        "appendfsync is {fsync}: a crash of the machine loses what was accepted in the last {lost}. Write it to its \
+                         configuration, too"
                     ))
-                    .fixed_by("CONFIG SET appendfsync always, and in its configuration"),
+                    .fixed_by("CONFIG SET appendfsync always"),
             )
         }
         (false, _) if save.is_empty() => Some(no_log("it takes no snapshots: a restart loses everything")),
@@ -136,6 +138,6 @@ fn persistence(keeps_log: bool, fsync: &str, save: &str) -> Option<Finding> {
 
 fn no_log(but: &str) -> Finding {
     Finding::warning("no_log", "server")
-        .because(format!("it writes no append-only file; {but}"))
-        .fixed_by("CONFIG SET appendonly yes, CONFIG SET appendfsync always, and in its configuration")
+        .because(format!("it writes no append-only file; {but}. Write it to its configuration, too"))
+        .fixed_by("CONFIG SET appendonly yes\nCONFIG SET appendfsync always")
 }

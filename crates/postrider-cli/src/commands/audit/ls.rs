@@ -7,7 +7,11 @@ use crate::{
     shared::{Listing, Target},
     table::Table,
 };
-use postrider::{MessageId, OrderingKey, QueueName, cloudevents::rfc3339, inspect::AuditRow};
+use postrider::{
+    DestinationName, MessageId, OrderingKey, QueueName,
+    cloudevents::rfc3339,
+    inspect::{Action, AuditRow},
+};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -32,15 +36,25 @@ struct Deed {
     actor: String,
     why: String,
     verb: String,
-    queue: QueueName,
+    queue: Option<QueueName>,
     key: Option<OrderingKey>,
     ids: Vec<MessageId>,
+    destination: Option<DestinationName>,
 }
 
 impl From<AuditRow> for Deed {
     fn from(row: AuditRow) -> Self {
-        let AuditRow { at, action, verb, queue, ids, key } = row;
-        Self { at: rfc3339::format(at), actor: action.actor, why: action.why, verb, queue, key, ids }
+        let AuditRow { at, action, verb, queue, destination, ids, key } = row;
+        let Action { actor, why } = action;
+        Self { at: rfc3339::format(at), actor, why, verb, queue, key, ids, destination }
+    }
+}
+
+impl Deed {
+    fn place(&self) -> String {
+        let queue = self.queue.as_ref().map(QueueName::to_string);
+        let destination = || self.destination.as_ref().map(|name| format!("destination {name}"));
+        queue.or_else(destination).unwrap_or_default()
     }
 }
 
@@ -49,22 +63,19 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 }
 
 async fn ls(opened: &Opened, listing: &Listing) -> Result<Exit, Problem> {
-    let rows = opened.inspect().audit(listing.limit().saturating_add(1)).await;
-    let mut deeds: Vec<_> =
-        rows.map_err(|error| opened.problem(&error))?.into_iter().map(Deed::from).collect();
-    let more = deeds.len() > listing.limit();
-    deeds.truncate(listing.limit());
-    listing.answer(&deeds, more, table, "deeds")
+    let rows = opened.inspect().audit(listing.wanted()).await;
+    let deeds = rows.map_err(|error| opened.problem(&error))?.into_iter().map(Deed::from).collect();
+    listing.answer(deeds, table, "deeds")
 }
 
 fn table(deeds: &[Deed]) -> String {
-    let mut table = Table::new(["AT", "ACTOR", "VERB", "QUEUE", "MESSAGES", "KEY", "WHY"]);
+    let mut table = Table::new(["AT", "ACTOR", "VERB", "WHERE", "MESSAGES", "KEY", "WHY"]);
     for deed in deeds {
         table.push([
             deed.at.clone(),
             deed.actor.clone(),
             deed.verb.clone(),
-            deed.queue.to_string(),
+            deed.place(),
             deed.ids.len().to_string(),
             deed.key.as_ref().map(OrderingKey::to_string).unwrap_or_default(),
             deed.why.clone(),

@@ -1,12 +1,19 @@
 //! `postrider audit verify`: whether the ledger is what was appended.
 
-use crate::{database::Database, exit::Exit, logs, opened::Opened, problem::Problem, shared::Target};
+use crate::{
+    answer,
+    database::Database,
+    exit::Exit,
+    logs,
+    opened::Opened,
+    problem::{Code, Problem},
+    shared::Target,
+};
 use postrider::{
     AuditError, Error,
     audit::{self, Head, Unverified},
 };
 use serde::Serialize;
-use std::io::{self, Write};
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
@@ -45,20 +52,17 @@ struct Report {
 /// Follows the ledger to its end, or until `stop` asks it to end.
 pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Problem> {
     logs::start(None, "error");
-    let verifying = verify(&args.target.db, args.pinned);
+    let database = args.target.database();
+    let verifying = verify(&database, args.pinned);
     let Some(head) = stop.run_until_cancelled(verifying).await else { return Ok(Exit::Interrupted) };
     let head = head?;
-    let text = if args.json {
+    if args.json {
         let pinned = args.pinned.map(|pinned| pinned.to_string());
-        serde_json::to_string(&Report { events: head.position, head: head.to_string(), pinned })
-            .map_err(io::Error::from)
+        answer::json(&Report { events: head.position, head: head.to_string(), pinned })?;
     } else {
         let events = if head.position == 1 { "event is" } else { "events are" };
-        Ok(format!("{} {events} what was appended\nhead {head}", head.position))
-    };
-    text.and_then(|text| writeln!(io::stdout(), "{text}")).map_err(|error| {
-        Problem::new(format!("the answer cannot be written: {error}"), "give it an open stdout")
-    })?;
+        answer::text(&format!("{} {events} what was appended\nhead {head}", head.position))?;
+    }
     Ok(Exit::Well)
 }
 
@@ -74,15 +78,18 @@ fn problem(database: &Database, error: Unverified) -> Problem {
         Unverified::Broken(found) => Problem::new(
             format!("{database}: {found}"),
             "keep the database as it is, and compare it with a backup: that event is the first that does not fit",
-        ),
+        )
+        .coded(Code::Ledger),
         Unverified::Unread(AuditError::Store(Error::SchemaMismatch(words))) => Problem::new(
             format!("{database}: it has no ledger that can be read ({words})"),
             "give the database in which follow-ups are staged; one of an earlier version gets a ledger when it is migrated",
-        ),
+        )
+        .coded(Code::Schema),
         Unverified::Unread(AuditError::Store(error)) => database.problem(&error),
         Unverified::Unread(error) => Problem::new(
             format!("{database}: {error}"),
             "keep the database as it is, and compare it with a backup",
-        ),
+        )
+        .coded(Code::Ledger),
     }
 }

@@ -5,7 +5,8 @@ use crate::{
     config::{Config, Flags},
     exit::Exit,
     problem::Problem,
-    transport,
+    resolver::Webhook,
+    source, transport,
 };
 use std::path::Path;
 
@@ -29,18 +30,27 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Problem> {
         return Ok(tell(&problems));
     }
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    eprintln!(
-        "{}: ok: {}, {}, {}",
-        file.display(),
-        count(config.databases.len(), "database"),
-        count(config.destinations.len(), "destination"),
-        count(config.routes.len(), "route"),
-    );
+    let parts = [
+        (config.databases.len(), "database"),
+        (config.destinations.len(), "destination"),
+        (config.routes.len(), "route"),
+        (config.consumers.len(), "consumer"),
+        (config.follow_ups.len(), "resolver"),
+    ];
+    let parts: Vec<_> = parts
+        .into_iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, what)| count(number, what))
+        .collect();
+    eprintln!("{}: ok: {}", file.display(), parts.join(", "));
     Ok(Exit::Well)
 }
 
-/// Destinations that make no sense to their transport.
+/// What makes no sense to those who are to do it.
 fn unbuildable(config: &Config, file: &Path) -> Vec<Problem> {
     let built = config.destinations.iter().map(|(name, section)| transport::build(file, name, section));
-    built.filter_map(Result::err).collect()
+    let consumers = config.consumers.iter().map(|section| source::build(file, section).map(drop));
+    let resolvers =
+        config.follow_ups.iter().map(|section| Webhook::new(file, &config.source, section).map(drop));
+    built.map(|built| built.map(drop)).chain(consumers).chain(resolvers).filter_map(Result::err).collect()
 }

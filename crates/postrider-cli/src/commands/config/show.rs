@@ -1,9 +1,9 @@
 //! `postrider config show`: what holds, and where it comes from.
 
 use super::tell;
-use crate::{config::Flags, exit::Exit, problem::Problem};
+use crate::{answer, config::Flags, exit::Exit, problem::Problem};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::io::{self, Write};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -19,6 +19,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What holds, for programs: each setting by its key.
+#[derive(Debug, Serialize)]
+struct Shown {
+    settings: Map<String, Value>,
+}
+
 pub(crate) fn run(args: &Args) -> Result<Exit, Problem> {
     let config = match args.flags.read() {
         Ok(config) => config,
@@ -26,23 +32,22 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Problem> {
     };
     let file = args.flags.file();
     let settings = config.settings().into_iter();
-    let text = if args.json {
+    if args.json {
         let entry = |value: Value, origin: String| match args.origin {
             true => json!({ "value": value, "origin": origin }),
             false => value,
         };
-        let entries: Map<_, _> =
+        let settings =
             settings.map(|setting| (setting.key, entry(setting.value, setting.origin.told(&file)))).collect();
-        format!("{}\n", Value::Object(entries))
+        answer::json(&Shown { settings })?;
     } else {
         let line = |key: String, value: Value, origin: String| match args.origin {
             true => format!("{:<60} # {origin}\n", format!("{key} = {value}")),
             false => format!("{key} = {value}\n"),
         };
-        settings.map(|setting| line(setting.key, setting.value, setting.origin.told(&file))).collect()
-    };
-    io::stdout().write_all(text.as_bytes()).map_err(|error| {
-        Problem::new(format!("the answer cannot be written: {error}"), "give it an open stdout")
-    })?;
+        let lines: String =
+            settings.map(|setting| line(setting.key, setting.value, setting.origin.told(&file))).collect();
+        answer::text(&lines)?;
+    }
     Ok(Exit::Well)
 }

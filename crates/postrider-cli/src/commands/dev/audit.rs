@@ -169,7 +169,11 @@ mod tests {
         super::{order::Order, sqlite::SqliteShop},
         *,
     };
-    use postrider::{inspect::Action, sqlite::Durability, transact::Transact};
+    use postrider::{
+        inspect::{Action, Operate},
+        sqlite::Durability,
+        transact::Transact,
+    };
 
     fn account(place: Option<Place>, shipped: u64, mailed: u64) -> Account {
         let mut account = Account::default();

@@ -6,7 +6,7 @@ use postrider::MessageId;
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -21,6 +21,8 @@ pub(super) struct Ledger {
     due: Mutex<HashMap<MessageId, Instant>>,
     /// In microseconds.
     latency: Mutex<Histogram<u64>>,
+    began_at: Instant,
+    first: OnceLock<Duration>,
 }
 
 /// How long it takes from the moment when an event may be handled until it is.
@@ -42,12 +44,15 @@ pub(super) fn percentiles(latency: Option<Percentiles>) -> String {
 }
 
 impl Ledger {
-    pub(super) fn new() -> Result<Self, hdrhistogram::CreationError> {
+    /// For a program that began at `began_at`.
+    pub(super) fn new(began_at: Instant) -> Result<Self, hdrhistogram::CreationError> {
         Ok(Self {
             committed: AtomicU64::new(0),
             abandoned: Mutex::default(),
             due: Mutex::default(),
             latency: Mutex::new(Histogram::new(3)?),
+            began_at,
+            first: OnceLock::new(),
         })
     }
 
@@ -72,6 +77,7 @@ impl Ledger {
 
     /// An event was handled, whoever staged it.
     pub(super) fn handled(&self, order: MessageId) {
+        self.first.get_or_init(|| self.began_at.elapsed());
         let Some(due) = lock(&self.due).remove(&order) else { return };
         let micros = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
         // It grows as it needs to; what is too long even so is left out.
@@ -88,6 +94,11 @@ impl Ledger {
 
     pub(super) fn abandoned_orders(&self) -> HashSet<MessageId> {
         lock(&self.abandoned).clone()
+    }
+
+    /// How long it took until the first event was handled.
+    pub(super) fn first(&self) -> Option<Duration> {
+        self.first.get().copied()
     }
 
     /// `None` until something was handled.

@@ -19,6 +19,7 @@ mod summary;
 mod view;
 
 use crate::{
+    answer,
     database::Database,
     duration,
     exit::Exit,
@@ -35,11 +36,7 @@ use screen::{DRAWN_EVERY, Screen};
 use shop::Shop;
 use snapshot::Camera;
 use sqlite::SqliteShop;
-use std::{
-    io::{self, Write},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use summary::Summary;
 use tempfile::TempDir;
 use tokio::{
@@ -59,7 +56,7 @@ const QUIET: &str = "warn,postrider_engine::worker=error,sqlx_core=error";
 const EXAMPLES: &str = "Examples:
   postrider dev                                   until Ctrl-C, in a temporary file
   postrider dev --for 10s --json                  one line of JSON at the end, for scripts
-  postrider dev --rate 2000 --db shop.db          faster, and keep the data
+  postrider dev --rate 2000 --db-file shop.db     faster, and keep the data
   postrider dev --db postgres://localhost/shop    the same on PostgreSQL
 
 It ends with 0 when everything that was committed is accounted for, once; with 1 when something was lost or doubled, or
@@ -71,6 +68,10 @@ pub(crate) struct Args {
     /// A file for SQLite, or postgres://user@host:5432/database; a temporary file unless given
     #[arg(long, value_name = "PATH|URL")]
     db: Option<Database>,
+
+    /// A file for SQLite, which is kept
+    #[arg(long, value_name = "PATH", conflicts_with = "db")]
+    db_file: Option<PathBuf>,
 
     /// How many orders are placed a second
     #[arg(long, value_name = "ORDERS", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -95,11 +96,13 @@ pub(crate) struct Args {
 
 /// Runs the shop until its time is over or `stop` asks it to close.
 pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Problem> {
-    let (database, folder) = match &args.db {
-        Some(database) => (database.clone(), None),
+    let began_at = Instant::now();
+    let given = args.db.clone().or_else(|| args.db_file.clone().map(Database::File));
+    let (database, folder) = match given {
+        Some(database) => (database, None),
         None => {
-            let folder = temporary_folder()?;
-            (Database::File(folder.path().join("shop.db")), Some(folder))
+            let (database, folder) = Database::temporary("shop.db")?;
+            (database, Some(folder))
         }
     };
     let name = if folder.is_some() { "SQLite in a temporary file".to_owned() } else { database.to_string() };
@@ -110,40 +113,30 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
             let opening = SqliteShop::open(path, durability);
             let Some(opened) = stop.run_until_cancelled(opening).await else { return Ok(Exit::Interrupted) };
             let shop = opened.map_err(|error| database.problem(&error))?;
-            trade(&shop, &args, name, &stop).await
+            trade(&shop, &args, name, began_at, &stop).await
         }
-        Database::Postgres { url, options } => {
+        Database::Postgres { url, options, .. } => {
             let opening = async {
                 database.knock().await?;
                 let opened = PostgresShop::open(url, (**options).clone()).await;
                 opened.map_err(|error| database.problem(&error))
             };
             let Some(opened) = stop.run_until_cancelled(opening).await else { return Ok(Exit::Interrupted) };
-            trade(&opened?, &args, name, &stop).await
+            trade(&opened?, &args, name, began_at, &stop).await
         }
     };
     let summary = summary.map_err(|error| database.problem(&error))?;
     print(&summary, args.json)?;
     match folder.map(TempDir::close) {
         None => eprintln!("The data stays, in {database}: the tables shop_… and those of the store."),
-        Some(Ok(())) => eprintln!("The temporary file is gone; --db shop.db would keep the data."),
+        Some(Ok(())) => eprintln!("The temporary file is gone; --db-file shop.db would keep the data."),
         Some(Err(error)) => eprintln!("The temporary file could not be removed: {error}"),
     }
     Ok(if summary.account.adds_up() { Exit::Well } else { Exit::Failed })
 }
 
 fn print(summary: &Summary, is_json: bool) -> Result<(), Problem> {
-    let text = if is_json { summary.json().map_err(io::Error::from) } else { Ok(summary.to_string()) };
-    text.and_then(|text| writeln!(io::stdout(), "{text}")).map_err(|error| {
-        Problem::new(format!("the summary cannot be written: {error}"), "give it an open stdout")
-    })
-}
-
-fn temporary_folder() -> Result<TempDir, Problem> {
-    tempfile::Builder::new().prefix("postrider-").tempdir().map_err(|error| {
-        let what = format!("no temporary file can be made in {}: {error}", std::env::temp_dir().display());
-        Problem::new(what, "point TMPDIR to a folder that this user may write to, or give a path with --db")
-    })
+    if is_json { answer::json(&summary.report()) } else { answer::text(&summary.to_string()) }
 }
 
 /// One day in the shop, from opening to the audit.
@@ -151,10 +144,11 @@ async fn trade<S: Shop>(
     shop: &S,
     args: &Args,
     database: String,
+    began_at: Instant,
     stop: &CancellationToken,
 ) -> Result<Summary, Error> {
     let run = Uuid::now_v7().to_string();
-    let ledger = Arc::new(Ledger::new().map_err(|error| Error::Other(Box::new(error)))?);
+    let ledger = Arc::new(Ledger::new(began_at).map_err(|error| Error::Other(Box::new(error)))?);
     let reasons = Reasons::default();
     let concurrency = usize::from(args.concurrency);
     let worker = metrics::with_local_recorder(&reasons, || handlers::worker(shop, &ledger, concurrency))?;
@@ -192,6 +186,7 @@ async fn trade<S: Shop>(
         retried: stopped.tally.retried,
         elapsed,
         latency: ledger.latency(),
+        first: ledger.first(),
         is_clean: stopped.is_clean,
     })
 }

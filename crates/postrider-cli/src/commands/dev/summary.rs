@@ -16,13 +16,15 @@ pub(super) struct Summary {
     pub(super) retried: u64,
     pub(super) elapsed: Duration,
     pub(super) latency: Option<Percentiles>,
+    /// From the program's begin to the first event that was handled.
+    pub(super) first: Option<Duration>,
     /// Whether what was in hand ended in time.
     pub(super) is_clean: bool,
 }
 
 /// The summary for programs. Its keys are a promise.
 #[derive(Debug, Serialize)]
-struct Report<'s> {
+pub(super) struct Report<'s> {
     staged: u64,
     done: u64,
     dead: u64,
@@ -37,6 +39,8 @@ struct Report<'s> {
     seconds: f64,
     per_second: f64,
     latency_ms: Latency,
+    /// From the program's begin.
+    first_handled_ms: Option<f64>,
 }
 
 /// Empty until something was handled.
@@ -48,13 +52,12 @@ struct Latency {
 }
 
 impl Summary {
-    /// One object in one line.
-    pub(super) fn json(&self) -> Result<String, serde_json::Error> {
+    pub(super) fn report(&self) -> Report<'_> {
         let account = &self.account;
         let millis = |pick: fn(&Percentiles) -> Duration| {
             self.latency.as_ref().map(|latency| rounded(pick(latency).as_secs_f64() * 1000.0, 1000.0))
         };
-        serde_json::to_string(&Report {
+        Report {
             staged: account.staged,
             done: account.done,
             dead: account.dead(),
@@ -73,7 +76,8 @@ impl Summary {
                 p95: millis(|latency| latency.p95),
                 p99: millis(|latency| latency.p99),
             },
-        })
+            first_handled_ms: self.first.map(|first| rounded(first.as_secs_f64() * 1000.0, 1000.0)),
+        }
     }
 }
 
@@ -139,8 +143,13 @@ mod tests {
                 p95: Duration::from_micros(38_400),
                 p99: Duration::from_micros(131_000),
             }),
+            first: Some(Duration::from_millis(45)),
             is_clean: true,
         }
+    }
+
+    fn json(summary: &Summary) -> String {
+        serde_json::to_string(&summary.report()).unwrap()
     }
 
     #[test]
@@ -160,8 +169,11 @@ mod tests {
 
     #[test]
     fn programs_read_one_object() {
-        insta::assert_snapshot!(summary().json().unwrap());
-        let unseen = Summary { latency: None, ..summary() };
-        assert!(unseen.json().unwrap().ends_with(r#""latency_ms":{"p50":null,"p95":null,"p99":null}}"#));
+        insta::assert_snapshot!(json(&summary()));
+        let unseen = Summary { latency: None, first: None, ..summary() };
+        assert!(
+            json(&unseen)
+                .ends_with(r#""latency_ms":{"p50":null,"p95":null,"p99":null},"first_handled_ms":null}"#)
+        );
     }
 }

@@ -1,53 +1,10 @@
 //! The picture of a snapshot: text in, text out. Who shows it is the business of `screen.rs`.
 
 use super::{ledger::percentiles, snapshot::Snapshot};
-use crate::words;
-use std::fmt::Write;
-
-/// How much room there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
-    pub(super) columns: usize,
-    pub(super) rows: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Paint {
-    Plain,
-    Colours,
-}
-
-/// How a piece of text looks, as the terminal calls it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    Plain,
-    Bold,
-    Faint,
-    Green,
-    Yellow,
-    Red,
-}
-
-impl Look {
-    fn code(self) -> Option<u8> {
-        match self {
-            Self::Plain => None,
-            Self::Bold => Some(1),
-            Self::Faint => Some(2),
-            Self::Red => Some(31),
-            Self::Green => Some(32),
-            Self::Yellow => Some(33),
-        }
-    }
-}
-
-type Line = Vec<(Look, String)>;
-
-/// The lines of the picture, none longer or more than there is room for.
-pub(super) fn draw(snapshot: &Snapshot, size: Size, paint: Paint) -> Vec<String> {
-    let lines = lines(snapshot, size.columns);
-    lines.iter().take(size.rows).map(|line| render(line, size.columns, paint)).collect()
-}
+use crate::{
+    canvas::{Line, Look},
+    words,
+};
 
 /// The same in one line, for logs.
 pub(super) fn line(snapshot: &Snapshot) -> String {
@@ -66,7 +23,8 @@ pub(super) fn line(snapshot: &Snapshot) -> String {
     )
 }
 
-fn lines(snapshot: &Snapshot, columns: usize) -> Vec<Line> {
+/// The lines of the picture, in so many columns.
+pub(super) fn lines(snapshot: &Snapshot, columns: usize) -> Vec<Line> {
     let state =
         if snapshot.is_stopping { "stopping; Ctrl-C again ends it at once" } else { "Ctrl-C stops it" };
     let mut lines = vec![
@@ -129,30 +87,18 @@ fn time_line(snapshot: &Snapshot, columns: usize) -> Line {
     ]
 }
 
-/// Cuts a line to its room, and paints it.
-fn render(line: &Line, columns: usize, paint: Paint) -> String {
-    let mut left = columns;
-    let mut text = String::new();
-    for (look, piece) in line {
-        // What came from elsewhere must not steer the terminal.
-        let piece: String = piece.chars().filter(|c| !c.is_control()).take(left).collect();
-        left -= piece.chars().count();
-        match look.code().filter(|_| paint == Paint::Colours && !piece.is_empty()) {
-            // Writing to a string never fails.
-            Some(code) => drop(write!(text, "\x1b[{code}m{piece}\x1b[0m")),
-            None => text.push_str(&piece),
-        }
-    }
-    if paint == Paint::Plain { text.trim_end().to_owned() } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{super::ledger::Percentiles, *};
+    use crate::canvas::{Paint, Size, render};
     use postrider::{Reason, inspect::Tally};
     use std::time::Duration;
 
     const WIDE: Size = Size { columns: 100, rows: 40 };
+
+    fn draw(snapshot: &Snapshot, size: Size, paint: Paint) -> Vec<String> {
+        render(&lines(snapshot, size.columns), size, paint)
+    }
 
     fn snapshot() -> Snapshot {
         let tally = |at_least| Tally { at_least, capped: false };

@@ -38,8 +38,7 @@ pub(super) async fn run<W: Where>(args: Args<W>, stop: &CancellationToken) -> Re
 
 async fn ls<W: Where>(opened: &Opened, args: &Args<W>) -> Result<Exit, Problem> {
     let inspect = opened.inspect();
-    // One more than is shown tells whether there are more.
-    let wanted = args.listing.limit().saturating_add(1);
+    let wanted = args.listing.wanted();
     let mut views = Vec::new();
     let mut request = args.filter.request();
     loop {
@@ -51,9 +50,7 @@ async fn ls<W: Where>(opened: &Opened, args: &Args<W>) -> Result<Exit, Problem> 
         }
         request.after = page.next;
     }
-    let more = views.len() == wanted;
-    views.truncate(args.listing.limit());
-    args.listing.answer(&views, more, table, "messages")
+    args.listing.answer(views, table, "messages")
 }
 
 fn table(views: &[View]) -> String {

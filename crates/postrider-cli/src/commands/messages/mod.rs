@@ -1,23 +1,27 @@
 //! `postrider messages` and `postrider dead`: messages as an operator sees them, and what he does about them.
 
+mod bulk;
 mod change;
 mod groups;
 mod ls;
 mod show;
+mod trace;
 mod view;
 
 use crate::{exit::Exit, problem::Problem};
 use change::Verb;
 use postrider::{
     EventType, OrderingKey, QueueName, Reason,
-    inspect::{ListRequest, Room},
+    inspect::{ListRequest, Room, Selection},
 };
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
   postrider messages ls --queue orders --db shop.db                     what is due, oldest first
   postrider messages ls --queue orders --room later --jsonl --db shop.db
-  postrider messages show --queue orders ID --payload --db shop.db
+  postrider messages show ID --payload --db shop.db
+  postrider messages trace ID --db shop.db                              where it is, and what became of it
+  postrider messages requeue --queue orders ID --why 'mended' --db shop.db
   postrider messages discard --queue orders ID --why 'sent by mistake' --db shop.db";
 
 const DEAD_EXAMPLES: &str = "Examples:
@@ -26,9 +30,11 @@ const DEAD_EXAMPLES: &str = "Examples:
   postrider dead show --queue orders ID --payload --db shop.db
   postrider dead requeue --queue orders ID --why 'the address was mended' --db shop.db
   postrider dead requeue --queue orders --reason rejected --dry-run --why 'mended' --db shop.db
+  postrider dead requeue --queue orders --error 'no such address' --yes --why 'mended' --db shop.db
   postrider dead discard --queue orders --type order.test --yes --why 'only tests' --db shop.db
 
-What is put back goes under its own identity, in its key's order. What is changed is written down, with who and why.";
+What is put back goes under its own identity, in its key's order. What is changed is written down, with who and why.
+Many are changed in steps, oldest first. Ctrl-C stops between two steps; run again, it goes on with what is left.";
 
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -37,6 +43,8 @@ pub(crate) enum Messages {
     Ls(ls::Args<InRoom>),
     /// Show one message, wherever it is; ends with 4 when it is not there
     Show(show::Args),
+    /// Everything that is known of a message, a key or a trace, in all queues; ends with 4 when that is nothing
+    Trace(trace::Args),
     /// Put dead letters back, by id or by what they have in common
     Requeue(change::Args<Dead>),
     /// Remove messages that are in nobody's hands, by id or by what they have in common
@@ -63,6 +71,7 @@ impl Messages {
         match self {
             Self::Ls(args) => ls::run(args, &stop).await,
             Self::Show(args) => show::run(args, None, &stop).await,
+            Self::Trace(args) => trace::run(args, &stop).await,
             Self::Requeue(args) => change::run(args, Verb::Requeue, &stop).await,
             Self::Discard(args) => change::run(args, Verb::Discard, &stop).await,
         }
@@ -147,6 +156,10 @@ pub(crate) struct Filter<W: Where> {
     /// Only this key
     #[arg(long)]
     key: Option<OrderingKey>,
+
+    /// Only those whose last error begins with this, as postrider dead groups shows it
+    #[arg(long, value_name = "PREFIX")]
+    error: Option<String>,
 }
 
 impl<W: Where> Filter<W> {
@@ -155,7 +168,18 @@ impl<W: Where> Filter<W> {
             key: self.key.clone(),
             event_type: self.event_type.clone(),
             reason: self.reason,
+            error: self.error.clone(),
             ..ListRequest::new(self.queue.clone(), self.place.room())
+        }
+    }
+
+    fn selection(&self) -> Selection {
+        Selection {
+            key: self.key.clone(),
+            event_type: self.event_type.clone(),
+            reason: self.reason,
+            error: self.error.clone(),
+            ..Selection::new(self.queue.clone(), self.place.room())
         }
     }
 }

@@ -1,12 +1,25 @@
 //! The relay of one database: prepared, then carrying.
 
-use crate::{config::Plan, database::Database, opened::Opened, problem::Problem, transport};
+use super::{
+    opening::open,
+    unit::{Pulse, Rested, Working},
+};
+use crate::{
+    config::RelayPlan,
+    opened::Opened,
+    problem::{Code, Problem},
+    transport,
+};
+use async_trait::async_trait;
 use postrider::{
     Destination, Error, Relay, RetryStrategy, Route, Transport,
     relay::{RelayBuilder, To},
-    worker::Running,
+    worker::{ErrorText, Running},
 };
 use std::{path::Path, sync::Arc, time::Duration};
+
+/// A database that says nothing for so long is away.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Nobody takes so many from the store without having an answer for one.
 const DELIVERIES: u32 = 25;
@@ -14,7 +27,6 @@ const DELIVERIES: u32 = 25;
 /// Everything is there that the plan needs, and nothing is claimed yet.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    plan: Plan,
     opened: Opened,
     transports: Vec<Arc<dyn Transport>>,
     relay: Relay,
@@ -22,60 +34,68 @@ pub(super) struct Prepared {
 
 /// A relay at work.
 #[derive(Debug)]
-pub(super) struct Carrying {
-    prepared: Prepared,
-    pub(super) running: Running,
+struct Carrying {
+    prepared: Box<Prepared>,
+    running: Running,
 }
 
 impl Prepared {
     /// Opens the database and makes the relay. `file` is where the plan stands.
-    pub(super) async fn new(file: &Path, plan: Plan, migrate: bool) -> Result<Self, Problem> {
+    pub(super) async fn new(file: &Path, plan: &RelayPlan, migrate: bool) -> Result<Self, Problem> {
         let mut transports = Vec::new();
         for (name, section) in &plan.destinations {
             transports.push((name.clone(), transport::build(file, name, section)?));
         }
-        let opened = open(&plan, migrate).await?;
+        let opened = open(&plan.database, migrate).await?;
         let mut builder = Relay::builder_on(opened.store(), Some(opened.wake()), plan.source.as_str());
         for (name, transport) in &transports {
             builder = builder.destination(Destination::shared(name.as_str(), Arc::clone(transport)));
         }
-        match routed(builder, &plan).build() {
+        match routed(builder, plan).build() {
             Ok(relay) => {
                 let transports = transports.into_iter().map(|(_, transport)| transport).collect();
-                Ok(Self { plan, opened, transports, relay })
+                Ok(Self { opened, transports, relay })
             }
             Err(error) => {
                 opened.close().await;
                 let line = plan.routes.first().map_or(1, |route| route.line);
                 let what = format!("{}:{line}: {error}", file.display());
-                Err(Problem::new(what, "change the routes of this database"))
+                Err(Problem::new(what, "change the routes of this database").coded(Code::Config))
             }
         }
     }
 
-    /// Declares its queues and begins. Call it when nobody else carries them in this process: their order may change.
-    pub(super) async fn start(self) -> Result<Carrying, (Box<Self>, Problem)> {
+    fn begin(self: Box<Self>) -> Box<dyn Working> {
+        Box::new(Carrying { running: self.relay.start(), prepared: self })
+    }
+}
+
+#[async_trait]
+impl Rested for Prepared {
+    /// Declares its queues and begins. Nobody else may carry them in this process: their order may change.
+    async fn start(self: Box<Self>) -> Result<Box<dyn Working>, (Box<dyn Rested>, Problem)> {
         match self.relay.declare(&*self.opened.schema()).await {
-            Ok(()) => Ok(self.resume()),
+            Ok(()) => Ok(self.begin()),
             Err(error) => {
                 let problem = match &error {
                     Error::Invalid(refused) => Problem::new(
                         format!("{}: {refused}", self.opened.database()),
                         "let the route say of its queue what holds already, or see to what is asked for",
-                    ),
+                    )
+                    .coded(Code::Config),
                     error => self.opened.problem(error),
                 };
-                Err((Box::new(self), problem))
+                Err((self, problem))
             }
         }
     }
 
     /// Begins with what was declared already.
-    pub(super) fn resume(self) -> Carrying {
-        Carrying { running: self.relay.start(), prepared: self }
+    async fn resume(self: Box<Self>) -> Result<Box<dyn Working>, (Box<dyn Rested>, Problem)> {
+        Ok(self.begin())
     }
 
-    pub(super) async fn close(self) {
+    async fn close(self: Box<Self>) {
         for transport in &self.transports {
             transport.close().await;
         }
@@ -83,13 +103,13 @@ impl Prepared {
     }
 }
 
-impl Carrying {
-    pub(super) fn plan(&self) -> &Plan {
-        &self.prepared.plan
+#[async_trait]
+impl Working for Carrying {
+    async fn ping(&mut self) -> Pulse {
+        self.running.ping(PATIENCE).await.into()
     }
 
-    /// Lets what is on its way arrive, but no longer than this.
-    pub(super) async fn drain(self, deadline: Duration) -> Prepared {
+    async fn drain(self: Box<Self>, deadline: Duration) -> Box<dyn Rested> {
         let stopped = self.running.shutdown(deadline).await;
         let database = self.prepared.opened.database();
         let (delivered, is_clean) = (stopped.tally.delivered, stopped.is_clean);
@@ -98,42 +118,7 @@ impl Carrying {
     }
 }
 
-async fn open(plan: &Plan, migrate: bool) -> Result<Opened, Problem> {
-    let database = plan.database.database();
-    let opened = match (database, migrate) {
-        (Database::Postgres { .. }, _) => Opened::existing(database).await?,
-        (Database::File(_), true) => Opened::open(database).await.map_err(|problem| {
-            problem.helped_by("give a url whose folder is there, and that this user may write to")
-        })?,
-        (Database::File(_), false) => Opened::existing(database).await.map_err(|problem| {
-            problem.helped_by(
-                "give the url of a database that is there, or let it be made: postrider run --migrate",
-            )
-        })?,
-    };
-    let schema = opened.schema();
-    let ready = async {
-        if migrate {
-            schema.migrate().await?;
-        }
-        schema.validate().await
-    };
-    let problem = match ready.await {
-        Ok(drifts) => match &drifts[..] {
-            [] => return Ok(opened),
-            [first, rest @ ..] => {
-                let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
-                let what = format!("{database}: its tables are not those of this version: {first}{more}");
-                Problem::new(what, "make and update them: postrider run --migrate")
-            }
-        },
-        Err(error) => opened.problem(&error),
-    };
-    opened.close().await;
-    Err(problem)
-}
-
-fn routed(builder: RelayBuilder, plan: &Plan) -> RelayBuilder {
+fn routed(builder: RelayBuilder, plan: &RelayPlan) -> RelayBuilder {
     plan.routes.iter().fold(builder, |builder, section| {
         let retry = match section.max_attempts.value {
             Some(attempts) => RetryStrategy::default().with_max_attempts(attempts),
@@ -147,6 +132,9 @@ fn routed(builder: RelayBuilder, plan: &Plan) -> RelayBuilder {
         for to in &section.to {
             let to = To::new(to.destination.as_str(), to.address.as_str()).format(section.format.value);
             route = route.to_with(to);
+        }
+        if section.keep_error_text.value {
+            route = route.error_text(ErrorText::Full(Arc::new(str::to_owned)));
         }
         builder.route(match section.policy() {
             Some(policy) => route.policy(policy),

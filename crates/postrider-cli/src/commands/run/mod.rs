@@ -1,14 +1,19 @@
-//! `postrider run`: the daemon. It carries what is staged, as `postrider.toml` says.
+//! `postrider run`: the daemon. It does what `postrider.toml` says: carries what is staged, receives, and calls for follow-ups.
 //!
-//! SIGHUP reads the file again. One with a problem changes nothing. Otherwise the databases whose plan changed get a new relay
-//! after their old one has drained, and the others are left alone; what was in hand comes again, since the store has it.
+//! SIGHUP reads the file again. One with a problem changes nothing. Otherwise the parts whose plan changed are started anew after
+//! the old ones have drained, and the others are left alone; what was in hand comes again, since the store has it.
 //! SIGTERM and SIGINT drain all of them.
 
 mod carrying;
+mod consuming;
 mod fleet;
+mod following;
 mod hangup;
 mod http;
 mod manager;
+mod opening;
+mod pool;
+mod unit;
 
 use super::config::tell;
 use crate::{
@@ -17,9 +22,11 @@ use crate::{
     exit::Exit,
     logs,
     problem::Problem,
+    traces::Traces,
 };
-use fleet::Fleet;
+use fleet::{Fleet, Followed};
 use hangup::Hangup;
+use http::Http;
 use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
@@ -49,30 +56,51 @@ pub(crate) struct Args {
     drain: Duration,
 }
 
-/// Carries until `stop` asks it to end.
+/// Works until `stop` asks it to end.
 pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Problem> {
     let config = match args.flags.read() {
         Ok(config) => config,
         Err(problems) => return Ok(tell(&problems)),
     };
-    logs::start_as(config.log_format.value, QUIET);
-    let mut hangup = Hangup::listen()?;
-    let fleet = Arc::new(Fleet::new(args.flags.file(), args.migrate, args.drain));
-    if let Some(address) = config.listen.0 {
-        http::serve(address, Arc::clone(&fleet)).await?;
-    }
-    let Some(started) = stop.run_until_cancelled(fleet.follow(config.plans())).await else {
-        fleet.stop().await;
-        return Ok(Exit::Well);
+    let (traces, lines) = match &config.otlp {
+        Some(endpoint) => {
+            let (traces, lines) = Traces::open(endpoint)?;
+            (Some(traces), Some(lines))
+        }
+        None => (None, None),
     };
-    if let Some(problem) = started.into_iter().next() {
-        fleet.stop().await;
-        return Err(problem);
+    logs::start_as(config.log_format.value, QUIET, lines);
+    let ended = work(&args, &config, stop).await;
+    if let Some(traces) = traces {
+        traces.close().await;
     }
-    tracing::info!(name: "postrider.ready", databases = config.plans().len(), "ready");
+    ended
+}
+
+async fn work(args: &Args, config: &Config, stop: CancellationToken) -> Result<Exit, Problem> {
+    let mut hangup = Hangup::listen()?;
+    let fleet = Arc::new(Fleet::new(args.flags.file(), args.migrate, args.drain, stop.clone()));
+    let mut http = Http::new(Arc::clone(&fleet))?;
+    http.listen(config.listen.value).await?;
+    let plans = config.plans();
+    let parts = plans.len();
+    match fleet.follow(plans).await {
+        Followed::Whole => {}
+        Followed::Stopped => {
+            fleet.stop().await;
+            return Ok(Exit::Well);
+        }
+        Followed::Kept(problem) => return Err(problem),
+        Followed::Partly(problems) => {
+            fleet.stop().await;
+            let first = problems.into_iter().next();
+            return Err(first.unwrap_or_else(|| Problem::new("it cannot begin", "look at the log")));
+        }
+    }
+    tracing::info!(name: "postrider.ready", parts, "ready");
     manager::ready();
     while stop.run_until_cancelled(hangup.next()).await.is_some() {
-        reload(&args, &config, &fleet).await;
+        reload(args, config, &fleet, &mut http).await;
     }
     tracing::info!(name: "postrider.stopping", drain = ?args.drain, "stopping");
     manager::stopping();
@@ -82,28 +110,53 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 }
 
 /// Reads the file again, and follows it if there is nothing wrong with it.
-async fn reload(args: &Args, before: &Config, fleet: &Fleet) {
+async fn reload(args: &Args, began: &Config, fleet: &Fleet, http: &mut Http) {
     manager::reloading();
-    let problems = match args.flags.read() {
+    match args.flags.read() {
         Ok(config) => {
+            let mut followed = fleet.follow(config.plans()).await;
+            if matches!(followed, Followed::Whole | Followed::Partly(_))
+                && let Err(problem) = http.listen(config.listen.value).await
+            {
+                followed = followed.but(problem);
+            }
             for (key, is_same) in [
-                ("http.listen", config.listen == before.listen),
-                ("log.format", config.log_format == before.log_format),
+                ("log.format", config.log_format == began.log_format),
+                ("otlp.endpoint", config.otlp == began.otlp),
             ] {
                 if !is_same {
                     tracing::warn!(name: "postrider.restart_needed", key, "{key} has changed: restart to follow it");
                 }
             }
-            fleet.follow(config.plans()).await
+            told(&followed);
         }
-        Err(problems) => problems,
-    };
-    for problem in &problems {
-        tracing::error!(name: "postrider.not_followed", "not followed: {}", problem.in_a_line());
-    }
-    match problems.is_empty() {
-        true => tracing::info!(name: "postrider.reloaded", "the configuration is followed"),
-        false => tracing::error!(name: "postrider.kept", "the configuration is kept as it was"),
+        Err(problems) => {
+            problems.iter().for_each(not_followed);
+            kept();
+        }
     }
     manager::ready();
+}
+
+fn told(followed: &Followed) {
+    match followed {
+        Followed::Whole => tracing::info!(name: "postrider.reloaded", "the configuration is followed"),
+        Followed::Stopped => {}
+        Followed::Kept(problem) => {
+            not_followed(problem);
+            kept();
+        }
+        Followed::Partly(problems) => {
+            problems.iter().for_each(not_followed);
+            tracing::error!(name: "postrider.partly_reloaded", "the rest of the configuration is followed");
+        }
+    }
+}
+
+fn not_followed(problem: &Problem) {
+    tracing::error!(name: "postrider.not_followed", "not followed: {}", problem.in_a_line());
+}
+
+fn kept() {
+    tracing::error!(name: "postrider.kept", "the configuration is kept as it was");
 }

@@ -190,8 +190,10 @@ create table {audit} (
   actor text not null,
   why text not null,
   verb text not null,
-  queue smallint not null,
+  -- None when it is about a destination, or about the book itself.
+  queue smallint,
   message_ids uuid[] not null default '{}',
   key text,
+  destination text,
   constraint {#audit_pkey} primary key (id)
 );

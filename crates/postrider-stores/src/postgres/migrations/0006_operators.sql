@@ -9,35 +9,28 @@ declare
   v_ordered boolean := (select q.ordered from {queue} q where q.id = p_queue);
   v_fair boolean := (select q.fair from {queue} q where q.id = p_queue);
   v_back uuid[];
-  v_row record;
 begin
   with gone as (
     delete from {dead} d where d.ctid = any(array(
       select s.ctid from unnest(p_ids) u(id), lateral (
         select m.ctid from {dead} m where m.message_id = u.id and m.queue = p_queue offset 0) s))
     returning d.*),
-  line as materialized (select g.* from gone g order by g.failed_at, g.id),
+  line as materialized (select g.* from gone g order by g.id),
   back as (
     insert into {ready} (id, staged_at, message_id, queue, ordered, fair, payload, event_type, content_type, key,
                          tenant, subject, headers)
     select case when v_ordered then l.id when pg_current_xact_id() is not null then nextval('{place}') end,
            l.staged_at, l.message_id, l.queue, v_ordered, v_fair, l.payload, l.event_type, l.content_type,
            case when v_ordered then coalesce(l.key, l.message_id::text) else l.key end, l.tenant, l.subject, l.headers
-    from line l on conflict do nothing returning message_id)
+    from line l on conflict do nothing returning id, message_id, key),
+  -- In the order of keys, so that two who put back the same keys wait for each other and do not deadlock.
+  lanes as (
+    insert into {lane} as l (queue, key, after)
+    select p_queue, b.key, min(b.id) - 1 from back b where v_ordered group by b.key order by b.key
+    on conflict (queue, key) do update set after = least(l.after, excluded.after))
   select coalesce(array_agg(b.message_id), '{}') into v_back from back b;
   if cardinality(v_back) = 0 then
     return v_back;
-  end if;
-  if v_ordered then
-    for v_row in
-      select r.key, min(r.id) as first
-      from unnest(v_back) u(id), lateral (
-        select m.key, m.id from {ready} m where m.message_id = u.id and m.queue = p_queue offset 0) r
-      group by r.key order by r.key
-    loop
-      insert into {lane} as l (queue, key, after) values (p_queue, v_row.key, v_row.first - 1)
-      on conflict (queue, key) do update set after = least(l.after, excluded.after);
-    end loop;
   end if;
   insert into {audit} (actor, why, verb, queue, message_ids) values (p_actor, p_why, 'requeue', p_queue, v_back);
   perform {signal}(array[p_queue]);

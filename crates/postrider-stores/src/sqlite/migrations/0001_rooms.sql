@@ -171,7 +171,9 @@ create table {audit} (
   actor text not null,
   why text not null,
   verb text not null,
-  queue integer not null,
+  -- None when it is about a destination, or about the book itself.
+  queue integer,
   message_ids text not null default '[]',
-  key text
+  key text,
+  destination text
 ) strict;

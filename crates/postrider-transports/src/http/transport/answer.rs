@@ -2,7 +2,7 @@
 //!
 //! | status | answer | why |
 //! |---|---|---|
-//! | 2xx | accepted | and nothing else is |
+//! | 2xx | accepted | and nothing else is, unless it was configured |
 //! | 410 | refused for good, and the URL is sent nothing any more | the receiver asks for just that |
 //! | 413, 414, 415, 431 | refused for good | the same bytes will never fit |
 //! | those that were configured | refused for good | the receiver's own contract |
@@ -23,6 +23,8 @@ use std::{
 /// How statuses are read.
 #[derive(Debug, Clone)]
 pub(super) struct Reading {
+    /// Accepted, besides those of the table.
+    pub(super) accepted: BTreeSet<u16>,
     /// For good, besides those of the table.
     pub(super) rejected: BTreeSet<u16>,
     /// What a receiver may ask for at most.
@@ -45,6 +47,7 @@ impl Reading {
         }
         match status.as_u16() {
             200..=299 => return Ok(Receipt::new()),
+            code if self.accepted.contains(&code) => return Ok(Receipt::new()),
             410 => told.push_str("; nothing is sent to that URL any more"),
             300..=399 => told.push_str("; redirects are not followed: send to the URL that it leads to"),
             _ => {}
@@ -77,7 +80,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn read(status: u16, wait: Option<&str>) -> Result<Receipt, PublishError> {
-        let reading = Reading { rejected: [422].into(), longest_wait: HOUR };
+        let reading = Reading { accepted: [404].into(), rejected: [422].into(), longest_wait: HOUR };
         let mut headers = HeaderMap::new();
         if let Some(wait) = wait {
             headers.insert(RETRY_AFTER, wait.parse().unwrap());
@@ -91,7 +94,7 @@ mod tests {
         for status in 100..600 {
             let answer = read(status, None);
             let is_right = match status {
-                200..=299 => answer.is_ok(),
+                200..=299 | 404 => answer.is_ok(),
                 410 | 413 | 414 | 415 | 422 | 431 => matches!(answer, Err(PublishError::Reject { .. })),
                 _ => matches!(answer, Err(PublishError::Retry { after: None, .. })),
             };

@@ -204,7 +204,7 @@ impl Inner {
             let error = error.without_url();
             return Err(PublishError::unknown(format!("the answer of {origin} was cut off: {error}")));
         }
-        if status == reqwest::StatusCode::GONE {
+        if status == reqwest::StatusCode::GONE && !self.options.reading.accepted.contains(&status.as_u16()) {
             self.hosts.went(url);
         }
         let said: String = String::from_utf8_lossy(&said).chars().take(TOLD_CHARS).collect();

@@ -50,7 +50,11 @@ impl HttpOptions {
             guard: Guard::default(),
             secrets: Vec::new(),
             headers: HeaderMap::new(),
-            reading: Reading { rejected: BTreeSet::new(), longest_wait: Duration::from_secs(60 * 60) },
+            reading: Reading {
+                accepted: BTreeSet::new(),
+                rejected: BTreeSet::new(),
+                longest_wait: Duration::from_secs(60 * 60),
+            },
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             at_once: 16,
@@ -118,6 +122,19 @@ impl HttpOptions {
     pub fn with_longest_wait(mut self, longest: Duration) -> Self {
         self.reading.longest_wait = longest;
         self
+    }
+
+    /// Takes this status for a success, too, such as 404 where what is asked for is that something be gone.
+    ///
+    /// # Errors
+    /// When it is not between 400 and 499.
+    pub fn with_accepted(mut self, status: u16) -> Result<Self, Invalid> {
+        if !(400..500).contains(&status) {
+            let rule = format!("{status} cannot be a success as well; give one from 400 to 499");
+            return Err(Invalid::rule("status", rule));
+        }
+        self.reading.accepted.insert(status);
+        Ok(self)
     }
 
     /// Takes this status for a refusal for good, such as 422 where receivers promise that it means one. It cannot be a success.

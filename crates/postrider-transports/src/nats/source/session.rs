@@ -13,7 +13,7 @@ use async_nats::{
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use postrider_core::SourceError;
-use std::time::Duration;
+use std::{mem, time::Duration};
 use tokio::{
     sync::Mutex,
     time::{Instant, sleep_until},
@@ -22,19 +22,30 @@ use tokio::{
 /// A request stays with the server for so long. Then it is asked again, which shows that both are still there.
 const ASKS_FOR: Duration = Duration::from_secs(5);
 
+/// The server's word that a request is over comes within so much longer. Servers such as 2.9.10 forget some of them without a word: those
+/// whose time is over just when there is a message again.
+const IS_LATE: Duration = Duration::from_secs(1);
+
 pub(super) struct Session {
     pub(super) link: NatsLink,
     consumer: PullConsumer,
-    inbox: Subject,
     pull: Mutex<Pull>,
 }
 
 /// What was asked for, and what comes.
 struct Pull {
     subscriber: Subscriber,
+    /// Where the subscriber hears, without the number of the request.
+    inbox: String,
+    /// The last request.
+    request: u64,
     /// So many of what was asked for are still to come.
     pending: usize,
     asked_at: Instant,
+    /// By then the request is over, whatever the server says.
+    over_by: Instant,
+    /// Whether the server has said something since it was asked.
+    is_heard: bool,
     /// By then the server has said something.
     speaks_by: Instant,
 }
@@ -50,11 +61,20 @@ pub(super) struct Delivery {
 impl Session {
     pub(super) async fn open(link: NatsLink, source: &NatsSource) -> Result<Self, SourceError> {
         let consumer = consumer(&link, source).await?;
-        let inbox: Subject = link.client.new_inbox().into();
-        let subscriber = link.client.subscribe(inbox.clone()).await.map_err(SourceError::down)?;
+        let inbox = link.client.new_inbox();
+        let subscriber = link.client.subscribe(format!("{inbox}.*")).await.map_err(SourceError::down)?;
         let now = Instant::now();
-        let pull = Mutex::new(Pull { subscriber, pending: 0, asked_at: now, speaks_by: now });
-        Ok(Self { link, consumer, inbox, pull })
+        let pull = Pull {
+            subscriber,
+            inbox,
+            request: 0,
+            pending: 0,
+            asked_at: now,
+            over_by: now,
+            is_heard: true,
+            speaks_by: now,
+        };
+        Ok(Self { link, consumer, pull: Mutex::new(pull) })
     }
 
     /// A message comes again when it was in hand for so long.
@@ -89,12 +109,16 @@ impl Session {
             if pull.pending == 0 {
                 self.ask(&mut pull, most, patience).await?;
             }
-            let speaks_by = pull.speaks_by;
+            let (over_by, speaks_by) = (pull.over_by, pull.speaks_by);
             let next = tokio::select! {
                 biased;
                 next = pull.subscriber.next() => next,
                 () = self.link.lost() => return Err(SourceError::down("the connection was lost")),
                 () = sleep_until(speaks_by) => return Err(SourceError::down("the server says nothing any more")),
+                () = sleep_until(over_by) => {
+                    pull.pending = 0;
+                    continue;
+                }
             };
             taken.extend(pull.open(next)?);
         }
@@ -105,13 +129,18 @@ impl Session {
         let batch =
             usize::try_from(config.max_batch).ok().filter(|limit| *limit > 0).unwrap_or(most).min(most);
         let longest = if config.max_expires.is_zero() { ASKS_FOR } else { config.max_expires };
-        let expires = ASKS_FOR.min(longest).min(self.holds_for() / 2);
+        // No multiple of it is the time after which a message comes again.
+        let expires = ASKS_FOR.min(longest).min(self.holds_for() * 2 / 5);
         let request = pull::BatchConfig { batch, expires: Some(expires), ..pull::BatchConfig::default() };
-        let asked = self.consumer.request_batch(request, self.inbox.clone()).await;
+        pull.request += 1;
+        let asked = self.consumer.request_batch(request, Subject::from(pull.place())).await;
         asked.map_err(SourceError::down)?;
         pull.pending = batch;
         pull.asked_at = Instant::now();
-        pull.speaks_by = pull.asked_at + expires + patience;
+        pull.over_by = pull.asked_at + expires + IS_LATE;
+        if mem::take(&mut pull.is_heard) {
+            pull.speaks_by = pull.asked_at + expires + patience;
+        }
         Ok(())
     }
 
@@ -148,6 +177,11 @@ impl Session {
 }
 
 impl Pull {
+    /// Where the server answers the last request.
+    fn place(&self) -> String {
+        format!("{}.{}", self.inbox, self.request)
+    }
+
     /// What has come comes again by itself.
     fn forget(&mut self) {
         self.pending = 0;
@@ -157,6 +191,7 @@ impl Pull {
     /// A message, or a word of the server about the request.
     fn open(&mut self, next: Option<Message>) -> Result<Option<Delivery>, SourceError> {
         let Some(message) = next else { return Err(SourceError::down("the connection was closed")) };
+        self.is_heard = true;
         let said = |what: &str| {
             let description = message.description.as_deref().unwrap_or_default();
             Err(SourceError::down(format!("{what} ({description})")))
@@ -166,9 +201,11 @@ impl Pull {
                 self.pending = self.pending.saturating_sub(1);
                 Ok(Delivery::of(message))
             }
-            // It is over, and the next one is sent.
+            // It is over, and the next one is sent, unless it was already.
             Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND) => {
-                self.pending = 0;
+                if message.subject.as_str() == self.place() {
+                    self.pending = 0;
+                }
                 Ok(None)
             }
             Some(StatusCode::IDLE_HEARTBEAT) => Ok(None),

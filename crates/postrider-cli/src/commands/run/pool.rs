@@ -1,0 +1,39 @@
+//! Connections to the database of a part, for transactions in which something is handled.
+
+use crate::database::Database;
+use postrider::postgres::guard;
+use sqlx::{
+    PgPool, SqlitePool,
+    postgres::PgPoolOptions,
+    sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous},
+};
+
+#[derive(Debug, Clone)]
+pub(super) enum Pool {
+    Sqlite(SqlitePool),
+    Postgres(PgPool),
+}
+
+impl Pool {
+    /// Up to so many connections, each of them made when it is needed.
+    pub(super) fn new(database: &Database, connections: u32) -> Self {
+        match database {
+            Database::File(path) => {
+                let options = SqliteConnectOptions::new().filename(path).synchronous(SqliteSynchronous::Full);
+                // One transaction writes at a time.
+                Self::Sqlite(SqlitePoolOptions::new().max_connections(2).connect_lazy_with(options))
+            }
+            Database::Postgres { options, .. } => {
+                let pool = guard(PgPoolOptions::new()).max_connections(connections);
+                Self::Postgres(pool.connect_lazy_with((**options).clone()))
+            }
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        match self {
+            Self::Sqlite(pool) => pool.close().await,
+            Self::Postgres(pool) => pool.close().await,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! One daemon, one file: what Python and SQL stage in PostgreSQL arrives in RabbitMQ, NATS, Redis, Kafka and as webhooks, while the file changes.
+
+#![cfg(all(unix, feature = "rabbitmq", feature = "nats", feature = "redis", feature = "kafka"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/places.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod places;
+#[path = "../../postrider-stores/tests/support/polyglot.rs"]
+mod polyglot;
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+#[path = "support/webhooks.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod webhooks;
+
+use nix::sys::signal::Signal;
+use postrider::{
+    Answer, Source,
+    transports::{kafka::KafkaSource, nats::NatsSource, rabbitmq::RabbitMqSource, redis::RedisSource},
+};
+use postrider_testkit::{Kind, postgres::TestDatabase, shared};
+use program::{AtWork, postrider, run};
+use sqlx::{Connection, PgConnection};
+use std::{
+    collections::BTreeSet,
+    fs,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use tempfile::{TempDir, tempdir};
+use tokio::{sync::watch, task::JoinHandle};
+use uuid::Uuid;
+use webhooks::Webhooks;
+
+/// So many orders come in before and after each change, besides those during it.
+const ORDERS: usize = 100;
+
+const VARIABLES: [(&str, Kind); 4] = [
+    ("AMQP_URL", Kind::RabbitMq),
+    ("NATS_URL", Kind::Nats),
+    ("REDIS_URL", Kind::Redis),
+    ("KAFKA_URL", Kind::Kafka),
+];
+
+/// A database, a place of this name at every broker, and the folder with the file.
+struct Shop {
+    database: TestDatabase,
+    folder: TempDir,
+    name: String,
+    webhooks: Webhooks,
+}
+
+impl Shop {
+    async fn open() -> Self {
+        let name = format!("T{}", Uuid::now_v7().simple());
+        places::rabbitmq_queue(&name).await;
+        places::nats_stream(&name, Duration::from_secs(120)).await;
+        places::kafka_topic(&name);
+        let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
+        let shop = Self { database, folder, name, webhooks: Webhooks::listen().await };
+        shop.carries(&["orders"]);
+        shop
+    }
+
+    /// Writes the file anew: these queues go everywhere.
+    fn carries(&self, queues: &[&str]) {
+        let Self { name, webhooks, .. } = self;
+        let mut text = format!(
+            "source = \"/shop\"\n[databases.shop]\nurl_env = \"SHOP_DB\"\n[http]\nlisten = \"off\"\n\
+             [destinations.rabbitmq]\nkind = \"rabbitmq\"\nurl_env = \"AMQP_URL\"\n\
+             [destinations.nats]\nkind = \"nats\"\nurl_env = \"NATS_URL\"\n\
+             [destinations.redis]\nkind = \"redis\"\nurl_env = \"REDIS_URL\"\n\
+             [destinations.kafka]\nkind = \"kafka\"\nurl_env = \"KAFKA_URL\"\n\
+             [destinations.hooks]\nkind = \"webhook\"\nurl = \"http://{}/hooks\"\nallow_http = true\n\
+             allow_networks = [\"127.0.0.0/8\"]\n",
+            webhooks.address
+        );
+        for queue in queues {
+            let to = [("rabbitmq", ""), ("nats", ".placed"), ("redis", ""), ("kafka", ""), ("hooks", "")]
+                .map(|(to, rest)| format!("{{ destination = \"{to}\", address = \"{name}{rest}\" }}"));
+            text += &format!("[[routes]]\nqueue = \"{queue}\"\nto = [{}]\n", to.join(", "));
+        }
+        fs::write(self.folder.path().join("postrider.toml"), text).unwrap();
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = postrider(arguments);
+        command.current_dir(self.folder.path()).env("SHOP_DB", self.database.url());
+        command.env_remove("NOTIFY_SOCKET").env_remove("POSTRIDER_CONFIG").env_remove("POSTRIDER_LOG_FORMAT");
+        for (variable, kind) in VARIABLES {
+            command.env(variable, shared::url(kind));
+        }
+        command
+    }
+
+    /// For drivers of other languages, which do not know the settings of ours.
+    fn url(&self) -> &str {
+        self.database.url().split('?').next().unwrap()
+    }
+
+    /// As in a shell.
+    fn psql(&self, script: &str) {
+        let mut psql = Command::new("psql");
+        psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", script, self.url()]);
+        let ended = run(&mut psql);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+
+    /// Everybody who receives, by name.
+    fn sources(&self) -> Vec<Arc<dyn Source>> {
+        let name = self.name.as_str();
+        let nats = NatsSource::builder(shared::url(Kind::Nats), name, "billing");
+        let nats = nats.with_created_consumer(format!("{name}.>"), Duration::from_secs(60));
+        let redis = RedisSource::builder(shared::url(Kind::Redis), name).with_group("billing").create_group();
+        let kafka = KafkaSource::builder(shared::url(Kind::Kafka), name).with_group(name);
+        // Tansu looks for each record's headers among those of all records of its answer, so answers are small.
+        let kafka =
+            kafka.with_property("message.max.bytes", "65536").with_property("fetch.max.bytes", "65536");
+        vec![
+            Arc::new(RabbitMqSource::connect(shared::url(Kind::RabbitMq), name).unwrap()),
+            Arc::new(nats.build().unwrap()),
+            Arc::new(redis.build().unwrap()),
+            Arc::new(kafka.build().unwrap()),
+        ]
+    }
+}
+
+/// Somebody who stages one order after the other, each in a transaction of its own, until told to stop.
+struct Till {
+    staged: Arc<AtomicUsize>,
+    is_closing: watch::Sender<bool>,
+    selling: JoinHandle<()>,
+}
+
+impl Till {
+    async fn open(url: &str) -> Self {
+        let mut connection = PgConnection::connect(url).await.unwrap();
+        let (staged, is_closing) = (Arc::<AtomicUsize>::default(), watch::Sender::new(false));
+        let (count, closing) = (Arc::clone(&staged), is_closing.subscribe());
+        let selling = tokio::spawn(async move {
+            while !*closing.borrow() {
+                let order = count.load(SeqCst);
+                sqlx::query("insert into postrider.outbox (queue, payload) values ('orders', $1)")
+                    .bind(format!("till {order}").into_bytes())
+                    .execute(&mut connection)
+                    .await
+                    .unwrap();
+                count.fetch_add(1, SeqCst);
+            }
+        });
+        Self { staged, is_closing, selling }
+    }
+
+    /// Waits until so many more were staged.
+    async fn sells(&self, more: usize) {
+        let goal = self.staged.load(SeqCst) + more;
+        while self.staged.load(SeqCst) < goal {
+            assert!(!self.selling.is_finished(), "nobody sells any more");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn close(self) -> usize {
+        self.is_closing.send_replace(true);
+        self.selling.await.unwrap();
+        self.staged.load(SeqCst)
+    }
+}
+
+/// Takes what comes until everything was there that is expected, and nothing else.
+async fn receives(source: Arc<dyn Source>, expected: Arc<BTreeSet<String>>) {
+    let mut missing = (*expected).clone();
+    while !missing.is_empty() {
+        let parcels = source.receive(1000).await.unwrap_or_else(|error| panic!("{}: {error}", source.kind()));
+        let mut answers = Vec::new();
+        for parcel in parcels {
+            let body = String::from_utf8(parcel.incoming.body.to_vec()).unwrap();
+            assert!(expected.contains(&body), "{} brings {body:?}, which nobody staged", source.kind());
+            missing.remove(&body);
+            answers.push((parcel.ticket, Answer::Done));
+        }
+        source.answer(&answers).await;
+    }
+    source.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_and_sql_reach_everybody_while_the_file_changes() {
+    let mut shop = Shop::open().await;
+    let mut daemon = AtWork::start(&mut shop.command(&["run", "--migrate"]));
+    daemon.until(": ready");
+    shop.psql("create table orders (id int primary key, placed_by text)");
+
+    // Each with its order, in the transaction of an ordinary driver; and by hand.
+    let mut expected = BTreeSet::new();
+    for order in 1..=3 {
+        polyglot::run(polyglot::python().arg(order.to_string()).env("DATABASE_URL", shop.url()));
+        expected.insert(format!("{{\"order\": {order}}}"));
+    }
+    shop.psql(
+        "begin; select postrider.stage('orders', 'by hand'); \
+         insert into postrider.outbox (queue, payload) values ('orders', 'into the view'); commit;",
+    );
+    shop.psql("begin; select postrider.stage('orders', 'never'); rollback;");
+    expected.extend(["by hand".to_owned(), "into the view".to_owned()]);
+
+    // A route more, while orders come in. What waits for it has waited for nobody so far.
+    let till = Till::open(shop.database.url()).await;
+    shop.psql("select postrider.stage('bills', 'bill ' || i) from generate_series(1, 100) i");
+    expected.extend((1..=100).map(|number| format!("bill {number}")));
+    till.sells(ORDERS).await;
+    shop.carries(&["orders", "bills"]);
+    daemon.signal(Signal::SIGHUP);
+    daemon.until("the configuration is followed");
+    till.sells(ORDERS).await;
+
+    // A file that makes no sense changes nothing.
+    let file = shop.folder.path().join("postrider.toml");
+    let good = fs::read_to_string(&file).unwrap();
+    fs::write(&file, good.replace("kind = \"redis\"", "kind = \"reddis\"")).unwrap();
+    daemon.signal(Signal::SIGHUP);
+    let refused = daemon.until("not followed: ");
+    assert!(refused.contains("postrider.toml:13: destinations.redis.kind cannot be \"reddis\""), "{refused}");
+    assert!(refused.contains("did you mean \"redis\"?"), "{refused}");
+    daemon.until("the configuration is kept as it was");
+    shop.psql("select postrider.stage('bills', 'after the refusal')");
+    expected.insert("after the refusal".to_owned());
+    till.sells(ORDERS).await;
+
+    let sold = till.close().await;
+    expected.extend((0..sold).map(|order| format!("till {order}")));
+    let hooks = expected.iter().map(|body| format!("/hooks/{} {body}", shop.name)).collect::<BTreeSet<_>>();
+    assert_eq!(BTreeSet::from_iter(shop.webhooks.next(expected.len()).await), hooks);
+    let expected = Arc::new(expected);
+    let receiving = shop.sources().into_iter().map(|source| receives(source, Arc::clone(&expected)));
+    for received in receiving.map(tokio::spawn).collect::<Vec<_>>() {
+        received.await.unwrap();
+    }
+
+    daemon.signal(Signal::SIGTERM);
+    let ended = daemon.end();
+    assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
+    assert!(ended.err.contains("is_clean=true"), "{ended:?}");
+    // Nothing is left but the reminders of the Python script, which are due in an hour.
+    let status = run(&mut shop.command(&["status", "--json", "--db", shop.database.url()])).report();
+    for queue in status["queues"].as_array().unwrap() {
+        let waiting = if queue["queue"] == "reminders" { 3 } else { 0 };
+        assert_eq!(queue["waiting"]["count"], waiting, "{status}");
+        for none in ["pending", "leased", "dead"] {
+            assert_eq!(queue[none]["count"], 0, "{status}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! `postrider run` sends to Kafka and receives from it: what is delivered twice is staged once.
+
+#![cfg(all(unix, feature = "kafka"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/health.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod health;
+#[path = "support/places.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod places;
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+#[path = "support/round_trip.rs"]
+mod round_trip;
+
+use postrider::transports::kafka::KafkaTransport;
+use postrider_testkit::{Kind, shared};
+use round_trip::{Broker, round_trip};
+use std::sync::Arc;
+use uuid::Uuid;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_program_sends_twice_is_staged_once() {
+    let (topic, url) = (format!("orders-{}", Uuid::now_v7()), shared::url(Kind::Kafka));
+    places::kafka_topic(&topic);
+    let broker = Broker {
+        destination: "kind = \"kafka\"\nurl_env = \"KAFKA_URL\"".to_owned(),
+        address: topic.clone(),
+        // With a name of its own the process has its partition back as soon as it is there again.
+        source: format!(
+            "kind = \"kafka\", url_env = \"KAFKA_URL\", topic = \"{topic}\", group = \"{topic}\", instance = \"billing-1\""
+        ),
+        transport: Arc::new(KafkaTransport::connect(url.as_str()).unwrap()),
+        environment: vec![("KAFKA_URL", url)],
+    };
+    round_trip(broker).await;
+}

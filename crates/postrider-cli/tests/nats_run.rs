@@ -1,0 +1,39 @@
+//! `postrider run` sends to NATS and receives from it: what is delivered twice is staged once.
+
+#![cfg(all(unix, feature = "nats"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/health.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod health;
+#[path = "support/places.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod places;
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+#[path = "support/round_trip.rs"]
+mod round_trip;
+
+use postrider::transports::nats::NatsTransport;
+use postrider_testkit::{Kind, shared};
+use round_trip::{Broker, round_trip};
+use std::{sync::Arc, time::Duration};
+use uuid::Uuid;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_program_sends_twice_is_staged_once() {
+    let (name, url) = (format!("T{}", Uuid::now_v7().simple()), shared::url(Kind::Nats));
+    // As little as a server allows: what it keeps to itself does not come twice.
+    places::nats_stream(&name, Duration::from_millis(100)).await;
+    let broker = Broker {
+        destination: "kind = \"nats\"\nurl_env = \"NATS_URL\"".to_owned(),
+        address: format!("{name}.placed"),
+        source: format!(
+            "kind = \"nats\", url_env = \"NATS_URL\", stream = \"{name}\", durable = \"billing\", subject = \"{name}.>\""
+        ),
+        transport: Arc::new(NatsTransport::connect(url.as_str()).unwrap()),
+        environment: vec![("NATS_URL", url)],
+    };
+    round_trip(broker).await;
+}

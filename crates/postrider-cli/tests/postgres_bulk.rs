@@ -1,0 +1,158 @@
+//! A million dead letters are put back on PostgreSQL: interrupted once, in the order of their keys, within bounded memory.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    signal::Signal,
+};
+use postrider::{
+    ClaimRequest, OnFailure, OrderingKey, QueueName, QueuePolicy, Settle, Settlement, Store,
+    postgres::PostgresStore, schema::Schema,
+};
+use postrider_testkit::postgres::TestDatabase;
+use program::{AtWork, Ended, postrider, run};
+use sqlx::{Connection, Executor, PgConnection};
+use std::collections::HashMap;
+
+const LETTERS: i64 = 1_000_000;
+const KEYS: i64 = 10_000;
+/// What has another error, and stays dead.
+const OTHERS: i64 = 1000;
+
+/// They died in no order of their places: as if many had been put back before, one by one, and died again.
+const BURY: &str = "insert into postrider.dead (id, staged_at, due_at, failed_at, message_id, attempts, deliveries, queue, \
+      ordered, payload, reason, event_type, key, last_error) \
+    select nextval('postrider.place'), now(), now(), now() - (n * 7919 % 1000) * interval '1 s', gen_random_uuid(), 1, 1, \
+      q.id, true, convert_to(n::text, 'UTF8'), 'rejected', 'order.placed', 'key-' || n % $2, $3 || ': ' || n \
+    from generate_series(1, $1) n, postrider.queue q where q.name = $4 order by n";
+
+struct Bulk {
+    database: TestDatabase,
+    store: PostgresStore,
+    connection: PgConnection,
+    /// The last number that came of each key.
+    last: HashMap<OrderingKey, i64>,
+}
+
+impl Bulk {
+    async fn open() -> Self {
+        let database = TestDatabase::empty().await;
+        let store = PostgresStore::connect(database.url()).await.unwrap();
+        store.migrate().await.unwrap();
+        for queue in ["orders", "few"] {
+            let skipping = QueuePolicy::by_key(OnFailure::Skip);
+            store.declare(&QueueName::stored(queue), &skipping).await.unwrap();
+        }
+        let connection = PgConnection::connect(database.url()).await.unwrap();
+        Self { database, store, connection, last: HashMap::new() }
+    }
+
+    async fn bury(&mut self, queue: &str, count: i64, error: &str) {
+        let bury = sqlx::query(BURY).bind(count).bind(KEYS).bind(error).bind(queue);
+        assert_eq!(bury.execute(&mut self.connection).await.unwrap().rows_affected(), count.unsigned_abs());
+    }
+
+    async fn number(&mut self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(&mut self.connection).await.unwrap()
+    }
+
+    /// Lets so many run. Of each key they come in their order.
+    async fn carry(&mut self, mut count: usize) {
+        while count > 0 {
+            let request = ClaimRequest::new(QueueName::stored("orders"), count.min(500));
+            let claimed = self.store.claim(&request).await.unwrap();
+            assert!(!claimed.is_empty(), "{count} more are due");
+            let mut ends = Vec::new();
+            for claimed in &claimed {
+                let key = claimed.message.key().unwrap().clone();
+                let number: i64 = std::str::from_utf8(claimed.message.payload()).unwrap().parse().unwrap();
+                let last = self.last.insert(key.clone(), number);
+                assert_eq!(number, last.map_or_else(|| first(&key), |last| last + KEYS), "of {key}");
+                ends.push(Settle { lease: claimed.lease.clone(), settlement: Settlement::Done });
+            }
+            assert_eq!(self.store.settle(&ends).await.unwrap(), []);
+            count = count.saturating_sub(claimed.len());
+        }
+    }
+
+    fn requeue(&self, queue: &str) -> std::process::Command {
+        let error = ["--error", "no such address", "--reason", "rejected"];
+        let arguments = [
+            &["dead", "requeue", "--queue", queue, "--yes", "--json", "--why", "the address book is back"],
+            &error[..],
+        ];
+        let mut command = postrider(&arguments.concat());
+        command.env("POSTRIDER_DB", self.database.url());
+        command
+    }
+}
+
+/// The first number of a key.
+fn first(key: &OrderingKey) -> i64 {
+    match key.as_str().strip_prefix("key-").unwrap().parse().unwrap() {
+        0 => KEYS,
+        number => number,
+    }
+}
+
+/// The most memory that any program took which has ended, in kilobytes.
+fn peak() -> i64 {
+    getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().max_rss()
+}
+
+fn changed(ended: &Ended) -> i64 {
+    ended.report()["changed"].as_i64().unwrap_or_else(|| panic!("{ended:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_million_dead_letters_are_put_back_in_order_though_it_is_interrupted() {
+    let mut bulk = Bulk::open().await;
+    bulk.bury("few", 10, "no such address").await;
+    assert_eq!(changed(&run(&mut bulk.requeue("few"))), 10);
+    let small = peak();
+    bulk.bury("orders", LETTERS, "no such address").await;
+    bulk.bury("orders", OTHERS, "timeout").await;
+    bulk.connection.execute("vacuum analyze postrider.dead").await.unwrap();
+
+    // In the middle: several chunks are written, and most are not.
+    let at_work = AtWork::start(&mut bulk.requeue("orders"));
+    while bulk.number("select count(*) from postrider.audit where verb = 'requeue'").await < 20 {}
+    at_work.signal(Signal::SIGINT);
+    let interrupted = at_work.end();
+    assert_eq!(interrupted.code, Some(130), "{interrupted:?}");
+    assert!(interrupted.err.contains("Run it again to go on."), "{interrupted:?}");
+    let before = changed(&interrupted);
+    assert!(before > 0 && before < LETTERS, "{interrupted:?}");
+    assert_eq!(bulk.number("select count(*) from postrider.ready where queue = 1").await, before);
+
+    // What is back runs, and may not overtake what is still dead.
+    bulk.carry(10_000).await;
+    let resumed = run(&mut bulk.requeue("orders"));
+    assert_eq!((resumed.code, before + changed(&resumed)), (Some(0), LETTERS), "{resumed:?}");
+    assert_eq!(resumed.report()["matched"], LETTERS - before, "{resumed:?}");
+    bulk.carry(10_000).await;
+
+    // Nothing is lost, doubled or put back that was not meant; and each is in the book once.
+    let carried =
+        bulk.number("select (1000000 - count(*))::bigint from postrider.ready where queue = 1").await;
+    assert!(carried >= 20_000, "{carried}");
+    assert_eq!(bulk.number("select count(*) from postrider.dead").await, OTHERS);
+    let told = "select sum(cardinality(message_ids))::bigint from postrider.audit where queue = 1";
+    assert_eq!(bulk.number(told).await, LETTERS);
+    let distinct =
+        "select count(distinct u.id) from postrider.audit a, unnest(a.message_ids) u(id) where a.queue = 1";
+    assert_eq!(bulk.number(distinct).await, LETTERS);
+    let unordered = "select count(*) from (select convert_from(payload, 'UTF8')::bigint as number, \
+        lag(convert_from(payload, 'UTF8')::bigint) over (partition by key order by id) as before \
+        from postrider.ready where queue = 1) s where number <= before";
+    assert_eq!(bulk.number(unordered).await, 0);
+
+    let most = small + 32 * 1024;
+    assert!(peak() < most, "it took {} kB for a million, and {small} kB for ten", peak());
+}

@@ -1,0 +1,193 @@
+//! `postrider run` and `postrider doctor` with PgBouncer in transaction mode between them and the database.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/doctor.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod doctor;
+#[path = "support/health.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod health;
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+#[path = "support/webhooks.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod webhooks;
+
+use doctor::Diagnosis;
+use health::{post, told_in};
+use nix::sys::signal::Signal;
+use postrider_testkit::{pooler::Pooler, postgres::TestDatabase};
+use program::{AtWork, Ended, postrider, run};
+use sqlx::{Connection, PgConnection, Row};
+use std::{fs, net::SocketAddr, path::PathBuf, process::Command};
+use tempfile::{TempDir, tempdir};
+use webhooks::Webhooks;
+
+/// Fewer than the program has connections, so that sessions change hands all the time.
+const SESSIONS: u32 = 2;
+
+/// A database behind a pooler, and a file that goes through it: what is posted is staged, and carried on.
+struct Shop {
+    pooler: Pooler,
+    database: TestDatabase,
+    folder: TempDir,
+    webhooks: Webhooks,
+}
+
+impl Shop {
+    /// With these keys of the database.
+    async fn open(keys: &str) -> Self {
+        let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
+        let pooler = Pooler::before(database.url(), SESSIONS).await;
+        let shop = Self { pooler, database, folder, webhooks: Webhooks::listen().await };
+        let text = format!(
+            "source = \"/shop\"\n[databases.shop]\nurl_env = \"SHOP_DB\"\n{keys}\n[http]\nlisten = \"off\"\n\
+             [destinations.hooks]\nkind = \"webhook\"\nurl = \"http://{}/hooks\"\nallow_http = true\n\
+             allow_networks = [\"127.0.0.0/8\"]\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\n\
+             [[routes]]\nqueue = \"orders\"\nformat = \"plain\"\nto = [{{ destination = \"hooks\", address = \"orders\" }}]\n\
+             [[consumers]]\nname = \"till\"\nto = \"orders\"\nredelivered_within = \"1d\"\n\
+             source = {{ kind = \"webhook\", listen = \"127.0.0.1:0\", path = \"/in\" }}\n",
+            shop.webhooks.address
+        );
+        fs::write(shop.file(), text).unwrap();
+        shop
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("postrider.toml")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = postrider(arguments);
+        command.current_dir(self.folder.path());
+        command.env("SHOP_DB", self.pooler.url()).env("SHOP_SERVER", self.database.url());
+        for variable in ["POSTRIDER_CONFIG", "POSTRIDER_LOG_FORMAT", "NOTIFY_SOCKET"] {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    /// Makes the tables, as somebody does who may connect to the server itself.
+    fn migrate(&self) {
+        let ended = run(&mut self.command(&["migrate", "up", "--db", self.database.url()]));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+
+    fn start(&self, arguments: &[&str]) -> (AtWork, SocketAddr) {
+        let mut daemon = AtWork::start(&mut self.command(&[&["run"], arguments].concat()));
+        let address = told_in(&daemon.until("receiving webhooks at http://"));
+        daemon.until("receiving consumer");
+        (daemon, address)
+    }
+
+    /// A hundred orders, each of them posted twice.
+    async fn sells(&mut self, address: SocketAddr) {
+        for order in 100..200 {
+            for _ in 0..2 {
+                let answer = post(address, "/in", &format!("A-{order}"), &order.to_string()).await;
+                assert_eq!(answer, "HTTP/1.1 204 No Content");
+            }
+        }
+        let expected: Vec<_> = (100..200).map(|order| format!("/hooks/orders {order}")).collect();
+        assert_eq!(self.webhooks.next(100).await, expected);
+    }
+
+    /// Ends it: all was carried, and the pooler's sessions are as they were.
+    async fn closes(&self, daemon: AtWork) -> Ended {
+        daemon.signal(Signal::SIGTERM);
+        let ended = daemon.end();
+        assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
+        assert!(ended.err.contains("processed=100 is_clean=true"), "{ended:?}");
+        assert!(ended.err.contains("delivered=100 is_clean=true"), "{ended:?}");
+        // Both sessions at once, each held by a transaction.
+        let mut held = Vec::new();
+        for _ in 0..SESSIONS {
+            let mut connection = PgConnection::connect(self.pooler.url()).await.unwrap();
+            let shown = sqlx::raw_sql(
+                "begin; show search_path; show enable_seqscan; show statement_timeout; \
+                 select count(*)::text from pg_prepared_statements where name <> ''",
+            );
+            let rows = shown.fetch_all(&mut connection).await.unwrap();
+            let shown: Vec<String> = rows.iter().map(|row| row.try_get_unchecked(0).unwrap()).collect();
+            assert_eq!(shown, ["\"$user\", public", "on", "0", "0"]);
+            held.push(connection);
+        }
+        ended
+    }
+
+    /// Whether signals are heard: only who has heard itself lies down to wait for them.
+    async fn is_heard(&self) -> bool {
+        let mut connection = PgConnection::connect(self.database.url()).await.unwrap();
+        let asleep = "select exists (select from postrider.sleeper)";
+        let is_heard = sqlx::query_scalar(asleep).fetch_one(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+        is_heard
+    }
+
+    fn diagnose(&self) -> Diagnosis {
+        // The servers of the tests write nothing for good, and do not encrypt.
+        let skip = ["fsync_off", "full_page_writes_off", "plain_http"].map(|code| ["--skip", code]).concat();
+        Diagnosis::of(&mut self.command(&[&["doctor", "--json"], &skip[..]].concat()))
+    }
+}
+
+/// Everything goes through the pooler but what cannot: the tables are made past it, and signals are heard past it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_through_a_pooler_arrives_and_signals_are_heard_past_it() {
+    let mut shop = Shop::open("behind_pooler = true\nlisten_url_env = \"SHOP_SERVER\"").await;
+    let (daemon, address) = shop.start(&["--migrate"]);
+    shop.sells(address).await;
+    while !shop.is_heard().await {
+        tokio::task::yield_now().await;
+    }
+    let ended = shop.closes(daemon).await;
+    assert!(!ended.err.contains("cannot listen"), "{ended:?}");
+}
+
+/// Without the server's own address nobody listens: it polls, says so, and does not make tables.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_only_the_pooler_is_known_it_polls_and_makes_no_tables() {
+    let mut shop = Shop::open("behind_pooler = true").await;
+    let refused = run(&mut shop.command(&["run", "--migrate"]));
+    assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{refused:?}");
+    assert!(refused.err.contains("past the pooler: postrider migrate up --db"), "{refused:?}");
+    shop.migrate();
+    let (mut daemon, address) = shop.start(&["--migrate"]);
+    daemon.until("listen_url");
+    shop.sells(address).await;
+    assert!(!shop.is_heard().await);
+    // Other commands leave nothing in sessions of others either.
+    let status =
+        run(shop.command(&["status", "--json", "--behind-pooler"]).env("POSTRIDER_DB", shop.pooler.url()));
+    assert_eq!(status.report()["queues"][0]["queue"], "orders", "{status:?}");
+    let publish = ["publish", "mails", "--json-body", "17"];
+    let published = run(shop
+        .command(&publish)
+        .env("POSTRIDER_DB", shop.pooler.url())
+        .env("POSTRIDER_BEHIND_POOLER", "1"));
+    assert_eq!(published.code, Some(0), "{published:?}");
+    shop.closes(daemon).await;
+}
+
+/// Who forgets the key is told which, and what is told mends it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_finds_a_pooler_that_the_file_does_not_know_of() {
+    let mut shop = Shop::open("").await;
+    shop.migrate();
+    let diagnosis = shop.diagnose();
+    let fix = diagnosis.fix("transaction_pooling");
+    let keys = fix.strip_prefix("write ").and_then(|rest| rest.split_once(" below [databases.shop] in "));
+    let (keys, file) = keys.unwrap_or_else(|| panic!("{fix}"));
+    assert_eq!(file, "postrider.toml");
+    let keys = keys.replace(" and ", "\n");
+    let text = fs::read_to_string(shop.file()).unwrap();
+    fs::write(shop.file(), text.replace("[databases.shop]\n", &format!("[databases.shop]\n{keys}\n")))
+        .unwrap();
+    shop.diagnose().is_silent();
+    let (daemon, address) = shop.start(&[]);
+    shop.sells(address).await;
+    shop.closes(daemon).await;
+}

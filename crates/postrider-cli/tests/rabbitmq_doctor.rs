@@ -1,0 +1,56 @@
+//! `postrider doctor` on a destination of RabbitMQ.
+
+#![cfg(all(unix, feature = "rabbitmq"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/doctor.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod doctor;
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+
+use doctor::{Diagnosis, doctor};
+use postrider_testkit::{Kind, shared};
+use program::{postrider, run};
+use std::fs;
+use tempfile::tempdir;
+use uuid::Uuid;
+
+/// What is found about a route to this address. Nothing waits in its queue.
+fn diagnose(address: &str) -> Diagnosis {
+    let folder = tempdir().unwrap();
+    let text = format!(
+        "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[destinations.events]\nkind = \"rabbitmq\"\nurl = \"{}\"\n\
+         [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"events\", address = \"{address}\" }}]\n",
+        shared::url(Kind::RabbitMq)
+    );
+    fs::write(folder.path().join("postrider.toml"), text).unwrap();
+    let made = run(postrider(&["migrate", "up", "--db", "shop.db"]).current_dir(folder.path()));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    Diagnosis::of(doctor(&[]).current_dir(folder.path()))
+}
+
+/// Every broker has these exchanges, and they last.
+#[test]
+fn an_exchange_that_lasts_is_passed_in_silence() {
+    diagnose("amq.topic/order.{type}").is_silent();
+    diagnose("amq.topic/order.placed").is_silent();
+}
+
+#[test]
+fn an_exchange_that_is_missing_is_found_whatever_its_routing_keys_are() {
+    let name = format!("nowhere-{}", Uuid::new_v4());
+    let diagnosis = diagnose(&format!("{name}/order.{{type}}"));
+    let fix = format!("rabbitmqadmin declare exchange name={name} type=topic durable=true");
+    assert_eq!(diagnosis.fix("missing_exchange"), fix);
+}
+
+#[test]
+fn a_queue_that_is_missing_is_found() {
+    let name = format!("nowhere-{}", Uuid::new_v4());
+    let fix = format!(
+        "rabbitmqadmin declare queue name={name} durable=true arguments='{{\"x-queue-type\":\"quorum\"}}'"
+    );
+    assert_eq!(diagnose(&name).fix("missing_queue"), fix);
+}

@@ -1,0 +1,70 @@
+//! `postrider check` on SQLite, run as a monitoring system runs it.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+#[path = "support/shop.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod shop;
+
+use shop::{Shop, order};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_exit_codes_are_those_of_the_program_or_of_plugins() {
+    let shop = Shop::troubled().await;
+    for (limits, ours, theirs, word) in [
+        (&["--warn-dead", "4", "--warn-lag", "1h"][..], 0, 0, "OK"),
+        (&["--warn-dead", "3", "--crit-dead", "4"], 3, 1, "WARNING"),
+        (&["--warn-dead", "1", "--crit-dead", "3"], 1, 2, "CRITICAL"),
+        (&["--crit-dead", "3"], 1, 2, "CRITICAL"),
+    ] {
+        let called = |more: &[&str]| shop.run(&[&["check"], limits, more].concat());
+        let (plain, nagios) = (called(&[]), called(&["--format", "nagios"]));
+        assert_eq!((plain.code, nagios.code), (Some(ours), Some(theirs)), "{limits:?}: {plain:?} {nagios:?}");
+        assert_eq!(plain.out, nagios.out);
+        assert!(plain.out.starts_with(&format!("{word} - ")), "{plain:?}");
+        assert_eq!(called(&["--format", "prometheus"]).code, Some(ours));
+        assert_eq!(called(&["--json"]).code, Some(ours));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_told_in_each_format() {
+    let shop = Shop::troubled().await;
+    let limits = ["check", "--warn-lag", "1m", "--crit-lag", "5m", "--warn-dead", "1", "--crit-dead", "100"];
+    let told = |more: &[&str]| shop.run(&[&limits, more].concat()).out;
+    insta::assert_snapshot!("line", told(&[]));
+    insta::assert_snapshot!("prometheus", told(&["--format", "prometheus"]));
+    insta::assert_snapshot!("json", told(&["--json"]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lag_and_blocked_keys_have_limits() {
+    let shop = Shop::parked().await;
+    let blocked = shop.run(&["check", "--warn-blocked", "1", "--crit-blocked", "2"]);
+    assert_eq!(blocked.code, Some(3), "{blocked:?}");
+    assert!(blocked.out.starts_with("WARNING - invoices has 1 blocked | 'invoices lag'="), "{blocked:?}");
+    shop.stage([order(1)]).await;
+    let late = shop.run(&["check", "--queue", "orders", "--crit-lag", "1ms"]);
+    assert_eq!(late.code, Some(1), "{late:?}");
+    assert!(late.out.starts_with("CRITICAL - orders lags "), "{late:?}");
+    assert!(!late.out.contains("invoices"), "{late:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_found_out_is_unknown() {
+    let shop = Shop::open().await;
+    let nowhere = shop.run(&["check", "--queue", "nowhere"]);
+    assert_eq!((nowhere.code, nowhere.out.as_str()), (Some(4), ""), "{nowhere:?}");
+    insta::assert_snapshot!("no_such_queue", nowhere.err);
+    let gone = ["check", "--db", "gone.db", "--format"];
+    let nagios = shop.run(&[&gone[..], &["nagios"]].concat());
+    assert_eq!((nagios.code, nagios.err.as_str()), (Some(3), ""), "{nagios:?}");
+    assert!(nagios.out.starts_with("UNKNOWN - SQLite in gone.db: "), "{nagios:?}");
+    let prometheus = shop.run(&[&gone[..], &["prometheus"]].concat());
+    assert_eq!(prometheus.code, Some(1), "{prometheus:?}");
+    assert!(prometheus.out.contains("\npostrider_check_up 0\n"), "{prometheus:?}");
+}

@@ -1,0 +1,258 @@
+//! `postrider doctor` on SQLite: each problem is planted, found, mended by what was printed, and gone.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/doctor.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod doctor;
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+#[path = "support/shop.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod shop;
+
+use doctor::{Diagnosis, doctor, shell};
+use nix::{sys::signal::Signal, unistd::geteuid};
+use postrider::{FollowUp, Reason, Reference};
+use program::{AtWork, postrider, run};
+use shop::{Shop, order};
+use sqlx::{AssertSqlSafe, Connection, Executor, Row, SqliteConnection};
+use std::{
+    fs,
+    io::{Seek, SeekFrom, Write},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        process::CommandExt,
+    },
+    path::Path,
+};
+use tempfile::{TempDir, tempdir};
+
+fn diagnose(folder: &Path, arguments: &[&str]) -> Diagnosis {
+    Diagnosis::of(doctor(&[&["--db", "shop.db"], arguments].concat()).current_dir(folder))
+}
+
+async fn sql(folder: &Path, sql: &str) {
+    let url = format!("sqlite:{}", folder.join("shop.db").display());
+    let mut connection = SqliteConnection::connect(&url).await.unwrap();
+    connection.execute(AssertSqlSafe(sql.to_owned())).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+/// Does what was printed: at the prompt of the database if it is a statement, else in a shell.
+async fn mend(folder: &Path, fix: &str) {
+    let is_sql = ["pragma ", "create ", "drop ", "alter "].iter().any(|verb| fix.starts_with(verb));
+    if is_sql { sql(folder, fix).await } else { shell(fix, folder, &[]) }
+}
+
+/// Finds what was planted, with this fix, and nothing any more when all that was printed is done.
+async fn cures(folder: &Path, code: &str, fix: &str) {
+    let diagnosis = diagnose(folder, &[]);
+    let printed = diagnosis.fix(code);
+    assert!(printed.starts_with(fix), "{code} is mended by {printed:?} and not by {fix:?}");
+    for fix in diagnosis.fixes() {
+        mend(folder, &fix).await;
+    }
+    diagnose(folder, &[]).is_silent();
+}
+
+/// A file with its tables, which nobody has open.
+async fn closed() -> TempDir {
+    let shop = Shop::open().await;
+    shop.store.close().await;
+    shop.folder
+}
+
+#[tokio::test]
+async fn a_healthy_file_is_passed_in_silence() {
+    let folder = closed().await;
+    diagnose(folder.path(), &[]).is_silent();
+    let told = run(postrider(&["doctor"]).env("POSTRIDER_DB", "shop.db").current_dir(folder.path()));
+    assert_eq!((told.code, told.out.as_str()), (Some(0), "nothing found: 1 database\n"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_missing_file_is_made() {
+    let folder = tempdir().unwrap();
+    cures(folder.path(), "unreachable", "postrider migrate up --db shop.db").await;
+}
+
+#[tokio::test]
+async fn missing_tables_are_made() {
+    let folder = tempdir().unwrap();
+    fs::write(folder.path().join("shop.db"), "").unwrap();
+    sql(folder.path(), "pragma journal_mode = wal; create table customer (id integer primary key)").await;
+    cures(folder.path(), "unmigrated", "postrider migrate up --db shop.db").await;
+}
+
+/// Plants a problem with a statement.
+macro_rules! planted {
+    ($($name:ident: $plant:expr, $code:expr, $fix:expr;)+) => {$(
+        #[tokio::test]
+        async fn $name() {
+            let folder = closed().await;
+            sql(folder.path(), $plant).await;
+            cures(folder.path(), $code, $fix).await;
+        }
+    )+};
+}
+
+planted! {
+    a_missing_index_is_found_and_mended:
+        "drop index postrider_ready_free", "missing_index",
+        "create index \"postrider_ready_free\" on \"postrider_ready\" (queue, id) where token is null;";
+    an_altered_trigger_is_found_and_mended:
+        "drop trigger postrider_ledger_delete; create trigger postrider_ledger_delete before delete on postrider_ledger \
+         begin select 1; end", "drift", "drop trigger \"postrider_ledger_delete\";";
+    a_missing_table_is_found_and_mended:
+        "drop table postrider_schedule", "drift", "create table \"postrider_schedule\" (";
+    a_journal_that_blocks_readers_is_found_and_mended:
+        "pragma journal_mode = delete", "journal_mode", "pragma journal_mode = wal;";
+}
+
+#[tokio::test]
+async fn a_log_that_grows_is_found_and_cut() {
+    let folder = closed().await;
+    let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+    let mut busy = SqliteConnection::connect(&url).await.unwrap();
+    let grow = "pragma wal_autocheckpoint = 0; create table blob (data blob); insert into blob values (zeroblob(70000000)); \
+        drop table blob";
+    busy.execute(grow).await.unwrap();
+    cures(folder.path(), "big_wal", "pragma wal_checkpoint(truncate);").await;
+    busy.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_found_and_recovered() {
+    let folder = closed().await;
+    let path = folder.path().join("shop.db");
+    let mut connection = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+    let root = "select (rootpage - 1) * 4096 from sqlite_schema where name = 'postrider_audit'";
+    let at: i64 = connection.fetch_one(root).await.unwrap().try_get(0).unwrap();
+    connection.close().await.unwrap();
+    let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.seek(SeekFrom::Start(at.unsigned_abs())).unwrap();
+    file.write_all(&[0xee; 4096]).unwrap();
+    cures(
+        folder.path(),
+        "corrupt",
+        "sqlite3 'shop.db' .dump | sed 's/^ROLLBACK.*/COMMIT;/' | sqlite3 'shop.db.mended' && mv",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_of_something_else_is_told() {
+    let folder = tempdir().unwrap();
+    fs::write(folder.path().join("shop.db"), "milk, bread, and enough more to fill a header. ".repeat(20))
+        .unwrap();
+    let diagnosis = diagnose(folder.path(), &[]);
+    assert_eq!(diagnosis.fix("not_a_database"), "give the path of a file of SQLite");
+}
+
+#[tokio::test]
+async fn a_lock_that_somebody_holds_is_told() {
+    let folder = closed().await;
+    let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+    let mut holder = SqliteConnection::connect(&url).await.unwrap();
+    holder.execute("begin immediate").await.unwrap();
+    let diagnosis = diagnose(folder.path(), &[]);
+    assert!(diagnosis.fix("locked").starts_with("fuser -v 'shop.db'"), "{}", diagnosis.fix("locked"));
+    holder.execute("rollback").await.unwrap();
+    diagnose(folder.path(), &[]).is_silent();
+    holder.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_may_not_be_written_is_found_and_mended() {
+    const NOBODY: u32 = 65534;
+    let folder = closed().await;
+    let path = folder.path().join("shop.db");
+    // Whoever may do everything may write to everything.
+    let is_root = geteuid().is_root();
+    for path in [folder.path(), &path] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o555)).unwrap();
+        if is_root {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    let diagnose = || {
+        let mut command = doctor(&["--db", "shop.db"]);
+        command.current_dir(folder.path());
+        if is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        Diagnosis::of(&mut command)
+    };
+    let diagnosis = diagnose();
+    assert_eq!(diagnosis.fix("not_writable"), "chmod u+w 'shop.db' '.'");
+    mend(folder.path(), diagnosis.fix("not_writable")).await;
+    diagnose().is_silent();
+}
+
+#[tokio::test]
+async fn what_lags_is_found_and_carried() {
+    let shop = Shop::open().await;
+    let folder = shop.folder.path();
+    let text = "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"off\"\n[destinations.out]\nkind = \"stdout\"\n\
+        [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"out\", address = \"{type|none}\" }]\n";
+    fs::write(folder.join("postrider.toml"), text).unwrap();
+    shop.stage([order(1)]).await;
+    let look = || Diagnosis::of(doctor(&["--max-lag", "1ms", "--skip", "pipe"]).current_dir(folder));
+    let diagnosis = look();
+    assert_eq!(diagnosis.fix("lag"), "postrider run --config postrider.toml");
+    let words: Vec<_> = diagnosis.fix("lag").split(' ').skip(1).collect();
+    let mut daemon = AtWork::start(postrider(&words).current_dir(folder).env_remove("NOTIFY_SOCKET"));
+    daemon.until(": ready");
+    while shop.run(&["status", "--json"]).report()["queues"][0]["pending"]["count"] != 0 {}
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.end().code, Some(0));
+    look().is_silent();
+}
+
+#[tokio::test]
+async fn a_parked_key_and_dead_letters_are_found_and_mended() {
+    let shop = Shop::parked().await;
+    cures(shop.folder.path(), "parked_keys", "postrider keys release --queue invoices ann --why").await;
+    let shop = Shop::troubled().await;
+    cures(shop.folder.path(), "dead_letters", "postrider dead requeue --queue orders --why").await;
+}
+
+#[tokio::test]
+async fn a_pause_that_was_forgotten_is_found_and_ended() {
+    let shop = Shop::open().await;
+    shop.stage([order(1)]).await;
+    let folder = shop.folder.path();
+    assert_eq!(shop.run(&["pause", "--queue", "orders", "--why", "a move"]).code, Some(0));
+    // What waits because somebody wants it to is not late, and nobody has forgotten it yet.
+    diagnose(folder, &["--max-lag", "1ms"]).is_silent();
+    sql(folder, "update postrider_pause set since = since - 2 * 86400 * 1000000").await;
+    cures(folder, "paused", "postrider resume --queue orders --why 'it has waited for long' --db shop.db")
+        .await;
+}
+
+#[tokio::test]
+async fn a_follow_up_that_was_given_up_is_found_and_called_for_again() {
+    let shop = Shop::open().await;
+    let reference = Reference::new("customer", "cus_17");
+    shop.stage([FollowUp::new("customer-17", "payments", "erase", reference).unwrap()]).await;
+    shop.bury("follow-ups", Reason::RetriesExhausted, "timeout").await;
+    cures(shop.folder.path(), "abandoned", "postrider saga requeue --queue follow-ups --all --why").await;
+}
+
+#[tokio::test]
+async fn what_is_told_to_people_and_how_it_is_called() {
+    let shop = Shop::troubled().await;
+    shop.store.close().await;
+    sql(shop.folder.path(), "drop index postrider_later_due").await;
+    insta::assert_snapshot!("told", shop.run(&["doctor"]).out);
+    insta::assert_snapshot!("json", shop.run(&["doctor", "--skip", "dead_letters", "--json"]).out);
+    let nothing = run(postrider(&["doctor"]).current_dir(tempdir().unwrap().path()));
+    assert_eq!(nothing.code, Some(2));
+    insta::assert_snapshot!("nothing_to_look_at", nothing.err);
+    let role = run(&mut postrider(&["doctor", "--db", "shop.db", "--as", "king"]));
+    assert_eq!(role.code, Some(2));
+    insta::assert_snapshot!("no_such_role", role.err);
+}

@@ -1,0 +1,181 @@
+//! `postrider replay` on SQLite, run as somebody runs it.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+#[path = "support/shop.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod shop;
+#[path = "support/webhooks.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod webhooks;
+
+use nix::sys::signal::Signal;
+use postrider::{
+    OrderingKey, QueuePolicy,
+    inspect::{Inspect, ListRequest, Room},
+    schema::Schema,
+};
+use program::{AtWork, Ended, postrider, run};
+use shop::{Shop, id, order, queue, timeless};
+use std::{fs, time::Duration};
+use webhooks::Webhooks;
+
+/// So many that were delivered and are kept.
+async fn kept(count: u128) -> Shop {
+    let shop = Shop::open().await;
+    let keeping = QueuePolicy::default().with_keep_for(Duration::from_secs(3600));
+    shop.store.declare(&queue("orders"), &keeping).await.unwrap();
+    shop.stage((1..=count).map(|number| {
+        let kind = if number % 2 == 0 { "order.paid" } else { "order.placed" };
+        order(number).event_type(kind).key(format!("order-{number}"))
+    }))
+    .await;
+    assert_eq!(shop.deliver("orders").await, usize::try_from(count).unwrap());
+    shop
+}
+
+fn replay(shop: &Shop, arguments: &[&str]) -> Ended {
+    shop.run(&[&["replay", "--queue", "orders", "--why", "gap"], arguments].concat())
+}
+
+async fn count(shop: &Shop, name: &str, room: Room) -> usize {
+    let request = ListRequest::new(queue(name), room).with_limit(1000);
+    shop.store.list(&request).await.unwrap().entries.len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_kept_goes_back_into_its_queue() {
+    let shop = kept(5).await;
+    let dry = replay(&shop, &["--dry-run"]);
+    assert_eq!((dry.code, dry.out.as_str()), (Some(0), "5 would be replayed\n"), "{dry:?}");
+    let unasked = replay(&shop, &[]);
+    assert_eq!((unasked.code, unasked.out.as_str()), (Some(2), ""), "{unasked:?}");
+    for (narrowed, matched) in [
+        (["--type", "order.paid"], 2),
+        (["--key", "order-3"], 1),
+        (["--since", "1h"], 5),
+        (["--until", "1h"], 0),
+        (["--since", "2026-10-14T12:00:00Z"], 5),
+    ] {
+        let dry = replay(&shop, &[&narrowed[..], &["--dry-run", "--json"]].concat());
+        assert_eq!(dry.report()["matched"], matched, "{narrowed:?}: {dry:?}");
+    }
+    assert!(shop.store.audit(10).await.unwrap().is_empty());
+
+    let done = replay(&shop, &["--type", "order.placed", "--yes", "--json"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    insta::assert_snapshot!("for_programs", timeless(&done.out));
+    assert_eq!(
+        (count(&shop, "orders", Room::Ready).await, count(&shop, "orders", Room::Archive).await),
+        (3, 2)
+    );
+    let rows = shop.store.audit(10).await.unwrap();
+    assert_eq!((rows.len(), rows[0].verb.as_str(), rows[0].ids.len()), (1, "replay", 3));
+    // Delivered again it is kept again, and a replay of what was there before leaves it alone.
+    assert_eq!(shop.deliver("orders").await, 3);
+    let until = done.report()["until"].as_str().unwrap().to_owned();
+    assert_eq!(replay(&shop, &["--dry-run", "--json", "--until", &until]).report()["matched"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_go_elsewhere_or_get_new_ids() {
+    let shop = kept(3).await;
+    let copied = replay(&shop, &["--to-queue", "projections", "--yes"]);
+    assert_eq!((copied.code, copied.out.as_str()), (Some(0), "3 replayed\n"), "{copied:?}");
+    let again = replay(&shop, &["--to-queue", "projections", "--yes"]);
+    assert_eq!(
+        (again.code, again.out.as_str()),
+        (Some(0), "0 replayed\n"),
+        "they are known there: {again:?}"
+    );
+    assert_eq!(count(&shop, "projections", Room::Ready).await, 3);
+    assert!(shop.store.get(&queue("projections"), id(2)).await.unwrap().is_some());
+
+    let anew = replay(&shop, &["--new-ids", "--key", "order-2", "--yes"]);
+    assert_eq!((anew.code, anew.out.as_str()), (Some(0), "1 replayed\n"), "{anew:?}");
+    let ready = shop.store.list(&ListRequest::new(queue("orders"), Room::Ready)).await.unwrap().entries;
+    assert_eq!(ready.len(), 1);
+    assert_ne!(ready[0].message.id(), Some(id(2)));
+    assert_eq!(ready[0].message.headers().get("replay-of"), Some(id(2).to_string().as_str()));
+    assert_eq!(ready[0].message.key().map(OrderingKey::as_str), Some("order-2"));
+    assert_eq!(count(&shop, "orders", Room::Archive).await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_replay_says_how_to_go_on() {
+    let shop = kept(5).await;
+    let flags: [&[&str]; 2] = [&["--to-queue", "projections"], &[]];
+    for to in flags {
+        let arguments = [
+            &["replay", "--queue", "orders", "--why", "gap", "--yes", "--rate", "2/h", "--db", "shop.db"],
+            to,
+        ];
+        let at_work = AtWork::start(postrider(&arguments.concat()).current_dir(shop.folder.path()));
+        let before = shop.store.audit(100).await.unwrap().len();
+        while shop.store.audit(100).await.unwrap().len() == before {
+            tokio::task::yield_now().await;
+        }
+        at_work.signal(Signal::SIGINT);
+        let ended = at_work.end();
+        assert_eq!(ended.code, Some(130), "{ended:?}");
+        assert!(ended.err.contains("1 of 5 were replayed. Run it again with --until "), "{ended:?}");
+        let advice =
+            ended.err.lines().find_map(|line| line.split_once("again with ")?.1.strip_suffix(" to go on."));
+        let advice: Vec<_> = advice.unwrap().split(' ').collect();
+        assert_eq!(advice.contains(&"--after"), !to.is_empty(), "{advice:?}");
+        let resumed = replay(&shop, &[to, &advice, &["--yes"]].concat());
+        assert_eq!((resumed.code, resumed.out.as_str()), (Some(0), "4 replayed\n"), "{resumed:?}");
+    }
+    assert_eq!(
+        (count(&shop, "projections", Room::Ready).await, count(&shop, "orders", Room::Ready).await),
+        (5, 5)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_destination_gets_them_by_its_transport() {
+    let shop = kept(3).await;
+    let mut hooks = Webhooks::listen().await;
+    let toml = format!(
+        "source = \"/shop\"\n[databases.shop]\nurl = \"sqlite:shop.db\"\n[destinations.hooks]\nkind = \"webhook\"\n\
+         url = \"http://{}/hooks\"\nallow_http = true\nallow_networks = [\"127.0.0.1/32\"]\n\
+         [[routes]]\ndatabase = \"shop\"\nqueue = \"orders\"\nto = [{{ destination = \"hooks\", address = \"{{type}}\" }}]\n",
+        hooks.address
+    );
+    fs::write(shop.folder.path().join("postrider.toml"), toml).unwrap();
+    let sent = replay(&shop, &["--to", "hooks", "--yes", "--json"]);
+    assert_eq!((sent.code, &sent.report()["replayed"]), (Some(0), &3.into()), "{sent:?}");
+    let arrived = hooks.next(3).await;
+    assert_eq!(
+        arrived,
+        ["/hooks/order.paid \"2\"", "/hooks/order.placed \"1\"", "/hooks/order.placed \"3\""]
+    );
+    assert_eq!(count(&shop, "orders", Room::Archive).await, 3);
+    let rows = shop.store.audit(10).await.unwrap();
+    assert_eq!((rows.len(), rows[0].ids.len()), (1, 3));
+
+    let unknown = replay(&shop, &["--to", "nowhere", "--yes"]);
+    assert_eq!((unknown.code, unknown.out.as_str()), (Some(2), ""), "{unknown:?}");
+    insta::assert_snapshot!("no_destination", unknown.err);
+    let nothing = replay(&shop, &["--to", "hooks", "--type", "no.such", "--yes"]);
+    assert_eq!((nothing.code, nothing.out.as_str()), (Some(0), "0 replayed\n"), "{nothing:?}");
+}
+
+#[test]
+fn what_is_called_wrongly_is_told() {
+    for (arguments, words) in [
+        (&["--rate", "fast"][..], "write 100/s"),
+        (&["--after", "17"], "give the one that was printed"),
+        (&["--since", "soon"], "2026-10-14T12:00:00Z"),
+        (&["--to", "a", "--to-queue", "b"], "cannot be used with"),
+    ] {
+        let all = [&["replay", "--queue", "orders", "--why", "gap", "--db", "shop.db"], arguments].concat();
+        let ended = run(&mut postrider(&all));
+        assert_eq!((ended.code, ended.out.as_str()), (Some(2), ""), "{arguments:?}: {ended:?}");
+        assert!(ended.err.contains(words), "{arguments:?}: {ended:?}");
+    }
+}

@@ -1,0 +1,104 @@
+//! `postrider top` and `postrider bench`, run as somebody runs them.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+#[path = "support/terminal.rs"]
+mod terminal;
+
+use program::{postrider, run};
+use serde_json::Value;
+use tempfile::{TempDir, tempdir};
+use terminal::on_a_terminal;
+
+/// A database with one message that is due.
+fn shop() -> (TempDir, String) {
+    let folder = tempdir().unwrap();
+    let db = folder.path().join("shop.db").to_str().unwrap().to_owned();
+    std::fs::File::create(&db).unwrap();
+    assert_eq!(run(&mut postrider(&["migrate", "up", "--db", &db])).code, Some(0));
+    let publish = ["publish", "orders", "--json-body", "17", "--db", &db];
+    assert_eq!(run(&mut postrider(&publish)).code, Some(0));
+    (folder, db)
+}
+
+#[test]
+fn each_look_is_an_object_for_programs() {
+    let (_folder, db) = shop();
+    let ended = run(&mut postrider(&["top", "--db", &db, "--every", "1ms", "--count", "3", "--jsonl"]));
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{ended:?}");
+    let looks: Vec<Value> = ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(looks.len(), 3);
+    for look in &looks {
+        assert_eq!(look["version"], 1);
+        assert_eq!(look["queues"][0]["queue"], "orders");
+        assert_eq!(look["queues"][0]["pending"]["count"], 1);
+    }
+    assert!(looks[0]["queues"][0]["pending_per_second"].is_null(), "{}", looks[0]);
+    assert_eq!(looks[1]["queues"][0]["pending_per_second"], 0.0);
+}
+
+#[test]
+fn a_terminal_is_drawn_over_and_given_back() {
+    let (_folder, db) = shop();
+    let mut command = postrider(&["top", "--db", &db, "--every", "1ms", "--count", "2"]);
+    command.env("NO_COLOR", "1");
+    let (seen, ended) = on_a_terminal(command);
+    assert!(ended.success(), "{seen:?}");
+    let (drawn, after) = seen.split_once("\x1b[?1049l").expect("the first screen comes back");
+    assert!(drawn.starts_with("\x1b[?1049h") && after.is_empty(), "{seen:?}");
+    assert_eq!(drawn.matches("postrider top  SQLite in").count(), 2, "{seen:?}");
+    assert!(drawn.contains("orders") && drawn.contains("PENDING"), "{seen:?}");
+}
+
+#[test]
+fn without_tables_it_says_what_to_do() {
+    let folder = tempdir().unwrap();
+    let db = folder.path().join("empty.db").to_str().unwrap().to_owned();
+    std::fs::File::create(&db).unwrap();
+    for command in [&["top", "--count", "1", "--db", &db][..], &["bench", "--db", &db]] {
+        let ended = run(&mut postrider(command));
+        assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
+        assert!(ended.err.starts_with("error[schema]: "), "{ended:?}");
+        assert!(ended.err.contains("postrider migrate up"), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_bench_measures_each_step_and_leaves_nothing_behind() {
+    let (_folder, db) = shop();
+    let bench = ["bench", "--db", &db, "--messages", "250", "--batch", "100", "--for", "200ms", "--json"];
+    let ended = run(&mut postrider(&bench));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report = ended.report();
+    assert_eq!(report["version"], 1);
+    assert_eq!(report["staged_in_batches"]["messages"], 300);
+    let singly = report["staged_singly"]["messages"].as_u64().unwrap();
+    assert_eq!(report["carried"]["messages"], singly + 300);
+    for part in ["staged_singly", "staged_in_batches", "carried"] {
+        assert!(report[part]["per_second"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    let latency = &report["latency_ms"];
+    let [p50, p95, p99] = ["p50", "p95", "p99"].map(|name| latency[name].as_f64().unwrap());
+    assert!(latency["messages"].as_u64() > Some(0) && p50 > 0.0 && p50 <= p95 && p95 <= p99, "{report}");
+
+    let left = run(&mut postrider(&["status", "--db", &db, "--json"])).report();
+    let queues = left["queues"].as_array().unwrap();
+    let bench = queues.iter().find(|queue| queue["queue"] == "postrider-bench");
+    for state in ["pending", "leased", "waiting", "dead"] {
+        assert!(bench.is_none_or(|bench| bench[state]["count"] == 0), "{left}");
+    }
+}
+
+#[test]
+fn a_bench_does_not_carry_what_it_has_not_staged() {
+    let (_folder, db) = shop();
+    let publish = ["publish", "postrider-bench", "--json-body", "17", "--db", &db];
+    assert_eq!(run(&mut postrider(&publish)).code, Some(0));
+    let ended = run(&mut postrider(&["bench", "--db", &db]));
+    assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
+    insta::assert_snapshot!(ended.err);
+}

@@ -1,0 +1,44 @@
+//! What the daemon tells over HTTP, and takes in.
+
+use std::net::SocketAddr;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+/// The address in a line of its log.
+pub(crate) fn told_in(line: &str) -> SocketAddr {
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split(['"', '\n']).next());
+    address.unwrap().parse().unwrap()
+}
+
+/// The first line of its answer, and the body.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+/// A number among the metrics; nothing where it was never counted.
+pub(crate) async fn metric(address: SocketAddr, name: &str) -> u64 {
+    let (_, metrics) = get(address, "/metrics").await;
+    let number = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    number.unwrap_or_default()
+}
+
+pub(crate) async fn post(address: SocketAddr, path: &str, id: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nwebhook-id: {id}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.lines().next().unwrap().to_owned()
+}

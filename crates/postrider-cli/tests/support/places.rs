@@ -1,0 +1,72 @@
+//! Places at the brokers that all tests share: as somebody makes them who runs such a broker.
+
+use async_nats::jetstream::{
+    self,
+    stream::{Config, DiscardPolicy},
+};
+use lapin::{
+    Connection, ConnectionProperties,
+    options::QueueDeclareOptions,
+    types::{AMQPValue, FieldTable},
+};
+use postrider_testkit::{Kind, shared};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    process::Command,
+    time::Duration,
+};
+
+/// A quorum queue of this name.
+pub(crate) async fn rabbitmq_queue(name: &str) {
+    let url = shared::url(Kind::RabbitMq);
+    let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    let mut quorum = FieldTable::default();
+    quorum.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    channel.queue_declare(name.into(), durable, quorum).await.unwrap();
+}
+
+/// A stream of this name that holds everything below it, and for so long does not take the same message again.
+pub(crate) async fn nats_stream(name: &str, duplicate_window: Duration) {
+    let context = jetstream::new(async_nats::connect(shared::url(Kind::Nats)).await.unwrap());
+    let config = Config {
+        name: name.to_owned(),
+        subjects: vec![format!("{name}.>")],
+        discard: DiscardPolicy::New,
+        duplicate_window,
+        ..Config::default()
+    };
+    context.create_stream(config).await.unwrap();
+}
+
+/// A topic of this name.
+pub(crate) fn kafka_topic(name: &str) {
+    let broker = shared::url(Kind::Kafka).replace("kafka://", "tcp://");
+    let made = Command::new(shared::programs(Kind::Kafka).join("tansu"))
+        .args(["topic", "create", "--broker", &broker, "--partitions", "1", name])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+}
+
+/// A standard queue of this name, in this region.
+pub(crate) fn sqs_queue(name: &str, region: &str) {
+    let url = shared::url(Kind::Sqs);
+    let host = url.strip_prefix("http://").unwrap();
+    let body = format!("{{\"QueueName\":\"{name}\"}}");
+    let mut stream = TcpStream::connect(host).unwrap();
+    // Nobody checks the signature; it says which region and which service are meant.
+    let request = format!(
+        "POST / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\nx-amz-target: AmazonSQS.CreateQueue\r\n\
+         content-type: application/x-amz-json-1.0\r\ncontent-length: {}\r\n\
+         authorization: AWS4-HMAC-SHA256 Credential=test/20260101/{region}/sqs/aws4_request, \
+         SignedHeaders=host, Signature=0\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("QueueUrl"), "{answer}");
+}

@@ -1,0 +1,144 @@
+//! What operators change. Each change is a function in the database, which writes its audit row as well.
+
+use super::{PostgresStore, connections::Route, error::store_error, lent::Lent, prune, selection::Verb};
+use async_trait::async_trait;
+use postrider_core::{
+    Error, Message, MessageId, OrderingKey, Outbox, Pausable, QueueName, Staged, TimerName,
+    inspect::{Action, Changed, Chunk, Operate, Selection},
+};
+use sqlx::Row;
+use std::time::Duration;
+
+/// Dead letters go back under their identity, counted from zero. On an ordered queue each goes to its old place, and its
+/// lane back with it; elsewhere it gets a new place, so that claimers that have passed the old one find it.
+const REQUEUE: &str = "select {requeue}($1, $2, $3, $4)";
+const DISCARD: &str = "select {discard}($1, $2, $3, $4)";
+const RELEASE_KEY: &str = "select {release_key}($1, $2, $3, $4)";
+const NOTE_REPLAY: &str = "select {note_replay}($1, $2, $3, $4)";
+const DROP_TIMER: &str = "select {drop_timer}($1, $2, $3, $4)";
+
+#[async_trait]
+impl Operate for PostgresStore {
+    async fn requeue(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        action: &Action,
+    ) -> Result<Vec<MessageId>, Error> {
+        self.operate(REQUEUE, queue, ids, action).await
+    }
+
+    async fn discard(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        action: &Action,
+    ) -> Result<Vec<MessageId>, Error> {
+        self.operate(DISCARD, queue, ids, action).await
+    }
+
+    async fn release_key(
+        &self,
+        queue: &QueueName,
+        key: &OrderingKey,
+        action: &Action,
+    ) -> Result<bool, Error> {
+        action.check()?;
+        let Some(queue) = self.queue(queue).await? else { return Ok(false) };
+        let sql = self.inner.names.sql(RELEASE_KEY);
+        let query = sql.query().bind(queue.number).bind(key.as_str()).bind(&action.actor).bind(&action.why);
+        self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)
+    }
+
+    async fn pause(&self, what: &Pausable, action: &Action) -> Result<bool, Error> {
+        self.pause_work(what, action).await
+    }
+
+    async fn resume(&self, what: &Pausable, action: &Action) -> Result<bool, Error> {
+        self.resume_work(what, action).await
+    }
+
+    async fn requeue_next(
+        &self,
+        selection: &Selection,
+        chunk: &Chunk,
+        action: &Action,
+    ) -> Result<Changed, Error> {
+        self.change_next(Verb::Requeue, selection, chunk, action).await
+    }
+
+    async fn discard_next(
+        &self,
+        selection: &Selection,
+        chunk: &Chunk,
+        action: &Action,
+    ) -> Result<Changed, Error> {
+        self.change_next(Verb::Discard, selection, chunk, action).await
+    }
+
+    async fn replay(
+        &self,
+        queue: &QueueName,
+        originals: &[MessageId],
+        copies: &[Message],
+        action: &Action,
+    ) -> Result<Staged, Error> {
+        action.check()?;
+        let inner = &self.inner;
+        let mut lent = Lent::by(&inner.pool).await?;
+        let mut tx = lent.begin(inner.route).await?;
+        let staged = self.outbox().stage_all(&mut tx, copies).await?;
+        let note = match inner.route {
+            Route::Direct => inner.names.sql(NOTE_REPLAY),
+            Route::Pooled => inner.names.sql(NOTE_REPLAY).unprepared(),
+        };
+        let note = note
+            .query()
+            .bind(queue.as_str())
+            .bind(originals.iter().map(MessageId::as_uuid).collect::<Vec<_>>())
+            .bind(&action.actor)
+            .bind(&action.why);
+        note.execute(&mut *tx).await.map_err(store_error)?;
+        tx.commit().await.map_err(store_error)?;
+        lent.give_back();
+        Ok(staged)
+    }
+
+    async fn drop_timer(&self, queue: &QueueName, timer: &TimerName, action: &Action) -> Result<bool, Error> {
+        action.check()?;
+        let Some(queue) = self.queue(queue).await? else { return Ok(false) };
+        let sql = self.inner.names.sql(DROP_TIMER);
+        let query = sql.query().bind(queue.number).bind(timer.as_str());
+        let query = query.bind(&action.actor).bind(&action.why);
+        self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)
+    }
+
+    async fn prune_audit(&self, age: Duration, most: usize, action: &Action) -> Result<u64, Error> {
+        action.check()?;
+        prune::audit(&self.inner.connections, &self.inner.names, age, most, action).await
+    }
+}
+
+impl PostgresStore {
+    /// Runs one of the operator's functions on messages.
+    async fn operate(
+        &self,
+        template: &str,
+        queue: &QueueName,
+        ids: &[MessageId],
+        action: &Action,
+    ) -> Result<Vec<MessageId>, Error> {
+        action.check()?;
+        let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
+        let sql = self.inner.names.sql(template);
+        let query = sql
+            .query()
+            .bind(queue.number)
+            .bind(ids.iter().map(MessageId::as_uuid).collect::<Vec<_>>())
+            .bind(&action.actor)
+            .bind(&action.why);
+        let row = self.inner.connections.run_for_one(query).await?;
+        let touched: Vec<uuid::Uuid> = row.try_get(0).map_err(store_error)?;
+        Ok(touched.into_iter().map(MessageId::from_uuid).collect())
+    }
+}

@@ -1,0 +1,106 @@
+//! Destinations that an operator has paused.
+
+use super::helpers::*;
+use crate::Fixture;
+use postrider_core::{Pausable, State};
+use postrider_engine::relay::{Destination, Relay, Route};
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+
+fn paused_billing() -> Pausable {
+    Pausable::Destination("billing".parse().unwrap())
+}
+
+async fn pause<F: Fixture>(fixture: &F) {
+    assert!(fixture.operate().pause(&paused_billing(), &operator()).await.unwrap());
+}
+
+async fn resume<F: Fixture>(fixture: &F) {
+    assert!(fixture.operate().resume(&paused_billing(), &operator()).await.unwrap());
+}
+
+/// Whoever starts while it is paused claims nothing for it, and sends when it is resumed.
+pub async fn nothing_is_claimed_for_a_paused_destination<F: Fixture>(fixture: F) {
+    let (transport, mail) = (ScriptedTransport::default(), ScriptedTransport::default());
+    pause(&fixture).await;
+    let staged = stage_orders(&fixture, 50).await;
+    stage(&fixture, &numbered("letters", 50)).await;
+    let (store, wake, watch) = watched_store(&fixture);
+    let relay = Relay::builder_on(store, Some(wake), "/shop")
+        .destination(billing(&transport))
+        .destination(Destination::new("mail", mail.clone()))
+        .route(to_billing())
+        .route(Route::new("letters").to("mail", "letters"))
+        .build()
+        .unwrap();
+    let running = relay.start();
+    eventually(async || mail.accepted().len() == 50).await;
+    assert_eq!(watch.claimed.load(SeqCst), 50, "the letters and nothing else");
+    assert!(transport.calls().is_empty());
+    for id in &staged {
+        let entry = entry_in(&fixture, "orders", *id, State::Pending).await;
+        assert_eq!((entry.attempts, entry.deliveries), (0, 0));
+    }
+    resume(&fixture).await;
+    eventually(async || transport.accepted().len() == 50).await;
+    running.shutdown(Duration::from_secs(30)).await;
+    assert_eq!(sorted(published(&transport)), sorted(staged), "each once");
+    assert_empty(&fixture, "orders").await;
+}
+
+/// One that is paused while messages flow takes no more of them; nothing is lost, and no attempt is burnt.
+pub async fn a_destination_is_paused_while_messages_flow<F: Fixture>(fixture: F) {
+    let transport = ScriptedTransport::default();
+    let running = relay(&fixture, &transport, to_billing().retry(three_times())).start();
+    let mut staged = stage_orders(&fixture, 50).await;
+    eventually(async || transport.accepted().len() == 50).await;
+    pause(&fixture).await;
+    // Within about a second something stays.
+    loop {
+        let id = stage_one(&fixture, message("orders")).await;
+        staged.push(id);
+        let mut looks = 0;
+        eventually(async || {
+            looks += 1;
+            looks > 20 || published(&transport).contains(&id)
+        })
+        .await;
+        if !published(&transport).contains(&id) {
+            let entry = get(&fixture, "orders", id).await.unwrap();
+            assert_eq!(entry.attempts, 0);
+            break;
+        }
+    }
+    resume(&fixture).await;
+    eventually(async || transport.accepted().len() == staged.len()).await;
+    let stopped = running.shutdown(Duration::from_secs(30)).await;
+    assert_eq!((stopped.tally.retried, stopped.tally.dead), (0, 0));
+    assert_eq!(sorted(published(&transport)), sorted(staged));
+}
+
+/// Of several destinations only the paused one's copies wait.
+pub async fn of_several_only_the_paused_one_waits<F: Fixture>(fixture: F) {
+    let (transport, mail) = (ScriptedTransport::default(), ScriptedTransport::default());
+    pause(&fixture).await;
+    let staged = stage_orders(&fixture, 20).await;
+    let relay = builder(&fixture)
+        .destination(billing(&transport))
+        .destination(Destination::new("mail", mail.clone()))
+        .route(Route::new("orders").to("billing", "orders").to("mail", "orders"))
+        .build()
+        .unwrap();
+    relay.run_once().await.unwrap();
+    assert_eq!(sorted(published(&mail)), sorted(staged.clone()));
+    assert!(transport.calls().is_empty());
+    assert_empty(&fixture, "orders").await;
+    for id in &staged {
+        entry_in(&fixture, "orders>billing", *id, State::Pending).await;
+    }
+    resume(&fixture).await;
+    eventually(async || {
+        relay.run_once().await.unwrap();
+        !transport.accepted().is_empty()
+    })
+    .await;
+    assert_eq!(sorted(published(&transport)), sorted(staged));
+    assert_eq!(mail.accepted().len(), 20, "not sent there again");
+}
