@@ -1,7 +1,7 @@
 //! The servers of one run: started side by side, under one folder.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::Result;
@@ -38,10 +38,15 @@ pub(crate) struct Fleet {
 struct Servers(Vec<Server>);
 
 impl Fleet {
-    /// Starts all of them, and returns when each of them answers.
-    pub(crate) fn start(wanted: &[Wanted], afterwards: Afterwards, signals: &Signals) -> Result<Self> {
+    /// Starts all of them in a new folder of `scratch`, and returns when each of them answers.
+    pub(crate) fn start(
+        wanted: &[Wanted],
+        scratch: &Path,
+        afterwards: Afterwards,
+        signals: &Signals,
+    ) -> Result<Self> {
         signals.check()?;
-        let folder = Folder::create(afterwards)?;
+        let folder = Folder::create_in(scratch, afterwards)?;
         if afterwards == Afterwards::Keep {
             say(&format!("keeping the servers' folder {}", folder.path().display()));
         }

@@ -11,6 +11,7 @@ mod packages;
 mod postgres;
 mod process;
 mod runner;
+mod scratch;
 mod servers;
 mod signals;
 mod suites;

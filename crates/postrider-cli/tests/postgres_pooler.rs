@@ -49,8 +49,11 @@ impl Shop {
              allow_networks = [\"127.0.0.0/8\"]\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\n\
              [[routes]]\nqueue = \"orders\"\nformat = \"plain\"\nto = [{{ destination = \"hooks\", address = \"orders\" }}]\n\
              [[consumers]]\nname = \"till\"\nto = \"orders\"\nredelivered_within = \"1d\"\n\
-             source = {{ kind = \"webhook\", listen = \"127.0.0.1:0\", path = \"/in\" }}\n",
-            shop.webhooks.address
+             source = {{ kind = \"webhook\", listen = \"127.0.0.1:0\", path = \"/in\" }}\n\
+             [[follow_ups]]\nresolver = \"payments\"\noperations = [\"erase\"]\nurl = \"http://{}/calls\"\n\
+             address = \"{{key}}\"\nallow_http = true\nallow_networks = [\"127.0.0.0/8\"]\n\
+             secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\ncomplete_to = \"erased\"\n",
+            shop.webhooks.address, shop.webhooks.address
         );
         fs::write(shop.file(), text).unwrap();
         shop
@@ -93,6 +96,31 @@ impl Shop {
         }
         let expected: Vec<_> = (100..200).map(|order| format!("/hooks/orders {order}")).collect();
         assert_eq!(self.webhooks.next(100).await, expected);
+    }
+
+    /// Fifty customers are forgotten: calls that are staged through the pooler, and told to `erased` when they have landed.
+    async fn forgets(&mut self) {
+        let mut connection = PgConnection::connect(self.pooler.url()).await.unwrap();
+        let staged = sqlx::raw_sql(
+            "select postrider.stage('follow-ups', '', type => 'erase', subject => 'customer-' || customer, \
+               headers => jsonb_build_object('followup-resolver', 'payments', 'followup-kind', 'customer', \
+                                             'followup-value', 'cus-' || customer)) \
+             from generate_series(10, 59) as customer",
+        );
+        staged.execute(&mut connection).await.unwrap();
+        let called = self.webhooks.next(50).await;
+        let paths = called.iter().map(|call| call.split_once(' ').unwrap().0);
+        assert!(paths.eq((10..60).map(|customer| format!("/calls/cus-{customer}"))), "{called:?}");
+        // Its outcome is written down a moment after the call.
+        let outcomes = || {
+            let report = run(&mut self.command(&["status", "--json", "--db", self.database.url()])).report();
+            let queues = report["queues"].as_array().unwrap();
+            let erased = queues.iter().find(|queue| queue["queue"] == "erased").cloned().unwrap_or_default();
+            (report["follow_ups"]["succeeded"].as_u64(), erased["pending"]["count"].as_u64())
+        };
+        while outcomes() != (Some(50), Some(50)) {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Ends it: all was carried, and the pooler's sessions are as they were.
@@ -140,6 +168,7 @@ async fn what_goes_through_a_pooler_arrives_and_signals_are_heard_past_it() {
     let mut shop = Shop::open("behind_pooler = true\nlisten_url_env = \"SHOP_SERVER\"").await;
     let (daemon, address) = shop.start(&["--migrate"]);
     shop.sells(address).await;
+    shop.forgets().await;
     while !shop.is_heard().await {
         tokio::task::yield_now().await;
     }
@@ -158,11 +187,12 @@ async fn where_only_the_pooler_is_known_it_polls_and_makes_no_tables() {
     let (mut daemon, address) = shop.start(&["--migrate"]);
     daemon.until("listen_url");
     shop.sells(address).await;
+    shop.forgets().await;
     assert!(!shop.is_heard().await);
     // Other commands leave nothing in sessions of others either.
     let status =
         run(shop.command(&["status", "--json", "--behind-pooler"]).env("POSTRIDER_DB", shop.pooler.url()));
-    assert_eq!(status.report()["queues"][0]["queue"], "orders", "{status:?}");
+    assert_eq!(status.report()["follow_ups"]["succeeded"], 50, "{status:?}");
     let publish = ["publish", "mails", "--json-body", "17"];
     let published = run(shop
         .command(&publish)

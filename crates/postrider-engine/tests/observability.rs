@@ -106,7 +106,8 @@ async fn every_documented_metric_is_emitted() {
     while running.tally().delivered < 47 {
         tokio::task::yield_now().await;
     }
-    let stopped = running.shutdown(Duration::from_millis(50)).await;
+    // A second of these is kept for releasing.
+    let stopped = running.shutdown(Duration::from_secs(5)).await;
     assert!(!stopped.is_clean);
 
     let mut counted: BTreeMap<String, u64> = BTreeMap::new();

@@ -1,5 +1,6 @@
 //! The one folder under which everything happens.
 
+use std::env;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -25,9 +26,14 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes one that nobody else has.
+    /// Makes one that nobody else has, where the system keeps temporary files.
     pub fn create(afterwards: Afterwards) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("postrider-servers-").tempdir()?;
+        Self::create_in(&env::temp_dir(), afterwards)
+    }
+
+    /// Makes one in another folder.
+    pub fn create_in(parent: &Path, afterwards: Afterwards) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("postrider-servers-").tempdir_in(parent)?;
         // Servers report their folders with links resolved, and that is how we know them.
         let path = folder.path().canonicalize()?;
         // Temporary folders are private to their creator; the servers' account has to pass.

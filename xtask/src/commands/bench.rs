@@ -1,7 +1,6 @@
 //! `cargo xtask bench`: one benchmark, on a server that keeps its promises.
 
 use std::env;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -14,6 +13,7 @@ use crate::options::Options;
 use crate::packages;
 use crate::postgres;
 use crate::process;
+use crate::scratch::is_in_memory;
 use crate::signals::Signals;
 use crate::terminal::say;
 use crate::tools;
@@ -97,7 +97,7 @@ fn brokers(args: &Args, signals: &Signals) -> Result<Option<Fleet>> {
     let mut wanted =
         rounds(kinds, &[], &[], args.options.missing())?.into_iter().flatten().collect::<Vec<_>>();
     wanted.retain(|wanted: &Wanted| !wanted.is_named());
-    let fleet = Fleet::start(&wanted, args.options.afterwards(), signals)?;
+    let fleet = Fleet::start(&wanted, &env::temp_dir(), args.options.afterwards(), signals)?;
     say(&fleet.versions());
     Ok(Some(fleet))
 }
@@ -108,16 +108,4 @@ fn commit() -> Option<String> {
     let commit = git(&["rev-parse", "--short", "HEAD"])?;
     let changes = if git(&["status", "--porcelain"])?.is_empty() { "" } else { "-dirty" };
     Some(format!("{}{changes}", commit.trim()))
-}
-
-#[cfg(target_os = "linux")]
-fn is_in_memory(folder: &Path) -> bool {
-    use nix::sys::statfs::{TMPFS_MAGIC, statfs};
-
-    statfs(folder).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_in_memory(_: &Path) -> bool {
-    false
 }

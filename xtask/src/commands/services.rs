@@ -10,6 +10,7 @@ use postrider_servers::Kind;
 use crate::commands::test::{self, programs};
 use crate::fleet::Fleet;
 use crate::options::Options;
+use crate::scratch;
 use crate::signals::Signals;
 use crate::terminal::say;
 use crate::version::Major;
@@ -37,8 +38,10 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
         bail!("`--postgres` chooses a server that `--only` leaves out");
     }
     let rounds = test::rounds(&kinds, &[], args.postgres.as_slice(), args.options.missing())?;
+    let afterwards = args.options.afterwards();
+    let scratch = scratch::folder(afterwards);
     let Some(wanted) = rounds.first() else { bail!("there is nothing to start") };
-    let mut fleet = Fleet::start(wanted, args.options.afterwards(), signals)?;
+    let mut fleet = Fleet::start(wanted, &scratch, afterwards, signals)?;
     for server in fleet.servers() {
         let (kind, version, folder) = (server.kind(), server.version(), server.folder().display());
         say(&format!("{kind} {version} is process {} in {folder}", server.id().unwrap_or_default()));

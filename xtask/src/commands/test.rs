@@ -8,6 +8,7 @@ use crate::options::Options;
 use crate::packages::{self, Missing};
 use crate::postgres::{self, Build};
 use crate::runner::Runner;
+use crate::scratch;
 use crate::servers;
 use crate::signals::Signals;
 use crate::suites::Selection;
@@ -78,6 +79,7 @@ pub(crate) fn run_selected(
         bail!("`--postgres` chooses a server that the tests of `--only` do not use");
     }
     let rounds = rounds(&kinds, &selection.tools(), versions, options.missing())?;
+    let scratch = scratch::folder(options.afterwards());
     let mut first_failure = 0;
     for wanted in &rounds {
         let (named, missing): (Vec<_>, Vec<_>) = wanted.iter().cloned().partition(Wanted::is_named);
@@ -88,13 +90,14 @@ pub(crate) fn run_selected(
             }
             say(&format!("using the server that {variable} names"));
         }
-        let mut fleet = Fleet::start(&missing, options.afterwards(), signals)?;
+        let mut fleet = Fleet::start(&missing, &scratch, options.afterwards(), signals)?;
         let versions = fleet.versions();
         if !versions.is_empty() {
             heading(&versions);
         }
         let servers = fleet.urls().chain(wanted.iter().map(programs));
-        let environment: Vec<_> = servers.chain(how.variables.iter().cloned()).collect();
+        let files = (scratch::VARIABLE, scratch.display().to_string());
+        let environment: Vec<_> = servers.chain([files]).chain(how.variables.iter().cloned()).collect();
         let code = how.runner.run(selection, &how.extra, &environment, signals)?;
         fleet.check()?;
         if first_failure == 0 {
