@@ -12,6 +12,11 @@ use crate::kind::Kind;
 use crate::process;
 use crate::recipe::Recipe;
 
+/// Starts it such that requests take turns.
+const ORDERLY: &str = include_str!("moto/orderly.py");
+/// The name of that in its folder.
+const SCRIPT: &str = "orderly.py";
+
 /// How to run moto. What it holds is gone with the process.
 #[derive(Debug, Clone)]
 pub struct Moto {
@@ -35,14 +40,15 @@ impl Recipe for Moto {
     }
 
     fn prepare(&self, home: &Home) -> Result<()> {
-        home.check(&self.python)
+        home.check(&self.python)?;
+        home.file(SCRIPT, ORDERLY).map(drop)
     }
 
     fn commands(&self, home: &Home, ports: &[u16]) -> Vec<Command> {
         let mut moto = home.command(&self.python, self.crash());
         // It must not write its bytecode where it is installed.
         moto.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUNBUFFERED", "1").env("HOME", home.path());
-        moto.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &ports[0].to_string()]);
+        moto.arg(home.path().join(SCRIPT)).args(["-H", "127.0.0.1", "-p", &ports[0].to_string()]);
         vec![moto]
     }
 

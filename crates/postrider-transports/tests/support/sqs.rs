@@ -90,7 +90,7 @@ impl Aws {
         request.send().await.unwrap().subscription_arn.unwrap()
     }
 
-    /// Takes what is in a queue out of it, in its order, until it is empty. moto loses what is sent to it meanwhile.
+    /// Takes what is in a queue out of it, in its order, until it is empty.
     pub(crate) async fn drain(&self, queue: &str) -> Vec<Received> {
         let mut drained = Vec::new();
         loop {

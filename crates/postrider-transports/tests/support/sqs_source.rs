@@ -30,12 +30,8 @@ pub(crate) async fn fixture(ending: &'static str) -> SqsFixture {
     SqsFixture { ending, aws: Aws::at(&url).await, url }
 }
 
-/// A source that leaves to moto what it can do: it loses what is deleted or sent at one moment, hands out twice what two ask for, and lets a request
-/// that waits not see which groups are free again.
 pub(crate) fn builder(url: &str, queue: &str) -> SqsSourceBuilder {
     SqsSource::builder(options(url), queue)
-        .with_requests(1)
-        .with_prefetch(10)
         .with_wait(Duration::from_secs(1))
         // A dead consumer's messages have to come back, and a slow machine has to answer in time.
         .with_visibility_timeout(Duration::from_secs(15))
