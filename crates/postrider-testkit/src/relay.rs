@@ -53,6 +53,7 @@ macro_rules! relay_suite {
                     what_waited_is_sent_when_it_is_back
                     going_on_silence_counts_as_down
                     one_destination_that_is_down_does_not_stop_another
+                    one_run_does_not_wait_for_a_destination_that_is_down
                 }
                 pausing {
                     nothing_is_claimed_for_a_paused_destination

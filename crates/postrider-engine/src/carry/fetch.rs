@@ -118,19 +118,19 @@ impl Fetcher {
             return None;
         };
         room.was_freed();
-        let wanted = match self.subscription.gate.as_ref().map(|gate| (gate, gate.look())) {
-            None | Some((_, Passage::Open)) => free.min(LARGEST_CLAIM),
-            Some((_, Passage::One)) => 1,
-            Some((gate, Passage::Shut(wait))) => {
-                if let Some(draining) = &self.draining {
-                    // Whoever asked for what can be done now does not wait for what cannot.
-                    draining.found_nothing(self.line, draining.seen(), self.leases.in_hand());
+        let wanted = match &self.subscription.gate {
+            None => free.min(LARGEST_CLAIM),
+            Some(gate) => {
+                // Before the look: what changes after it is heard.
+                let changed = gate.changed();
+                match gate.look() {
+                    Passage::Open => free.min(LARGEST_CLAIM),
+                    Passage::One => 1,
+                    Passage::Shut(wait) => {
+                        stop.run_until_cancelled(self.shut_out(wait, changed)).await;
+                        return None;
+                    }
                 }
-                let opened = async {
-                    tokio::select! { () = sleep(wait) => {}, () = gate.changed() => {} }
-                };
-                stop.run_until_cancelled(opened).await;
-                return None;
             }
         };
         match self.subscription.pace.as_ref().map(|pace| pace.take(wanted, Instant::now())) {
@@ -142,6 +142,17 @@ impl Fetcher {
                 None
             }
         }
+    }
+
+    /// Waits at a gate that is shut.
+    async fn shut_out(&self, wait: Duration, changed: impl Future<Output = ()>) {
+        let Some(draining) = &self.draining else {
+            tokio::select! { () = sleep(wait) => {}, () = changed => {} }
+            return;
+        };
+        // Whoever asked for what can be done now does not wait for what cannot, and says so again after whatever others have done.
+        draining.found_nothing(self.line, draining.seen(), self.leases.in_hand());
+        tokio::select! { () = self.alarm.wait(wait) => {}, () = changed => {} }
     }
 
     /// What was let through and not used.

@@ -169,8 +169,10 @@ impl Gate for Breaker {
     }
 
     fn put_back(&self) {
-        if let Some(down) = &mut self.state().down {
-            down.trying_until = None;
+        let trial = self.state().down.as_mut().and_then(|down| down.trying_until.take());
+        if trial.is_some() {
+            // Somebody else may have a message to try it with.
+            self.changed.notify_waiters();
         }
     }
 
@@ -189,6 +191,7 @@ impl fmt::Debug for Breaker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -229,6 +232,21 @@ mod tests {
         assert_eq!(breaker.look(), Passage::One, "there was nothing to try it with");
         tokio::time::advance(SECOND * 10).await;
         assert_eq!(breaker.look(), Passage::One, "nobody heard of the other again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_for_a_trial_is_told_when_there_was_nothing_to_try_it_with() {
+        let breaker = breaker();
+        breaker.went_down(&"refused");
+        pause().await;
+        assert_eq!(breaker.look(), Passage::One);
+        let changed = breaker.changed();
+        assert!(matches!(breaker.look(), Passage::Shut(_)), "somebody tries it");
+        breaker.put_back();
+        assert!(changed.now_or_never().is_some());
+        let changed = breaker.changed();
+        breaker.put_back();
+        assert!(changed.now_or_never().is_none(), "nobody had tried it");
     }
 
     #[tokio::test(start_paused = true)]

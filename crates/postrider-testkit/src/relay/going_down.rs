@@ -89,3 +89,22 @@ pub async fn one_destination_that_is_down_does_not_stop_another<F: Fixture>(fixt
     running.shutdown(Duration::from_secs(30)).await;
     assert_empty(&fixture, "letters").await;
 }
+
+/// Whoever asks for what can be sent now does not wait until what cannot is tried again.
+pub async fn one_run_does_not_wait_for_a_destination_that_is_down<F: Fixture>(fixture: F) {
+    let (down, up) = (ScriptedTransport::default(), ScriptedTransport::default());
+    down.fails(|| PublishError::down("nobody is there"));
+    stage_orders(&fixture, 10).await;
+    stage(&fixture, &numbered("letters", 300)).await;
+    let hour = Duration::from_secs(3_600);
+    let relay = builder(&fixture)
+        .destination(Destination::new("billing", down.clone()).pauses(hour, hour))
+        // One at a time, so that it is known to be down long before the last one was sent.
+        .destination(Destination::new("mail", up.clone()).batch(1))
+        .route(to_billing())
+        .route(Route::new("letters").to("mail", "letters"))
+        .build()
+        .unwrap();
+    assert_eq!(relay.run_once().await.unwrap().delivered, 300);
+    assert_eq!((down.calls().len(), up.accepted().len()), (1, 300));
+}
