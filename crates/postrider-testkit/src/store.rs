@@ -172,6 +172,7 @@ macro_rules! store_suite {
             }
             settling {
                 settling_nothing_loses_nothing
+                a_queue_that_was_made_elsewhere_meanwhile_is_settled_and_renewed
                 success_leaves_nothing_and_writes_no_dead_letter
                 every_retry_waits_for_its_own_delay
                 a_retry_counts_an_attempt_and_keeps_its_error

@@ -63,7 +63,7 @@ impl Follow for PostgresTransactions {
     async fn land(&self, tx: &mut Tx, lease: &Lease, group: &Group) -> Result<Landing, Error> {
         check(lease)?;
         self.lock(tx, group).await?;
-        let known = self.known(tx).await?;
+        let known = self.known(tx, lease.queue()).await?;
         let Some(queue) = known.named(lease.queue()) else { return Ok(Landing::Lost) };
         if !self.end(tx, &known, lease.done()).await? {
             return Ok(Landing::Lost);
@@ -83,7 +83,7 @@ impl Follow for PostgresTransactions {
 
     async fn abandon(&self, tx: &mut Tx, lease: &Lease, reason: Reason, error: &str) -> Result<bool, Error> {
         check(lease)?;
-        let known = self.known(tx).await?;
+        let known = self.known(tx, lease.queue()).await?;
         let Some(queue) = known.named(lease.queue()) else { return Ok(false) };
         if !self.end(tx, &known, lease.dead(reason, error)).await? {
             return Ok(false);
@@ -102,7 +102,7 @@ impl Follow for PostgresTransactions {
         at_least: Duration,
     ) -> Result<Option<SystemTime>, Error> {
         check(lease)?;
-        let known = self.known(tx).await?;
+        let known = self.known(tx, lease.queue()).await?;
         let Some(queue) = known.named(lease.queue()) else { return Ok(None) };
         let sql = self.sql(&schedule_template());
         let query = sql
@@ -148,11 +148,11 @@ impl PostgresTransactions {
     }
 
     /// The queues, read on the transaction's own connection.
-    async fn known(&self, tx: &mut Tx) -> Result<Arc<Known>, Error> {
+    async fn known(&self, tx: &mut Tx, queue: &QueueName) -> Result<Arc<Known>, Error> {
         let queues = &self.store.inner.queues;
         match self.store.inner.route {
-            Route::Direct => queues.known(&mut &mut **tx).await,
-            Route::Pooled => queues.known(&mut Unprepared(tx)).await,
+            Route::Direct => queues.known(&mut &mut **tx, [queue]).await,
+            Route::Pooled => queues.known(&mut Unprepared(tx), [queue]).await,
         }
     }
 

@@ -403,7 +403,8 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         // On the same connection: whoever holds one and waits for another may wait for ever.
-        let known = self.inner.queues.known(&mut on).await?;
+        let queues = settlements.iter().map(|settle| settle.lease.queue());
+        let known = self.inner.queues.known(&mut on, queues).await?;
         self.settle_known(on, &known, returned, settlements).await
     }
 
@@ -423,10 +424,7 @@ impl PostgresStore {
     /// The queues among those asked for that exist.
     async fn existing(&self, names: &[QueueName]) -> Result<Vec<Arc<Queue>>, Error> {
         let inner = &self.inner;
-        let mut known = inner.queues.known(&mut &inner.connections).await?;
-        if names.iter().any(|name| known.named(name).is_none()) {
-            known = inner.queues.read(&mut &inner.connections).await?;
-        }
+        let known = inner.queues.known(&mut &inner.connections, names).await?;
         Ok(names.iter().filter_map(|name| known.named(name)).cloned().collect())
     }
 }
@@ -478,7 +476,8 @@ impl Store for PostgresStore {
     async fn renew(&self, leases: &[Lease], lease_for: Duration) -> Result<Vec<Lease>, Error> {
         check_lease(lease_for)?;
         let inner = &self.inner;
-        let known = inner.queues.known(&mut &inner.connections).await?;
+        let queues = leases.iter().map(Lease::queue);
+        let known = inner.queues.known(&mut &inner.connections, queues).await?;
         renew::renew(&inner.connections, &inner.names, &known, leases, lease_for).await
     }
 

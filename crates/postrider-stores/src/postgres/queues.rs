@@ -5,7 +5,7 @@ use postrider_core::{Error, OnFailure, Ordering, QueueName, QueuePolicy};
 use sqlx::{Row, postgres::types::PgInterval};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -36,7 +36,18 @@ impl Known {
 #[derive(Debug)]
 pub(super) struct Queues {
     sql: Sql,
-    known: Mutex<(Option<Instant>, Arc<Known>)>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: Arc<Known>,
+    /// When that was read; none when it is to be read anew.
+    read_at: Option<Instant>,
+    /// How many reads have begun.
+    begun: u64,
+    /// What a read brings that is not later than this one is not kept: somebody knows better.
+    kept: u64,
 }
 
 impl Queues {
@@ -45,18 +56,24 @@ impl Queues {
             "select q.id, q.name, q.ordered, q.on_failure, q.keep_for, q.dead_letters, q.fair, \
              exists (select from {pause} p where p.kind = 'queue' and p.name = q.name) from {queue} q order by q.name",
         );
-        Self { sql, known: Mutex::default() }
+        Self { sql, state: Mutex::default() }
     }
 
-    /// The queues as they were at most a second ago.
-    pub(super) async fn known(&self, on: &mut impl Fetch) -> Result<Arc<Known>, Error> {
-        {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.0.is_some_and(|read| read.elapsed() < FRESH_FOR) {
-                return Ok(Arc::clone(&known.1));
-            }
+    /// The queues as they were at most a second ago; as they are now if one of these was not among them.
+    pub(super) async fn known<'n>(
+        &self,
+        on: &mut impl Fetch,
+        names: impl IntoIterator<Item = &'n QueueName>,
+    ) -> Result<Arc<Known>, Error> {
+        let fresh = {
+            let state = self.lock();
+            let is_fresh = state.read_at.is_some_and(|read_at| read_at.elapsed() < FRESH_FOR);
+            is_fresh.then(|| Arc::clone(&state.known))
+        };
+        match fresh {
+            Some(known) if names.into_iter().all(|name| known.named(name).is_some()) => Ok(known),
+            _ => self.read(on).await,
         }
-        self.read(on).await
     }
 
     /// The queue of this name, if there is one.
@@ -65,36 +82,56 @@ impl Queues {
         on: &mut impl Fetch,
         name: &QueueName,
     ) -> Result<Option<Arc<Queue>>, Error> {
-        if let Some(queue) = self.known(on).await?.named(name) {
-            return Ok(Some(Arc::clone(queue)));
-        }
-        Ok(self.read(on).await?.named(name).cloned())
+        Ok(self.known(on, [name]).await?.named(name).cloned())
     }
 
     /// Whatever is asked next is read anew.
     pub(super) fn forget(&self) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).0 = None;
+        self.lock().forget();
     }
 
     /// Something happened to this queue: if it was paused, it may not be any more.
     pub(super) fn was_signalled(&self, name: &QueueName) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.1.named(name).is_some_and(|queue| queue.is_paused) {
-            known.0 = None;
+        let mut state = self.lock();
+        if state.known.named(name).is_some_and(|queue| queue.is_paused) {
+            state.forget();
         }
     }
 
     /// The queues as they are now.
     pub(super) async fn read(&self, on: &mut impl Fetch) -> Result<Arc<Known>, Error> {
+        let number = self.lock().begin();
         let mut known = Known::default();
         for row in on.fetch_all(self.sql.query()).await? {
             let queue = Arc::new(queue(&row).map_err(store_error)?);
             known.0.insert(queue.name.clone(), queue);
         }
         let known = Arc::new(known);
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) =
-            (Some(Instant::now()), Arc::clone(&known));
+        self.lock().keep(number, &known);
         Ok(known)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn begin(&mut self) -> u64 {
+        self.begun += 1;
+        self.begun
+    }
+
+    /// Keeps what this read brought, unless a later one was faster.
+    fn keep(&mut self, number: u64, known: &Arc<Known>) {
+        if number > self.kept {
+            (self.kept, self.read_at, self.known) = (number, Some(Instant::now()), Arc::clone(known));
+        }
+    }
+
+    /// What reads bring that have begun by now is not kept, either.
+    fn forget(&mut self) {
+        (self.kept, self.read_at) = (self.begun, None);
     }
 }
 
@@ -122,4 +159,34 @@ fn duration(interval: &PgInterval) -> Duration {
     let days = u64::try_from(i64::from(interval.months) * 30 + i64::from(interval.days)).unwrap_or(0);
     Duration::from_secs(days * 86_400)
         + Duration::from_micros(u64::try_from(interval.microseconds).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(state: &State) -> *const Known {
+        Arc::as_ptr(&state.known)
+    }
+
+    #[test]
+    fn a_slow_read_does_not_undo_what_a_later_one_has_brought() {
+        let (mut state, older, newer) = (State::default(), Arc::default(), Arc::default());
+        let (slow, fast) = (state.begin(), state.begin());
+        state.keep(fast, &newer);
+        state.keep(slow, &older);
+        assert_eq!(known(&state), Arc::as_ptr(&newer));
+    }
+
+    #[test]
+    fn what_was_asked_before_it_was_forgotten_is_not_kept() {
+        let (mut state, before, after) = (State::default(), Arc::default(), Arc::default());
+        let slow = state.begin();
+        state.forget();
+        state.keep(slow, &before);
+        assert!(state.read_at.is_none(), "it is read anew");
+        let next = state.begin();
+        state.keep(next, &after);
+        assert_eq!((known(&state), state.read_at.is_some()), (Arc::as_ptr(&after), true));
+    }
 }

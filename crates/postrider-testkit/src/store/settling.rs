@@ -13,6 +13,21 @@ pub async fn settling_nothing_loses_nothing<F: Fixture>(fixture: F) {
     assert_eq!(fixture.store().settle(&[]).await.unwrap(), []);
 }
 
+/// Whoever has the lease ends it, though the queue is younger than what this handle knows of queues.
+pub async fn a_queue_that_was_made_elsewhere_meanwhile_is_settled_and_renewed<F: Fixture>(fixture: F) {
+    let (one, other) = (fixture.store(), fixture.another_store().await);
+    // One looks around, and then the queues are made.
+    assert_nothing_due(&one, "orders").await;
+    stage(&fixture, &numbered("orders", 1)).await;
+    let claimed = claim_all(&other, "orders").await;
+    assert_eq!(one.settle(&[claimed[0].lease.done()]).await.unwrap(), []);
+    assert_empty(&fixture, "orders").await;
+    assert_nothing_due(&one, "letters").await;
+    stage(&fixture, &numbered("letters", 1)).await;
+    let claimed = claim_all(&other, "letters").await;
+    assert_eq!(one.renew(&[claimed[0].lease.clone()], minutes(5)).await.unwrap(), []);
+}
+
 /// Promise 6: success leaves nothing by default, least of all a dead letter.
 pub async fn success_leaves_nothing_and_writes_no_dead_letter<F: Fixture>(fixture: F) {
     let store = fixture.store();
