@@ -34,12 +34,14 @@ use std::{
     time::Duration,
 };
 use tempfile::{TempDir, tempdir};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{sync::watch, task::JoinHandle, time::MissedTickBehavior};
 use uuid::Uuid;
 use webhooks::Webhooks;
 
 /// So many orders come in before and after each change, besides those during it.
 const ORDERS: usize = 100;
+/// Orders come at this pace, whatever the database could take: Tansu has to keep up with them.
+const PACE: Duration = Duration::from_millis(5);
 
 const VARIABLES: [(&str, Kind); 4] = [
     ("AMQP_URL", Kind::RabbitMq),
@@ -143,8 +145,11 @@ impl Till {
         let mut connection = PgConnection::connect(url).await.unwrap();
         let (staged, is_closing) = (Arc::<AtomicUsize>::default(), watch::Sender::new(false));
         let (count, closing) = (Arc::clone(&staged), is_closing.subscribe());
+        let mut pace = tokio::time::interval(PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let selling = tokio::spawn(async move {
             while !*closing.borrow() {
+                pace.tick().await;
                 let order = count.load(SeqCst);
                 sqlx::query("insert into postrider.outbox (queue, payload) values ('orders', $1)")
                     .bind(format!("till {order}").into_bytes())
