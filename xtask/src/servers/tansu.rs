@@ -18,13 +18,14 @@ use crate::workspace::program_cache;
 const VERSION: &str = "0.6.0";
 /// SQLite is the storage that survives a crash.
 const FEATURES: &str = "libsql";
-/// Compiled fast rather than to be fast: on fresh machines every run waits for it, and the fault matrix does with it.
+/// Compiled fast rather than to be fast: on fresh machines every run waits for it. What takes time in it is SQLite.
 const PROFILE: &[(&str, &str)] = &[
-    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
     ("CARGO_PROFILE_RELEASE_DEBUG", "false"),
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_STRIP", "symbols"),
 ];
+const FAST_SQLITE: &str = "profile.release.package.libsql-ffi.opt-level=2";
 const POLL: Duration = Duration::from_millis(100);
 /// How often a build that takes minutes says that it goes on.
 const NEWS: Duration = Duration::from_secs(60);
@@ -64,7 +65,9 @@ fn build(home: &Path) -> Result<()> {
     let (root, log) = (draft.join("root"), draft.join("log"));
     let mut command = cargo_outside(&draft);
     command.args(["install", "--locked", "tansu", "--version", VERSION]);
-    command.args(["--no-default-features", "--features", FEATURES, "--root"]).arg(&root);
+    command
+        .args(["--no-default-features", "--features", FEATURES, "--config", FAST_SQLITE, "--root"])
+        .arg(&root);
     run(&mut command, &log)?;
     // The server runs as another user than the one who builds.
     output(Command::new("chmod").args(["-R", "a+rX"]).arg(&root))?;
