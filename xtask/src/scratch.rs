@@ -12,7 +12,7 @@ pub(crate) const VARIABLE: &str = "TMPDIR";
 /// A folder in memory, where there is one.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// What a whole run may need of it: at most 2 GiB were seen in use.
+/// What a whole run may need of it: 1.4 GB were the most that was seen in use.
 const ROOM: u64 = 6 << 30;
 
 /// The folder that the caller names; else memory, where a thousand databases are made ten times as fast as on a disk; else, where
