@@ -3,17 +3,15 @@
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/migrations.rs"]
+mod migrations;
 #[path = "support/postgres.rs"]
 mod support;
 
-use postrider_core::{
-    ClaimRequest, QueueName, Store,
-    schema::{Applied, Pending, Schema},
-};
+use postrider_core::{ClaimRequest, QueueName, Store, schema::Schema};
 use postrider_stores::postgres::{Names, PostgresOptions, PostgresStore};
 use postrider_testkit::postgres::TestDatabase;
 use sqlx::{AssertSqlSafe, Executor};
-use std::time::{Duration, SystemTime};
 use support::PostgresFixture;
 
 /// `expected.txt` is what a fresh migration looks like; `UPDATE_EXPECTED=1` writes it anew.
@@ -222,39 +220,15 @@ async fn an_unmigrated_database_says_what_to_do() {
     assert!(store.validate().await.unwrap().len() > 100, "everything is missing");
 }
 
-/// What was run is told with its number, its name and when; and what was not, with its number and its name.
 #[tokio::test]
 async fn it_is_told_which_migrations_were_run() {
     let database = TestDatabase::empty().await;
     let store = PostgresStore::connect(database.url()).await.unwrap();
     let app = sqlx::PgPool::connect(database.url()).await.unwrap();
-    let before = store.migrations().await.unwrap();
-    assert_eq!(before.applied, []);
-    assert!(before.pending.iter().map(|pending| pending.number).eq(1..=before.needed));
-    assert_eq!(before.pending[0], Pending { number: 1, name: "rooms".to_owned() });
-
-    store.migrate().await.unwrap();
-    app.execute("update postrider.migration set installed_on = '2026-03-01 12:00:00+00' where version = 1")
-        .await
-        .unwrap();
-    let after = store.migrations().await.unwrap();
-    assert_eq!((after.pending.as_slice(), after.needed), ([].as_slice(), before.needed));
-    let noon = SystemTime::UNIX_EPOCH + Duration::from_secs(1_772_366_400);
-    assert_eq!(after.applied[0], Applied { number: 1, name: "rooms".to_owned(), at: noon });
-    let told = after.applied.iter().map(|applied| (applied.number, &applied.name));
-    assert!(told.eq(before.pending.iter().map(|pending| (pending.number, &pending.name))));
-
-    app.execute("delete from postrider.migration where version = 2").await.unwrap();
-    let tomorrow = "insert into postrider.migration select 1000, 'tomorrow', installed_on, success, checksum, execution_time \
-        from postrider.migration where version = 1";
-    app.execute(tomorrow).await.unwrap();
-    let later = store.migrations().await.unwrap();
-    assert_eq!(later.pending, [before.pending[1].clone()]);
-    assert_eq!(
-        later.applied.last().unwrap(),
-        &Applied { number: 1000, name: "tomorrow".to_owned(), at: noon }
-    );
-    assert_eq!(later.needed, before.needed, "of what this version knows");
+    migrations::are_told(&store, "postrider.migration", async |statement| {
+        app.execute(AssertSqlSafe(statement)).await.unwrap();
+    })
+    .await;
 }
 
 /// The printed statements make the same tables as the migrations.

@@ -308,7 +308,8 @@ impl ConsumerContext for Context {
                 if !done.is_empty() {
                     let done =
                         list(&self.topic, done.into_iter().map(|(partition, to)| (partition, Some(to))));
-                    // If it was taken away without a word, somebody else begins where we began.
+                    // If it is refused, since the partition was taken away without a word or partitions are shared out once more, somebody else
+                    // begins where we began.
                     consumer.commit(&done, CommitMode::Sync).ok();
                 }
             }

@@ -13,7 +13,7 @@
 //! | what happens | what becomes of messages in hand |
 //! |---|---|
 //! | a connection breaks, a broker restarts | nothing: they are answered as before |
-//! | the partition is given to another consumer | stale; what is done without a gap is committed first, the rest comes to the other one |
+//! | the partition is given to another consumer | stale; what is done without a gap is committed first, the rest comes to the other one; should the cluster refuse the commit because it shares out once more, what is done comes again as well |
 //! | the process dies | everything from the last commit on comes again, elsewhere |
 
 mod builder;
