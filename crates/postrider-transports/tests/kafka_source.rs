@@ -98,17 +98,15 @@ async fn a_partition_that_moves_takes_along_what_is_not_done() {
 
 /// Whether only what was not done came to the consumer that joined.
 async fn moves_without_what_is_done() -> bool {
-    let mock = filled(2, 40).await;
+    const COUNT: usize = 1_000;
+    let mock = filled(2, COUNT).await;
     let first = source(&mock);
-    // Partitions take turns: the first of both.
-    for _ in 0..10 {
-        done(&first, &soon(first.receive(1)).await.unwrap()).await;
-    }
-    let open = receive(&first, 30).await;
+    let mut open = receive(&first, COUNT).await;
+    // As they were sent: some of both partitions are done, whichever moves.
+    open.sort_by_key(|parcel| numbers(std::slice::from_ref(parcel)));
     let second = source(&mock);
-    let mut moved = soon(second.receive(100)).await.unwrap();
-    // By now one of the two partitions is not ours.
-    let told = answer(&first, &open, Answer::Done).await;
+    let (moved, told) = tokio::join!(soon(second.receive(COUNT)), answer_until_late(&first, &open));
+    let mut moved = moved.unwrap();
     let is_stale = |told: &Result<(), SourceError>| matches!(told, Err(SourceError::Stale { .. }));
     assert!(told.iter().all(|told| told.is_ok() || is_stale(told)), "{told:?}");
     let lost: BTreeSet<u32> = numbers(&open)
@@ -117,17 +115,30 @@ async fn moves_without_what_is_done() -> bool {
         .filter(|(_, told)| is_stale(told))
         .map(|(number, _)| number)
         .collect();
-    assert!(!lost.is_empty() && lost.len() < 30, "{lost:?}");
+    assert!(!lost.is_empty() && lost.len() < COUNT, "{lost:?}");
     let came = |moved: &[Parcel]| numbers(moved).into_iter().collect::<BTreeSet<_>>();
     while !lost.is_subset(&came(&moved)) {
-        moved.extend(soon(second.receive(100)).await.unwrap());
+        moved.extend(soon(second.receive(COUNT)).await.unwrap());
     }
     done(&second, &moved).await;
     soon(async { tokio::join!(first.close(), second.close()) }).await;
-    let last = orders(41, TOPIC).split_off(40);
+    let last = orders(COUNT + 1, TOPIC).split_off(COUNT);
     send(&mock.bootstrap_servers(), &last).await;
-    assert_eq!(numbers(&receive(&source(&mock), 1).await), [40], "something else came again");
+    assert_eq!(numbers(&receive(&source(&mock), 1).await), [1_000], "something else came again");
     came(&moved) == lost
+}
+
+/// Says of one after the other that it is done, up to the moment at which a partition is taken away, so that there is always something
+/// that was not committed before; and then of all the rest.
+async fn answer_until_late(source: &KafkaSource, parcels: &[Parcel]) -> Vec<Result<(), SourceError>> {
+    let mut told = Vec::new();
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    while told.iter().all(Result::is_ok) && told.len() < parcels.len() {
+        pace.tick().await;
+        told.extend(answer(source, &parcels[told.len()..=told.len()], Answer::Done).await);
+    }
+    told.extend(answer(source, &parcels[told.len()..], Answer::Done).await);
+    told
 }
 
 /// Kafka remembers one number: what is done behind what is not comes again with it.
