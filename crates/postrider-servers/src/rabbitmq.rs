@@ -19,13 +19,21 @@ use crate::recipe::Recipe;
 #[derive(Debug, Clone)]
 pub struct RabbitMq {
     program: PathBuf,
+    settings: String,
 }
 
 impl RabbitMq {
     /// With `rabbitmq-server` in a folder. It must be the program itself: Debian's `/usr/sbin/rabbitmq-server` changes the
     /// user and the folder first.
     pub fn new(programs: &Path) -> Self {
-        Self { program: programs.join("rabbitmq-server") }
+        Self { program: programs.join("rabbitmq-server"), settings: String::new() }
+    }
+
+    /// With these lines in its configuration file.
+    #[must_use]
+    pub fn with_settings(mut self, lines: &[&str]) -> Self {
+        self.settings.extend(lines.iter().map(|line| format!("{line}\n")));
+        self
     }
 
     fn node(home: &Home) -> String {
@@ -48,6 +56,9 @@ impl Recipe for RabbitMq {
             bail!("there is no {}", self.program.display());
         }
         home.folder("data")?;
+        if !self.settings.is_empty() {
+            home.file("settings.conf", &self.settings)?;
+        }
         home.file("plugins", "[].\n").map(drop)
     }
 
@@ -75,7 +86,7 @@ impl Recipe for RabbitMq {
             .env("RABBITMQ_LOG_BASE", home.path())
             .env("RABBITMQ_LOGS", "-")
             // What the machine has configured for its own server is not ours.
-            .env("RABBITMQ_CONFIG_FILE", home.path().join("none"))
+            .env("RABBITMQ_CONFIG_FILE", home.path().join("settings"))
             .env("RABBITMQ_ADVANCED_CONFIG_FILE", home.path().join("none.config"))
             .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
             // The script then becomes the server, instead of a parent that dies without it.

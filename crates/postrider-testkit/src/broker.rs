@@ -35,10 +35,16 @@ impl Durable for postrider_servers::Kafka {
     const KIND: Kind = Kind::Kafka;
 }
 
-/// A broker that takes settings on its command line.
+/// A broker that takes settings: as arguments on its command line, RabbitMQ as lines of its configuration file.
 pub trait Tunable: Durable {
-    /// How to run it with more arguments.
-    fn recipe(programs: &Path, arguments: &[&str]) -> Box<dyn Recipe>;
+    /// How to run it with these settings.
+    fn recipe(programs: &Path, settings: &[&str]) -> Box<dyn Recipe>;
+}
+
+impl Tunable for postrider_servers::RabbitMq {
+    fn recipe(programs: &Path, lines: &[&str]) -> Box<dyn Recipe> {
+        Box::new(Self::new(programs).with_settings(lines))
+    }
 }
 
 impl Tunable for postrider_servers::Nats {
@@ -108,12 +114,12 @@ impl<K: Durable> Broker<K> {
 }
 
 impl<K: Tunable> Broker<K> {
-    /// Starts one with more arguments on its command line.
+    /// Starts one with these settings.
     ///
     /// # Panics
     /// When that is not possible.
-    pub async fn start_with(arguments: &[&str]) -> Self {
-        let recipe = K::recipe(&shared::programs(K::KIND), arguments);
+    pub async fn start_with(settings: &[&str]) -> Self {
+        let recipe = K::recipe(&shared::programs(K::KIND), settings);
         Self { server: Private::start_by(recipe).await, kind: PhantomData }
     }
 }

@@ -4,8 +4,8 @@
 //! goes back to the shelf only when every answer of its batch was read. A call that is dropped before takes its channel along, and
 //! its connection is not used again: nobody knows what is still under way there.
 
-use lapin::{Channel, Connection, ConnectionProperties, options::ConfirmSelectOptions, uri::AMQPUri};
-use postrider_core::Invalid;
+use super::broker::Broker;
+use lapin::{Channel, Connection, options::ConfirmSelectOptions};
 use std::{
     error::Error as StdError,
     fmt,
@@ -16,27 +16,14 @@ use tokio::time::timeout;
 
 /// More than these are not kept open while nobody needs them.
 const SHELF: usize = 16;
-/// A broker that says nothing for about twice as long is taken for gone.
-const HEARTBEAT_SECONDS: u16 = 10;
 
 /// There is no connection, for this reason.
 #[derive(Debug)]
 pub(super) struct NoLine(String);
 
-/// Reads the URL of a broker, and shows nothing of it.
-pub(super) fn address_of(url: &str) -> Result<AMQPUri, Invalid> {
-    // The parser's own words may hold the password.
-    url.parse().map_err(|_| {
-        Invalid::rule(
-            "url",
-            "is not one of RabbitMQ: write amqp://user:password@host:port/vhost, or amqps:// for TLS",
-        )
-    })
-}
-
 /// Connects when it is needed, and again when a connection has ended.
 pub(super) struct Lines {
-    uri: AMQPUri,
+    broker: Broker,
     connect_within: Duration,
     current: Mutex<Option<Arc<Line>>>,
     /// One connects, the others wait for that.
@@ -58,9 +45,8 @@ pub(super) struct Loan<'a> {
 }
 
 impl Lines {
-    pub(super) fn new(mut uri: AMQPUri, connect_within: Duration) -> Self {
-        uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
-        Self { uri, connect_within, current: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+    pub(super) fn new(broker: Broker, connect_within: Duration) -> Self {
+        Self { broker, connect_within, current: Mutex::default(), connecting: tokio::sync::Mutex::default() }
     }
 
     /// The connection that works, or a new one.
@@ -72,9 +58,7 @@ impl Lines {
         if let Some(line) = self.working() {
             return Ok(line);
         }
-        let properties = ConnectionProperties::default().with_connection_name("postrider".into());
-        let connecting = Connection::connect_uri(self.uri.clone(), properties);
-        let connection = match timeout(self.connect_within, connecting).await {
+        let connection = match timeout(self.connect_within, self.broker.connect()).await {
             Ok(connected) => connected.map_err(|error| self.cannot_connect(&error))?,
             Err(_) => return Err(self.cannot_connect(&format!("no answer in {:?}", self.connect_within))),
         };
@@ -124,10 +108,11 @@ impl Lines {
 
     /// Names the server, and no password.
     fn cannot_connect(&self, why: &dyn fmt::Display) -> NoLine {
-        let authority = &self.uri.authority;
+        let uri = &self.broker.uri;
+        let authority = &uri.authority;
         NoLine(format!(
             "no connection to RabbitMQ at {}:{} (user {}, virtual host {}): {why}",
-            authority.host, authority.port, authority.userinfo.username, self.uri.vhost
+            authority.host, authority.port, authority.userinfo.username, uri.vhost
         ))
     }
 }
@@ -196,7 +181,7 @@ impl fmt::Debug for Line {
 
 impl fmt::Debug for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let authority = &self.uri.authority;
+        let authority = &self.broker.uri.authority;
         f.debug_struct("Lines")
             .field("host", &authority.host)
             .field("port", &authority.port)

@@ -21,6 +21,7 @@
 
 mod address;
 mod batch;
+mod broker;
 mod check;
 mod line;
 mod probe;
@@ -31,13 +32,15 @@ pub use source::{RabbitMqSource, RabbitMqSourceBuilder};
 
 use async_trait::async_trait;
 use batch::Answer;
+use broker::BrokerOptions;
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use lapin::types::ShortString;
-use line::{Line, Lines, NoLine, address_of};
+use line::{Line, Lines, NoLine};
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use std::{
     collections::BTreeSet,
     fmt,
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -64,7 +67,7 @@ const EXCHANGES_AT_ONCE: usize = 8;
 #[derive(Clone)]
 #[must_use = "options do nothing until they are built"]
 pub struct RabbitMqOptions {
-    url: String,
+    broker: BrokerOptions,
     prefix: String,
     connect_within: Duration,
     batch: usize,
@@ -76,7 +79,7 @@ impl RabbitMqOptions {
     /// the path it is written `%2f`.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
-            url: url.into(),
+            broker: BrokerOptions::new(url.into()),
             prefix: "ce-".to_owned(),
             connect_within: Duration::from_secs(10),
             batch: 500,
@@ -88,6 +91,22 @@ impl RabbitMqOptions {
     /// `cloudEvents:`.
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
+        self
+    }
+
+    /// Trusts the certificates in this file of the format PEM, instead of Mozilla's, which are compiled in.
+    pub fn with_root_certificates(mut self, file: impl Into<PathBuf>) -> Self {
+        self.broker.root_certificates = Some(file.into());
+        self
+    }
+
+    /// Shows this certificate; both files have the format PEM.
+    pub fn with_client_certificate(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.broker.client_certificate = Some((certificate.into(), key.into()));
         self
     }
 
@@ -112,10 +131,10 @@ impl RabbitMqOptions {
     /// Checks everything, and makes the transport. It connects when it first publishes.
     ///
     /// # Errors
-    /// Names the first setting that makes no sense, and says what does.
+    /// Names the first setting that makes no sense, and says what does. It never shows the URL, which may hold a password.
     pub fn build(self) -> Result<RabbitMqTransport, Invalid> {
         let wrong = |field: &'static str, rule: &'static str| Err(Invalid::rule(field, rule));
-        let uri = address_of(&self.url)?;
+        let broker = self.broker.broker()?;
         if self.connect_within.is_zero() {
             return wrong("connect_timeout", "is zero; no connection could be made");
         }
@@ -127,7 +146,7 @@ impl RabbitMqOptions {
         }
         let capacity = Capacity::of(self.batch).with_message_bytes(self.message_bytes);
         Ok(RabbitMqTransport {
-            lines: Lines::new(uri, self.connect_within),
+            lines: Lines::new(broker, self.connect_within),
             prefix: self.prefix,
             capacity: capacity.with_batch_bytes(self.message_bytes),
             answer_within: self.connect_within,

@@ -2,18 +2,18 @@
 
 use super::{RabbitMqSource, reading::Reading};
 use crate::{
-    rabbitmq::line::{Lines, address_of},
+    rabbitmq::{broker::BrokerOptions, line::Lines},
     timeout::check_timeout,
 };
 use lapin::types::ShortString;
 use postrider_core::Invalid;
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 /// Collects what receiving from RabbitMQ needs; [`build`](Self::build) checks it all.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RabbitMqSourceBuilder {
-    url: String,
+    broker: BrokerOptions,
     queue: String,
     prefetch: u16,
     is_quorum: bool,
@@ -24,7 +24,7 @@ pub struct RabbitMqSourceBuilder {
 impl RabbitMqSourceBuilder {
     pub(super) fn new(url: String, queue: String) -> Self {
         Self {
-            url,
+            broker: BrokerOptions::new(url),
             queue,
             prefetch: 250,
             is_quorum: false,
@@ -53,6 +53,22 @@ impl RabbitMqSourceBuilder {
         self
     }
 
+    /// Trusts the certificates in this file of the format PEM, instead of Mozilla's, which are compiled in.
+    pub fn with_root_certificates(mut self, file: impl Into<PathBuf>) -> Self {
+        self.broker.root_certificates = Some(file.into());
+        self
+    }
+
+    /// Shows this certificate; both files have the format PEM.
+    pub fn with_client_certificate(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.broker.client_certificate = Some((certificate.into(), key.into()));
+        self
+    }
+
     /// Waits so long for a connection, a channel, a reply and the goodbye; 10 seconds unless said otherwise.
     pub fn with_connect_timeout(mut self, within: Duration) -> Self {
         self.connect_within = within;
@@ -62,9 +78,9 @@ impl RabbitMqSourceBuilder {
     /// Checks everything, and makes the source. It connects when it first receives.
     ///
     /// # Errors
-    /// Names the first setting that makes no sense, and says what does.
+    /// Names the first setting that makes no sense, and says what does. It never shows the URL, which may hold a password.
     pub fn build(self) -> Result<RabbitMqSource, Invalid> {
-        let uri = address_of(&self.url)?;
+        let broker = self.broker.broker()?;
         let queue = ShortString::try_new(self.queue.as_str()).ok().filter(|name| !name.as_str().is_empty());
         let Some(queue) = queue else {
             return Err(Invalid::rule("queue", "must have a name of 1 to 255 bytes"));
@@ -80,7 +96,7 @@ impl RabbitMqSourceBuilder {
         }
         check_timeout("connect_timeout", self.connect_within)?;
         Ok(RabbitMqSource {
-            lines: Lines::new(uri, self.connect_within),
+            lines: Lines::new(broker, self.connect_within),
             reading: Reading::new(self.queue, self.prefix),
             queue,
             prefetch: self.prefetch,
