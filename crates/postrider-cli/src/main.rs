@@ -5,6 +5,7 @@
 
 mod answer;
 mod asking;
+mod brokers;
 mod canvas;
 mod commands;
 mod config;

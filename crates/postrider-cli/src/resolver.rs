@@ -7,13 +7,13 @@
 //! | every other 4xx | refused: trying again is of no use |
 //! | none, or no connection | to be tried again; nobody knows whether it had its effect |
 
-use crate::{config::FollowUpSection, problem::Problem};
+use crate::{brokers::webhook, config::FollowUpSection, problem::Problem};
 use async_trait::async_trait;
 use postrider::{
     Failure, Format, Invalid, Message, Outgoing, PublishError, Template, TenantId, Transport,
     cloudevents::rfc3339,
     saga::{Call, Resolved, Resolver},
-    transports::http::{HttpOptions, HttpTransport, signature},
+    transports::http::HttpTransport,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -71,18 +71,7 @@ impl Webhook {
     }
 
     fn made(source: &str, section: &FollowUpSection) -> Result<Self, Invalid> {
-        let mut options = HttpOptions::below(section.url.reveal())?
-            .with_timeout(section.timeout.value)
-            .with_at_once(AT_ONCE);
-        if let Some(secret) = &section.secret {
-            options = options.with_secret(signature::Secret::parse(secret.reveal())?);
-        }
-        if section.allow_http.value {
-            options = options.allow_http();
-        }
-        for network in &section.allow_networks.value {
-            options = options.allow_network(network)?;
-        }
+        let mut options = webhook::options(&section.webhook)?.with_at_once(AT_ONCE);
         let mut done = BTreeSet::new();
         for status in &section.done_on.value {
             let status = u16::try_from(*status).unwrap_or(u16::MAX);

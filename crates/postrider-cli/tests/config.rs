@@ -16,12 +16,12 @@ const GOOD: &str = r#"source = "/shop"
 [databases.shop]
 url_env = "SHOP_DB"
 behind_pooler = true
-listen_url = "postgres://me:secret@server:5433/shop"
+listen_url_env = "SHOP_SERVER"
 
 [destinations.hooks]
 kind = "webhook"
-url = "https://me:secret@shop.example/hooks"
-secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+url_env = "HOOKS_URL"
+secret_env = "HOOKS_SECRET"
 
 [[routes]]
 queue = "orders"
@@ -33,6 +33,8 @@ keep_for = "7d"
 format = "json"
 "#;
 
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
 fn config(folder: &TempDir, arguments: &[&str]) -> Command {
     let mut command = postrider(&[&["config"], arguments].concat());
     command.current_dir(folder.path());
@@ -40,6 +42,9 @@ fn config(folder: &TempDir, arguments: &[&str]) -> Command {
         command.env_remove(variable);
     }
     command.env("SHOP_DB", "postgres://me:secret@db/shop");
+    command.env("SHOP_SERVER", "postgres://me:secret@server:5433/shop");
+    command.env("HOOKS_URL", "https://me:secret@shop.example/hooks");
+    command.env("HOOKS_SECRET", SECRET);
     command
 }
 
@@ -51,8 +56,13 @@ fn written(text: &str) -> TempDir {
 
 /// What `config check` has to say about a file, which ends with 1.
 fn faults(text: &str) -> String {
+    faults_with(text, &[])
+}
+
+/// The same with these variables.
+fn faults_with(text: &str, variables: &[(&str, &str)]) -> String {
     let folder = written(text);
-    let ended = run(&mut config(&folder, &["check"]));
+    let ended = run(config(&folder, &["check"]).envs(variables.iter().copied()));
     assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
     assert!(!ended.err.contains("secret@"), "{ended:?}");
     ended.err
@@ -164,7 +174,7 @@ fn every_problem_is_told_with_its_line_and_what_to_write() {
             "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\nbehind_pooler = true\nlisten_url = \"postgres://db/shop\"\n\
              [databases.till]\nurl_env = \"SHOP_DB\"\nbehind_poler = true\nlisten_url = \"till.db\"\n\
              [databases.bar]\nurl_env = \"SHOP_DB\"\nbehind_pooler = \"yes\"\nlisten_url_env = \"NOT_SET\"\n\
-             [databases.bank]\nurl_env = \"SHOP_DB\"\nlisten_url = \"postgres://me:secret@db:x/shop\"\n\
+             [databases.bank]\nurl_env = \"SHOP_DB\"\nlisten_url = \"postgres://me@db:x/shop\"\n\
              [[routes]]\nqueue = \"orders\"\nto = []\n"
         )
     );
@@ -174,10 +184,108 @@ fn every_problem_is_told_with_its_line_and_what_to_write() {
         faults("source = \"/shop\"\n[databases]\n[[routes]]\nqueue = \"orders\"\nto = [\"lines\"]\n")
     );
     insta::assert_snapshot!("no_toml", faults("source = /shop\n[databases.shop\n"));
-    insta::assert_snapshot!(
-        "no_sense",
-        faults(&GOOD.replace("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "secret"))
+    insta::assert_snapshot!("no_sense", faults_with(GOOD, &[("HOOKS_SECRET", "secret")]));
+}
+
+/// Whatever is secret comes from a variable or a file, and what is wrong about it is told without it.
+#[test]
+fn no_secret_stands_in_the_file() {
+    let told = faults(
+        "source = \"/shop\"\n[databases.shop]\nurl = \"postgres://me:clover@db/shop\"\n\
+         listen_url = \"postgres://db/shop?password=clover\"\n\
+         [databases.till]\nurl_env = \"postgres://me:clover@db/shop\"\n\
+         [destinations.hooks]\nkind = \"webhook\"\nurl = \"https://clover@shop.example/\"\nsecret = \"whsec_clover\"\n\
+         authorization = \"Bearer clover\"\n\
+         [[routes]]\ndatabase = \"shop\"\nqueue = \"orders\"\nto = [{ destination = \"hooks\", address = \"{type}\" }]\n\
+         [[consumers]]\ndatabase = \"shop\"\nname = \"billing\"\nto = \"incoming\"\n\
+         source = { kind = \"webhook\", listen = \"127.0.0.1:0\", path = \"/in\", secret = \"whsec_clover\" }\n\
+         [[follow_ups]]\ndatabase = \"shop\"\nresolver = \"payments\"\noperations = [\"erase\"]\nurl = \"https://shop.example/?token=clover\"\n\
+         secret = \"whsec_clover\"\n",
     );
+    assert!(!told.contains("clover"), "{told}");
+    insta::assert_snapshot!(told);
+}
+
+/// How a route tries again, what it takes along and what it leaves.
+#[test]
+fn routes_are_checked_as_a_whole() {
+    let route = |keys: &str| {
+        faults(&format!(
+            "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[destinations.lines]\nkind = \"stdout\"\nmax_per_second = 0\n\
+             [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"lines\", address = \"a\", types = [\"*.placed\"] }}]\n{keys}\n"
+        ))
+    };
+    insta::assert_snapshot!(
+        "retries",
+        route("retry = { frist = \"1s\", factor = \"two\", longest = \"soon\", jitter = \"some\" }")
+    );
+    insta::assert_snapshot!(
+        "schedules",
+        route(
+            "max_attempts = 3\nretry = { schedule = [\"1s\"], first = \"1s\" }\nordered = \"skip\"\nfair_by_tenant = true"
+        )
+    );
+    insta::assert_snapshot!("no_schedule", route("retry = { schedule = [] }"));
+    insta::assert_snapshot!("shrinking", route("retry = { factor = 0.5 }"));
+}
+
+/// What belongs together is given together, and one says who it is once.
+#[cfg(all(feature = "nats", feature = "kafka", feature = "redis"))]
+#[test]
+fn logins_are_whole() {
+    insta::assert_snapshot!(faults_with(
+        "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n\
+         [destinations.kafka]\nkind = \"kafka\"\nurl = \"kafka+ssl://127.0.0.1:9093\"\nsasl = \"scram-sha-5\"\n\
+         certificate_file = \"/no/such.pem\"\n\
+         [destinations.nats]\nkind = \"nats\"\nurl = \"nats://127.0.0.1:4222\"\ntoken_env = \"TOKEN\"\nnkey_env = \"TOKEN\"\n\
+         [destinations.redis]\nkind = \"redis\"\nurl = \"rediss://127.0.0.1:6379\"\ntoken = \"abc\"\nreplicas = \"one\"\n\
+         [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"kafka\", address = \"orders\" }]\n",
+        &[("TOKEN", "t")],
+    ));
+}
+
+/// What stands in the file reaches whoever connects: each kind looks for its certificates.
+#[cfg(all(feature = "rabbitmq", feature = "nats", feature = "kafka", feature = "redis"))]
+#[test]
+fn certificates_are_looked_for() {
+    for (kind, url, keys) in [
+        ("rabbitmq", "amqps://127.0.0.1", &["ca_file", "certificate_file"][..]),
+        ("nats", "tls://127.0.0.1:4222", &["ca_file", "certificate_file"]),
+        ("kafka", "kafka+ssl://127.0.0.1:9093", &["ca_file", "certificate_file"]),
+        ("redis", "rediss://127.0.0.1:6379", &["ca_file"]),
+        ("webhook", "https://shop.example", &["ca_file"]),
+    ] {
+        for key in keys {
+            let more = if *key == "certificate_file" { "key_file = \"/no/such/key.pem\"" } else { "" };
+            let told = faults(&format!(
+                "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n\
+                 [destinations.place]\nkind = \"{kind}\"\nurl = \"{url}\"\n{key} = \"/no/such/file.pem\"\n{more}\n\
+                 [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"place\", address = \"orders\" }}]\n"
+            ));
+            assert!(told.contains("/no/such/") && told.contains("No such file"), "{kind} {key}: {told}");
+        }
+    }
+}
+
+/// All that a place can be told is shown, with where it comes from.
+#[cfg(all(feature = "nats", feature = "kafka", feature = "redis", feature = "sns"))]
+#[test]
+fn what_a_place_is_told_is_shown() {
+    let folder = written(
+        "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n\
+         [destinations.kafka]\nkind = \"kafka\"\nurl = \"kafka+ssl://127.0.0.1:9093\"\nsasl = \"scram-sha-512\"\nuser = \"relay\"\n\
+         password_env = \"SECRET\"\n\
+         [destinations.nats]\nkind = \"nats\"\nurl = \"nats://127.0.0.1:4222\"\ntoken_env = \"SECRET\"\nstream = \"ORDERS\"\n\
+         [destinations.redis]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:6379\"\nreplicas = 1\nmust_exist = true\n\
+         [destinations.topic]\nkind = \"sns\"\nregion = \"eu-central-1\"\n\
+         [destinations.hooks]\nkind = \"webhook\"\nauthorization_env = \"SECRET\"\ntimeout = \"20s\"\nmax_per_second = 5\n\
+         [[routes]]\nqueue = \"orders\"\ndead_letters = false\nfair_by_tenant = true\n\
+         retry = { schedule = [\"1s\", \"1m\"], jitter = \"full\", give_up_after = \"1h\" }\n\
+         to = [{ destination = \"topic\", address = \"orders\", types = [\"order.*\"] }]\n",
+    );
+    let shown = well(run(config(&folder, &["show", "--origin"]).env("SECRET", "clover")));
+    assert!(!shown.contains("clover"), "{shown}");
+    insta::assert_snapshot!(shown);
 }
 
 #[cfg(all(feature = "rabbitmq", feature = "nats", feature = "redis", feature = "kafka", feature = "sqs"))]
@@ -185,7 +293,7 @@ fn every_problem_is_told_with_its_line_and_what_to_write() {
 fn a_full_build_has_every_kind() {
     let mut text = "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n".to_owned();
     for (kind, url) in [
-        ("rabbitmq", "amqp://guest:guest@localhost:5672/%2f"),
+        ("rabbitmq", "amqp://localhost:5672/%2f"),
         ("nats", "nats://127.0.0.1:4222"),
         ("redis", "redis://127.0.0.1:6379"),
         ("kafka", "kafka://127.0.0.1:9092"),

@@ -62,7 +62,8 @@ impl Shop {
     async fn open() -> Self {
         let name = format!("T{}", Uuid::now_v7().simple());
         places::rabbitmq_queue(&name).await;
-        places::nats_stream(&name, Duration::from_secs(120)).await;
+        let nats = async_nats::connect(shared::url(Kind::Nats)).await.unwrap();
+        places::nats_stream(nats, &name, Duration::from_secs(120)).await;
         places::kafka_topic(&name);
         let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
         let shop = Self { database, folder, name, webhooks: Webhooks::listen().await };

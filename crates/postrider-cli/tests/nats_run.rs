@@ -16,7 +16,7 @@ mod program;
 mod round_trip;
 
 use postrider::transports::nats::NatsTransport;
-use postrider_testkit::{Kind, shared};
+use postrider_testkit::{Kind, broker::Nats, shared};
 use round_trip::{Broker, round_trip};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
@@ -25,7 +25,7 @@ use uuid::Uuid;
 async fn what_the_program_sends_twice_is_staged_once() {
     let (name, url) = (format!("T{}", Uuid::now_v7().simple()), shared::url(Kind::Nats));
     // As little as a server allows: what it keeps to itself does not come twice.
-    places::nats_stream(&name, Duration::from_millis(100)).await;
+    places::nats_stream(async_nats::connect(&url).await.unwrap(), &name, Duration::from_millis(100)).await;
     let broker = Broker {
         destination: "kind = \"nats\"\nurl_env = \"NATS_URL\"".to_owned(),
         address: format!("{name}.placed"),
@@ -34,6 +34,29 @@ async fn what_the_program_sends_twice_is_staged_once() {
         ),
         transport: Arc::new(NatsTransport::connect(url.as_str()).unwrap()),
         environment: vec![("NATS_URL", url)],
+    };
+    round_trip(broker).await;
+}
+
+/// A server that lets nobody in without a token, which stands in a file of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_lets_the_program_in() {
+    let server = Nats::start_with(&["--auth", "clover"]).await;
+    let client =
+        async_nats::ConnectOptions::with_token("clover".to_owned()).connect(server.url()).await.unwrap();
+    places::nats_stream(client, "ORDERS", Duration::from_millis(100)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "clover\n").unwrap();
+    let login = format!("url_env = \"NATS_URL\", token_file = \"{}\"", token.display());
+    let broker = Broker {
+        destination: format!("kind = \"nats\"\nstream = \"ORDERS\"\n{}", login.replace(", ", "\n")),
+        address: "ORDERS.placed".to_owned(),
+        source: format!(
+            "kind = \"nats\", {login}, stream = \"ORDERS\", durable = \"billing\", subject = \"ORDERS.>\""
+        ),
+        transport: Arc::new(NatsTransport::builder(server.url()).with_token("clover").build().unwrap()),
+        environment: vec![("NATS_URL", server.url().to_owned())],
     };
     round_trip(broker).await;
 }

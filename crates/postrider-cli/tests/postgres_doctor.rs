@@ -466,15 +466,17 @@ async fn what_a_role_may_not_read_is_told_and_no_fault() {
 async fn what_cannot_be_reached_is_told_and_the_rest_is_looked_at() {
     let (clinic, folder) = (Clinic::open().await, tempdir().unwrap());
     clinic.run("drop index postrider.ready_key").await;
-    let text = format!(
-        "source = \"/shop\"\n[databases.away]\nurl = \"postgres://me:secret@127.0.0.1:1/shop\"\n\
-         [databases.here]\nurl = \"{}\"\n[destinations.hooks]\nkind = \"webhook\"\nurl = \"https://127.0.0.1:1/\"\n\
+    let text = "source = \"/shop\"\n[databases.away]\nurl_env = \"AWAY_DB\"\n\
+         [databases.here]\nurl_env = \"HERE_DB\"\n[destinations.hooks]\nkind = \"webhook\"\nurl = \"https://127.0.0.1:1/\"\n\
          allow_networks = [\"127.0.0.0/8\"]\n\
-         [[routes]]\ndatabase = \"here\"\nqueue = \"orders\"\nto = [{{ destination = \"hooks\", address = \"{{type}}\" }}]\n",
-        clinic.database.url()
-    );
+         [[routes]]\ndatabase = \"here\"\nqueue = \"orders\"\nto = [{ destination = \"hooks\", address = \"{type}\" }]\n";
     std::fs::write(folder.path().join("postrider.toml"), text).unwrap();
-    let diagnosis = Diagnosis::of(doctor(&SERVER).current_dir(folder.path()));
+    let diagnosis = Diagnosis::of(
+        doctor(&SERVER)
+            .current_dir(folder.path())
+            .env("AWAY_DB", "postgres://me:secret@127.0.0.1:1/shop")
+            .env("HERE_DB", clinic.database.url()),
+    );
     let away = diagnosis.finding("unreachable");
     assert_eq!(
         (&away["place"], &away["subject"]),

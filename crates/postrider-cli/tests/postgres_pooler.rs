@@ -46,13 +46,13 @@ impl Shop {
         let text = format!(
             "source = \"/shop\"\n[databases.shop]\nurl_env = \"SHOP_DB\"\n{keys}\n[http]\nlisten = \"off\"\n\
              [destinations.hooks]\nkind = \"webhook\"\nurl = \"http://{}/hooks\"\nallow_http = true\n\
-             allow_networks = [\"127.0.0.0/8\"]\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\n\
+             allow_networks = [\"127.0.0.0/8\"]\nsecret_env = \"HOOKS_SECRET\"\n\
              [[routes]]\nqueue = \"orders\"\nformat = \"plain\"\nto = [{{ destination = \"hooks\", address = \"orders\" }}]\n\
              [[consumers]]\nname = \"till\"\nto = \"orders\"\nredelivered_within = \"1d\"\n\
              source = {{ kind = \"webhook\", listen = \"127.0.0.1:0\", path = \"/in\" }}\n\
              [[follow_ups]]\nresolver = \"payments\"\noperations = [\"erase\"]\nurl = \"http://{}/calls\"\n\
              address = \"{{key}}\"\nallow_http = true\nallow_networks = [\"127.0.0.0/8\"]\n\
-             secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\ncomplete_to = \"erased\"\n",
+             secret_env = \"HOOKS_SECRET\"\ncomplete_to = \"erased\"\n",
             shop.webhooks.address, shop.webhooks.address
         );
         fs::write(shop.file(), text).unwrap();
@@ -67,6 +67,7 @@ impl Shop {
         let mut command = postrider(arguments);
         command.current_dir(self.folder.path());
         command.env("SHOP_DB", self.pooler.url()).env("SHOP_SERVER", self.database.url());
+        command.env("HOOKS_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
         for variable in ["POSTRIDER_CONFIG", "POSTRIDER_LOG_FORMAT", "NOTIFY_SOCKET"] {
             command.env_remove(variable);
         }

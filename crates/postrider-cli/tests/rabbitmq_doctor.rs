@@ -21,14 +21,13 @@ use uuid::Uuid;
 fn diagnose(address: &str) -> Diagnosis {
     let folder = tempdir().unwrap();
     let text = format!(
-        "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[destinations.events]\nkind = \"rabbitmq\"\nurl = \"{}\"\n\
-         [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"events\", address = \"{address}\" }}]\n",
-        shared::url(Kind::RabbitMq)
+        "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[destinations.events]\nkind = \"rabbitmq\"\nurl_env = \"AMQP_URL\"\n\
+         [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"events\", address = \"{address}\" }}]\n"
     );
     fs::write(folder.path().join("postrider.toml"), text).unwrap();
     let made = run(postrider(&["migrate", "up", "--db", "shop.db"]).current_dir(folder.path()));
     assert_eq!(made.code, Some(0), "{made:?}");
-    Diagnosis::of(doctor(&[]).current_dir(folder.path()))
+    Diagnosis::of(doctor(&[]).current_dir(folder.path()).env("AMQP_URL", shared::url(Kind::RabbitMq)))
 }
 
 /// Every broker has these exchanges, and they last.

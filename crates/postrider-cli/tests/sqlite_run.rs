@@ -355,11 +355,13 @@ async fn follow_ups_are_called_for_and_end_as_they_are_answered() {
         "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"off\"\n\
          [[follow_ups]]\nresolver = \"payments\"\noperations = [\"erase\"]\nurl = \"http://{}/calls\"\n\
          address = \"{{type}}/{{key}}\"\nallow_http = true\nallow_networks = [\"127.0.0.0/8\"]\n\
-         secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\ndone_on = [404]\ncomplete_to = \"erased\"\n",
+         secret_env = \"HOOKS_SECRET\"\ndone_on = [404]\ncomplete_to = \"erased\"\n",
         shop.webhooks.address
     );
     fs::write(shop.file(), text).unwrap();
-    let daemon = shop.start();
+    let mut command = shop.command(&["--migrate"]);
+    let mut daemon = AtWork::start(command.env("HOOKS_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"));
+    daemon.until(": ready");
     let path = shop.folder.path().join("shop.db");
     let mut connection = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
     // Done; gone already; refused; to be tried again; nobody is there for it.

@@ -26,6 +26,19 @@ async fn each_queue_is_told_with_what_needs_a_hand() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_queue_is_told_alone() {
+    let shop = Shop::troubled().await;
+    shop.stage([postrider::Message::builder("bills").json(&1)]).await;
+    let status = |queue: &str| shop.run(&["status", "--exit-code", "--json", "--queue", queue]);
+    let (orders, bills) = (status("orders"), status("bills"));
+    assert_eq!((orders.code, bills.code), (Some(1), Some(0)), "{orders:?} {bills:?}");
+    let told = bills.report();
+    assert_eq!((&told["queues"][0]["queue"], &told["queues"][1]), (&"bills".into(), &().into()), "{told}");
+    let missing = status("ordres");
+    assert_eq!((missing.code, missing.out.as_str()), (Some(4), ""), "{missing:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_exit_code_tells_whether_all_is_well() {
     let shop = Shop::open().await;
     assert_eq!(shop.run(&["status", "--exit-code"]).code, Some(0));

@@ -15,6 +15,8 @@ mod program;
 #[path = "support/round_trip.rs"]
 mod round_trip;
 
+#[cfg(feature = "sns")]
+use postrider::transports::sns::SnsTransport;
 use postrider::transports::sqs::{AwsOptions, SqsTransport};
 use postrider_testkit::{Kind, shared};
 use round_trip::{Broker, round_trip};
@@ -23,22 +25,51 @@ use uuid::Uuid;
 
 const REGION: &str = "eu-central-1";
 
+/// What the program's file and its environment say.
+fn options() -> AwsOptions {
+    let options = AwsOptions::new().with_region(REGION).with_endpoint_url(shared::url(Kind::Sqs));
+    options.with_credentials("test", "s3cret", None)
+}
+
+fn environment() -> Vec<(&'static str, String)> {
+    vec![
+        ("AWS_URL", shared::url(Kind::Sqs)),
+        ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", "s3cret".to_owned()),
+    ]
+}
+
+fn source(queue: &str) -> String {
+    format!("kind = \"sqs\", url_env = \"AWS_URL\", region = \"{REGION}\", queue = \"{queue}\"")
+}
+
 /// What moto hands to a process that was killed while it asked comes again after half a minute, so it may take as long.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_program_sends_twice_is_staged_once() {
-    let (queue, url) = (format!("orders-{}", Uuid::now_v7()), shared::url(Kind::Sqs));
+    let queue = format!("orders-{}", Uuid::now_v7());
     places::sqs_queue(&queue, REGION);
-    let options = AwsOptions::new().with_region(REGION).with_endpoint_url(&url);
     let broker = Broker {
-        destination: format!("kind = \"sqs\"\nurl_env = \"SQS_URL\"\nregion = \"{REGION}\""),
-        address: queue.clone(),
-        source: format!("kind = \"sqs\", url_env = \"SQS_URL\", region = \"{REGION}\", queue = \"{queue}\""),
-        transport: Arc::new(SqsTransport::new(options.with_credentials("test", "s3cret", None)).unwrap()),
-        environment: vec![
-            ("SQS_URL", url),
-            ("AWS_ACCESS_KEY_ID", "test".to_owned()),
-            ("AWS_SECRET_ACCESS_KEY", "s3cret".to_owned()),
-        ],
+        destination: format!("kind = \"sqs\"\nurl_env = \"AWS_URL\"\nregion = \"{REGION}\""),
+        source: source(&queue),
+        address: queue,
+        transport: Arc::new(SqsTransport::new(options()).unwrap()),
+        environment: environment(),
+    };
+    round_trip(broker).await;
+}
+
+/// The same by a topic, which hands on to the queue.
+#[cfg(feature = "sns")]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_to_a_topic_is_in_its_queue() {
+    let topic = format!("orders-{}", Uuid::now_v7());
+    places::sns_topic(&topic, REGION);
+    let broker = Broker {
+        destination: format!("kind = \"sns\"\nurl_env = \"AWS_URL\"\nregion = \"{REGION}\""),
+        source: source(&topic),
+        address: topic,
+        transport: Arc::new(SnsTransport::new(options()).unwrap()),
+        environment: environment(),
     };
     round_trip(broker).await;
 }

@@ -8,6 +8,8 @@
 
 #[cfg(any(feature = "sqs", feature = "sns"))]
 pub mod aws;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis"))]
+mod file;
 #[cfg(any(feature = "http", feature = "http-source"))]
 pub mod http;
 #[cfg(feature = "kafka")]

@@ -129,8 +129,7 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 async fn check(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
     let report = report(&*opened.inspect(), args).await.map_err(|error| opened.problem(&error))?;
     if let (Some(queue), []) = (&args.queue, &report.queues[..]) {
-        let help = "look with postrider status for those that are there";
-        return Err(Problem::new(format!("there is no queue {queue}"), help).ending(Exit::NotFound));
+        return Err(status::missing(queue));
     }
     match args.format {
         _ if args.json => answer::json(&report)?,
@@ -148,10 +147,8 @@ async fn check(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
 
 async fn report(inspect: &dyn Inspect, args: &Args) -> Result<Report, Error> {
     let mut report = Report { state: State::Ok, queues: Vec::new(), reached: Vec::new() };
-    for status::Queue { queue, lag, dead, blocked_keys, .. } in status::queues(inspect).await? {
-        if args.queue.as_ref().is_some_and(|wanted| *wanted != queue) {
-            continue;
-        }
+    let queues = status::queues(inspect, args.queue.as_ref()).await?;
+    for status::Queue { queue, lag, dead, blocked_keys, .. } in queues {
         let (lag, dead, blocked_keys) = (lag.unwrap_or_default(), dead.count, blocked_keys.count);
         let (state, reached) = judge(&queue, lag, dead, blocked_keys, args.limits);
         report.queues.push(Queue { queue, state, lag_seconds: lag.as_secs_f64(), dead, blocked_keys });

@@ -42,6 +42,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
 
+    /// Only this queue
+    #[arg(long)]
+    queue: Option<QueueName>,
+
     /// End with 1 when something needs a hand
     #[arg(long)]
     exit_code: bool,
@@ -109,10 +113,15 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 
 async fn status(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
     let problem = |error| opened.problem(&error);
+    let inspect = &*opened.inspect();
+    let only = args.queue.as_ref();
     let (queues, is_idle) = match args.wait {
-        Some(wait) => idle(&*opened.inspect(), wait).await.map_err(problem)?,
-        None => (queues(&*opened.inspect()).await.map_err(problem)?, true),
+        Some(wait) => idle(inspect, only, wait).await.map_err(problem)?,
+        None => (queues(inspect, only).await.map_err(problem)?, true),
     };
+    if let (Some(queue), []) = (only, &queues[..]) {
+        return Err(missing(queue));
+    }
     let follow_ups = match queues.iter().find(|queue| queue.queue.as_str() == QUEUE) {
         Some(queue) => Some(opened.follow_ups().status_counts(&queue.queue).await.map_err(problem)?),
         None => None,
@@ -134,11 +143,21 @@ async fn status(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
     Ok(if is_bad { Exit::Failed } else { Exit::Well })
 }
 
+/// Nobody has staged or declared anything under that name.
+pub(super) fn missing(queue: &QueueName) -> Problem {
+    let help = "look with postrider status for those that are there";
+    Problem::new(format!("there is no queue {queue}"), help).ending(Exit::NotFound)
+}
+
 /// How the queues are when nothing is due or in hand any more, or after so long. Answers whether it came to that.
-async fn idle(inspect: &dyn Inspect, wait: Duration) -> Result<(Vec<Queue>, bool), Error> {
+async fn idle(
+    inspect: &dyn Inspect,
+    only: Option<&QueueName>,
+    wait: Duration,
+) -> Result<(Vec<Queue>, bool), Error> {
     let until = Instant::now() + wait;
     loop {
-        let queues = queues(inspect).await?;
+        let queues = queues(inspect, only).await?;
         let is_idle = !queues.iter().any(is_busy);
         if is_idle || Instant::now() >= until {
             return Ok((queues, is_idle));
@@ -151,10 +170,12 @@ fn is_busy(queue: &Queue) -> bool {
     queue.pending.count + queue.leased.count > 0
 }
 
-/// How every queue is.
-pub(super) async fn queues(inspect: &dyn Inspect) -> Result<Vec<Queue>, Error> {
+/// How every queue is, or only this one.
+pub(super) async fn queues(inspect: &dyn Inspect, only: Option<&QueueName>) -> Result<Vec<Queue>, Error> {
     let mut queues = Vec::new();
-    for (name, counts) in inspect.counts().await? {
+    let mut counts = inspect.counts().await?;
+    counts.retain(|name, _| only.is_none_or(|only| only == name));
+    for (name, counts) in counts {
         let lag = inspect.lag(&name).await?;
         let blocked = inspect.blocked_keys(&name, MOST_KEYS + 1).await?.len();
         queues.push(queue(name, counts, lag, blocked));

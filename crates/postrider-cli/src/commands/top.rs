@@ -83,7 +83,7 @@ async fn watch(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
     let mut looks = 0;
     loop {
         clock.tick().await;
-        let queues = status::queues(&*inspect).await.map_err(|error| opened.problem(&error))?;
+        let queues = status::queues(&*inspect, None).await.map_err(|error| opened.problem(&error))?;
         let seen = memory.compare(queues, Instant::now());
         let picture = || lines(&seen, &opened.database().to_string());
         match &canvas {
@@ -183,7 +183,7 @@ mod tests {
         let mut tx = store.begin();
         store.stage_all(&mut tx, &vec![message; count]).await.unwrap();
         tx.commit();
-        status::queues(store).await.unwrap()
+        status::queues(store, None).await.unwrap()
     }
 
     #[tokio::test]

@@ -1,10 +1,11 @@
 //! `[[consumers]]`: what is received, and into which queue of the database it is staged.
 
 use super::{
+    key::Side,
     origin::{Found, Line},
+    place::Place,
     route::{database, queue},
     setting::Settings,
-    source::SourceSection,
     table::Table,
 };
 use postrider::ConsumerName;
@@ -29,7 +30,7 @@ pub(crate) struct ConsumerSection {
     pub(crate) line: Line,
     pub(crate) database: Found<String>,
     pub(crate) name: Found<String>,
-    pub(crate) source: SourceSection,
+    pub(crate) source: Place,
     pub(crate) to: Found<String>,
     pub(crate) concurrency: Found<u32>,
     pub(crate) max_deliveries: Option<Found<u32>>,
@@ -52,7 +53,7 @@ impl ConsumerSection {
         if table.lacks("source") {
             table.missing("source", "{ kind = \"rabbitmq\", url_env = \"AMQP_URL\", queue = \"orders\" }");
         }
-        let source = table.table("source").and_then(|table| SourceSection::read(&table));
+        let source = table.table("source").and_then(|table| Place::read(&table, Side::From));
         Some(Self {
             line: Line(table.line()),
             concurrency: table.number("concurrency", "5").unwrap_or(Found::default(CONCURRENCY)),

@@ -20,12 +20,12 @@ impl DatabaseSection {
     pub(crate) fn read(table: &Table<'_>) -> Option<Self> {
         table.knows(&KEYS);
         let example = "\"shop.db\"";
-        let url = table.secret("url", example);
-        if url.is_none() && !["url", "url_env", "url_file"].iter().any(|key| table.has(key)) {
+        let url = table.url("url", example);
+        if !table.is_given("url") {
             table.missing("url", example);
         }
         let behind_pooler = table.flag("behind_pooler").unwrap_or(Found::default(false));
-        let listen_url = table.secret("listen_url", "\"postgres://server:5432/shop\"");
+        let listen_url = table.url("listen_url", "\"postgres://server:5432/shop\"");
         if let Some(listen_url) = &listen_url
             && !matches!(listen_url.reveal().parse(), Ok(Database::Postgres { .. }))
         {

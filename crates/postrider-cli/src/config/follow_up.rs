@@ -1,9 +1,11 @@
 //! `[[follow_ups]]`: calls that follow a change, made as webhooks.
 
 use super::{
+    key,
+    kind::Kind,
     origin::{Found, Line},
+    place::{Place, names},
     route::{database, template},
-    secret::Secret,
     setting::Settings,
     table::Table,
 };
@@ -15,24 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// It says itself that there is nothing left to do.
 const GONE: u32 = 410;
 
-pub(super) const KEYS: [&str; 16] = [
-    "database",
-    "queue",
-    "resolver",
-    "operations",
-    "url",
-    "url_env",
-    "url_file",
-    "address",
-    "secret",
-    "secret_env",
-    "secret_file",
-    "allow_http",
-    "allow_networks",
-    "timeout",
-    "done_on",
-    "complete_to",
-];
+pub(super) const KEYS: [&str; 7] =
+    ["database", "queue", "resolver", "operations", "address", "done_on", "complete_to"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FollowUpSection {
@@ -41,12 +27,9 @@ pub(crate) struct FollowUpSection {
     pub(crate) queue: Found<String>,
     pub(crate) resolver: Found<String>,
     pub(crate) operations: Found<Vec<String>>,
-    pub(crate) url: Found<Secret>,
+    /// Who is called.
+    pub(crate) webhook: Place,
     pub(crate) address: Found<String>,
-    pub(crate) secret: Option<Found<Secret>>,
-    pub(crate) allow_http: Found<bool>,
-    pub(crate) allow_networks: Found<Vec<String>>,
-    pub(crate) timeout: Found<Duration>,
     /// Statuses that mean that nothing is left to do.
     pub(crate) done_on: Found<Vec<u32>>,
     pub(crate) complete_to: Option<Found<String>>,
@@ -54,7 +37,8 @@ pub(crate) struct FollowUpSection {
 
 impl FollowUpSection {
     pub(crate) fn read(table: &Table<'_>, databases: &[&str]) -> Option<Self> {
-        table.knows(&KEYS);
+        let keys = key::webhook(TIMEOUT);
+        table.knows(&[&KEYS.map(str::to_owned), &names(&keys)[..]].concat());
         let database = database(table, databases);
         let queue =
             table.text("queue", "\"follow-ups\"").unwrap_or(Found::default(follow_up::QUEUE.to_owned()));
@@ -84,27 +68,20 @@ impl FollowUpSection {
                 table.wrong(table.line_of("operations"), what, error.to_string());
             }
         }
-        let example = "\"https://payments.example/hooks\"";
-        let url = table.secret("url", example);
-        if !["url", "url_env", "url_file"].iter().any(|key| table.has(key)) {
-            table.missing("url", example);
+        let webhook = Place::of(table, Found::default(Kind::Webhook), &keys);
+        if !table.is_given("url") {
+            table.missing("url", "\"https://payments.example/hooks\"");
         }
         let address = table.text("address", "\"{type}\"").unwrap_or(Found::default("{type}".to_owned()));
         template(table, &address);
         Some(Self {
             line: Line(table.line()),
-            secret: table.secret("secret", "\"whsec_…\""),
-            allow_http: table.flag("allow_http").unwrap_or(Found::default(false)),
-            allow_networks: table
-                .texts("allow_networks", "[\"10.0.0.0/8\"]")
-                .unwrap_or(Found::default(Vec::new())),
-            timeout: table.duration("timeout", "\"30s\"").unwrap_or(Found::default(TIMEOUT)),
             done_on: table.numbers("done_on", "[404, 410]").unwrap_or(Found::default(vec![GONE])),
             database: database?,
             queue,
             resolver: resolver?,
             operations: operations?,
-            url: url?,
+            webhook,
             address,
             complete_to,
         })
@@ -116,14 +93,8 @@ impl FollowUpSection {
         settings.text(key("queue"), &self.queue);
         settings.text(key("resolver"), &self.resolver);
         settings.add(key("operations"), &self.operations, self.operations.value.clone());
-        settings.text(key("url"), &self.url);
+        self.webhook.values_in(&format!("follow_ups.{number}"), settings);
         settings.text(key("address"), &self.address);
-        if let Some(secret) = &self.secret {
-            settings.text(key("secret"), secret);
-        }
-        settings.add(key("allow_http"), &self.allow_http, self.allow_http.value);
-        settings.add(key("allow_networks"), &self.allow_networks, self.allow_networks.value.clone());
-        settings.add(key("timeout"), &self.timeout, format!("{:?}", self.timeout.value));
         settings.add(key("done_on"), &self.done_on, self.done_on.value.clone());
         if let Some(queue) = &self.complete_to {
             settings.text(key("complete_to"), queue);

@@ -6,34 +6,39 @@
 
 mod consumer;
 mod database;
-mod destination;
 mod follow_up;
+mod key;
+mod kind;
 mod origin;
+mod pattern;
+mod place;
 mod plan;
 mod reading;
+mod retry;
 mod route;
 mod secret;
 mod setting;
 mod shown;
-mod source;
 mod table;
 
 pub(crate) use consumer::ConsumerSection;
 pub(crate) use database::DatabaseSection;
-pub(crate) use destination::{DestinationSection, Kind};
 pub(crate) use follow_up::FollowUpSection;
+pub(crate) use kind::Kind;
 pub(crate) use origin::{Found, Origin};
+pub(crate) use pattern::TypePattern;
+pub(crate) use place::Place;
 pub(crate) use plan::{ConsumerPlan, FollowUpPlan, Plan, RelayPlan};
 pub(crate) use route::RouteSection;
 pub(crate) use secret::Secret;
 pub(crate) use setting::Settings;
-pub(crate) use source::SourceSection;
 
 use crate::{
     logs,
     problem::{Code, Problem},
     traces,
 };
+use key::Side;
 use reading::Reading;
 use std::{
     collections::BTreeMap,
@@ -83,7 +88,7 @@ pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
 pub(crate) struct Config {
     pub(crate) source: Found<String>,
     pub(crate) databases: BTreeMap<String, DatabaseSection>,
-    pub(crate) destinations: BTreeMap<String, DestinationSection>,
+    pub(crate) destinations: BTreeMap<String, Place>,
     pub(crate) routes: Vec<RouteSection>,
     pub(crate) consumers: Vec<ConsumerSection>,
     pub(crate) follow_ups: Vec<FollowUpSection>,
@@ -212,7 +217,7 @@ impl Flags {
         let log_format = self.log_format(root);
         let otlp = self.otlp(root);
         let databases = sections(&databases, DatabaseSection::read);
-        let destinations = sections(&destinations, DestinationSection::read);
+        let destinations = sections(&destinations, |table| Place::read(table, Side::To));
         Some(Config {
             databases: databases?,
             destinations: destinations?,
@@ -260,7 +265,7 @@ impl Flags {
             if !cfg!(feature = "otlp") {
                 table.wrong(table.line(), "otlp is not in this build", traces::ADVICE);
             }
-            table.secret("endpoint", "\"http://localhost:4318\"")
+            table.url("endpoint", "\"http://localhost:4318\"")
         });
         let given = self.otlp.clone().map(|text| Found::new(text, Origin::Flag("--otlp")));
         if given.is_some() && !cfg!(feature = "otlp") {
@@ -309,7 +314,9 @@ impl Config {
         let mut settings = Settings::default();
         settings.text("source", &self.source);
         self.databases.iter().for_each(|(name, section)| section.settings(name, &mut settings));
-        self.destinations.iter().for_each(|(name, section)| section.settings(name, &mut settings));
+        for (name, place) in &self.destinations {
+            place.settings(&format!("destinations.{name}"), &mut settings);
+        }
         for (index, route) in self.routes.iter().enumerate() {
             route.settings(index + 1, &mut settings);
         }
@@ -378,8 +385,8 @@ mod tests {
 
     #[test]
     fn the_guide_has_every_key_and_every_kind() {
-        let mut keys = vec!["source", "listen", "endpoint", "destination", "address"];
-        keys.extend([
+        let mut known = vec!["source", "listen", "endpoint", "destination", "address", "types"];
+        known.extend([
             "databases",
             "destinations",
             "routes",
@@ -389,14 +396,16 @@ mod tests {
             "log",
             "otlp",
         ]);
-        keys.extend(database::KEYS.iter().chain(&route::KEYS).chain(&consumer::KEYS).chain(&follow_up::KEYS));
-        for (name, kind) in destination::KINDS {
-            let (texts, flags) = source::keys(kind);
-            keys.push(name);
-            keys.extend(kind.keys());
-            keys.extend(texts.iter().map(|(key, ..)| *key).chain(flags.iter().copied()));
+        known.extend(database::KEYS.iter().chain(&consumer::KEYS).chain(&follow_up::KEYS));
+        known.extend(route::KEYS.iter().chain(&retry::KEYS));
+        let mut known: Vec<_> = known.into_iter().map(str::to_owned).collect();
+        for (name, kind) in kind::KINDS {
+            known.push(name.to_owned());
+            for side in [Side::To, Side::From] {
+                known.extend(key::keys(kind, side).iter().flat_map(key::Key::names));
+            }
         }
-        let missing: Vec<_> = keys.into_iter().filter(|key| !GUIDE.contains(&format!("`{key}`"))).collect();
+        let missing: Vec<_> = known.into_iter().filter(|key| !GUIDE.contains(&format!("`{key}`"))).collect();
         assert!(missing.is_empty(), "docs/guides/daemon.md does not tell of {missing:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! What each part of the daemon is to do. Plans that are equal need not be started anew.
 
-use super::{Config, ConsumerSection, DatabaseSection, DestinationSection, FollowUpSection, RouteSection};
+use super::{Config, ConsumerSection, DatabaseSection, FollowUpSection, Place, RouteSection};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -16,7 +16,7 @@ pub(crate) struct RelayPlan {
     pub(crate) source: String,
     pub(crate) database: DatabaseSection,
     /// Those that its routes go to.
-    pub(crate) destinations: BTreeMap<String, DestinationSection>,
+    pub(crate) destinations: BTreeMap<String, Place>,
     pub(crate) routes: Vec<RouteSection>,
 }
 

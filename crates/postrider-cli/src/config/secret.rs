@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+/// Where a login without a password is a name; elsewhere it may be a token.
+const NAMING: [&str; 6] = ["postgres", "postgresql", "amqp", "amqps", "redis", "rediss"];
+/// Parameters of a URL with such names are secret.
+const TELLTALE: [&str; 6] = ["password", "passwd", "secret", "token", "apikey", "api_key"];
+
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
@@ -14,6 +19,24 @@ impl Secret {
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
+
+    /// Whether this URL, or one of these with commas in between, says more than where somebody is and what their name is.
+    pub(crate) fn holds_password(&self) -> bool {
+        self.0.split(',').any(holds_password)
+    }
+}
+
+fn holds_password(url: &str) -> bool {
+    let Some((scheme, rest)) = url.trim().split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let in_login = authority.rsplit_once('@').is_some_and(|(login, _)| match login.split_once(':') {
+        Some((_, password)) => !password.is_empty(),
+        None => !NAMING.contains(&scheme) && !login.is_empty(),
+    });
+    let query = rest.split_once('?').map(|(_, query)| query).unwrap_or_default();
+    let mut names =
+        query.split('&').filter_map(|pair| pair.split_once('=')).map(|(name, _)| name.to_lowercase());
+    in_login || names.any(|name| TELLTALE.iter().any(|word| name.contains(word)))
 }
 
 /// Shows of a URL whom it leads to, and of anything else nothing. What stands before the last `@` may be a password, whichever
@@ -54,6 +77,34 @@ mod tests {
         ] {
             assert_eq!(Secret::new(secret).to_string(), shown);
             assert_eq!(format!("{:?}", Secret::new(secret)), format!("Secret({shown})"));
+        }
+    }
+
+    #[test]
+    fn a_url_with_a_password_is_known_by_it() {
+        for url in [
+            "postgres://me:secret@db/shop",
+            "postgres://db/shop?user=me&password=secret",
+            "postgres://db/shop?sslpassword=secret",
+            "amqp://guest:guest@localhost:5672/%2f",
+            "redis://:secret@127.0.0.1:6379",
+            "nats://token@broker:4222",
+            "nats://one:4222, nats://a:b@two:4222",
+            "https://key@hooks.example/",
+            "https://hooks.example/?access_token=1",
+        ] {
+            assert!(Secret::new(url).holds_password(), "{url}");
+        }
+        for url in [
+            "shop.db",
+            "/srv/a,b/me:you@shop.db",
+            "postgres://me@db:5432/shop?sslmode=require",
+            "postgres://me:@db/shop",
+            "amqps://relay@broker/shop",
+            "kafka://one:9092,two:9092",
+            "https://hooks.example:8443/@me/a:b?page=1",
+        ] {
+            assert!(!Secret::new(url).holds_password(), "{url}");
         }
     }
 }

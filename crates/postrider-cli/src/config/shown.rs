@@ -1,5 +1,6 @@
 //! The text of the file as it may be shown: only what cannot be a secret.
 
+use super::table::is_variable;
 use std::ops::Range;
 use toml::{
     Spanned,
@@ -7,23 +8,35 @@ use toml::{
 };
 
 /// Texts under these keys name things. Any other may hold a password, were it only for a slip of the finger in its key.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 28] = [
     "address",
     "database",
     "destination",
+    "durable",
+    "first",
     "format",
+    "give_up_after",
+    "group",
+    "instance",
+    "jitter",
     "keep_for",
     "kind",
     "listen",
-    "listen_url_env",
-    "listen_url_file",
+    "longest",
+    "name",
+    "operations",
     "ordered",
     "queue",
     "region",
-    "secret_env",
+    "resolver",
+    "sasl",
+    "schedule",
     "source",
-    "url_env",
-    "url_file",
+    "stream",
+    "subject",
+    "timeout",
+    "topic",
+    "types",
 ];
 
 /// The same text with stars for everything that may be secret. Whatever stood somewhere still stands there.
@@ -48,7 +61,9 @@ fn in_value(key: &str, value: &Spanned<DeValue<'_>>, hidden: &mut Vec<Range<usiz
         DeValue::Table(table) => in_table(table, hidden),
         DeValue::Array(list) => list.iter().for_each(|each| in_value(key, each, hidden)),
         DeValue::Boolean(_) => {}
-        _ if NAMES.contains(&key) => {}
+        // These say where something is that is not shown itself.
+        DeValue::String(name) if key.ends_with("_env") && is_variable(name) => {}
+        _ if key.ends_with("_file") || NAMES.contains(&key) => {}
         _ => hidden.push(value.span()),
     }
 }
@@ -60,6 +75,7 @@ mod tests {
     #[test]
     fn what_may_be_secret_is_stars_and_nothing_moves() {
         let text = "source = \"/shop\"\n[databases.shop]\nurl = \"postgres://nell:clöver@db/shop\"\npasword = 123456\n\
+                    url_env = \"SHOP_DB\"\nlisten_url_env = \"postgres://db\"\nurl_file = \"/run/db\"\n\
                     [[routes]]\nto = [{ adress = \"x\", destination = \"events\" }]\n";
         let content = DeTable::parse(text).unwrap();
         let shown = shown(text, content.get_ref());
@@ -67,9 +83,11 @@ mod tests {
         let stars = |length: usize| "*".repeat(length);
         let expected = format!(
             "source = \"/shop\"\n[databases.shop]\nurl = {}\npasword = {}\n\
+             url_env = \"SHOP_DB\"\nlisten_url_env = {}\nurl_file = \"/run/db\"\n\
              [[routes]]\nto = [{{ adress = {}, destination = \"events\" }}]\n",
             stars("\"postgres://nell:clöver@db/shop\"".len()),
             stars(6),
+            stars("\"postgres://db\"".len()),
             stars(3),
         );
         assert_eq!(shown, expected);

@@ -12,7 +12,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// So many slips of the finger still look like the word that was meant.
+/// So many slips of the finger still look like the word that was meant, unless they are half of it.
 const SLIPS: usize = 3;
 
 #[derive(Debug)]
@@ -38,12 +38,19 @@ impl<'r> Table<'r> {
     }
 
     /// Refuses every key that is not one of these.
-    pub(crate) fn knows(&self, keys: &[&str]) {
+    pub(crate) fn knows(&self, keys: &[impl AsRef<str>]) {
+        let keys: Vec<_> = keys.iter().map(AsRef::as_ref).collect();
         for key in self.content.keys() {
             let (found, line) = (key.get_ref().as_ref(), self.reading.line_of(&key.span()));
-            if !keys.contains(&found) {
+            if keys.contains(&found) {
+                continue;
+            }
+            if references(found).iter().all(|reference| keys.contains(&reference.as_str())) {
+                let what = format!("{} is a secret: whoever reads the file would know it", self.path(found));
+                self.wrong(line, what, elsewhere(found));
+            } else {
                 let place = if self.name.is_empty() { "the file" } else { &self.name };
-                self.wrong(line, format!("{place} has no key {found:?}"), meant(found, keys));
+                self.wrong(line, format!("{place} has no key {found:?}"), meant(found, &keys));
             }
         }
     }
@@ -114,6 +121,16 @@ impl<'r> Table<'r> {
         self.typed(key, "a whole number of at least 1", example, read)
     }
 
+    /// A number that may have decimals.
+    pub(crate) fn decimal(&self, key: &str, example: &str) -> Option<Found<f64>> {
+        let read = |value: &DeValue<'_>| match value {
+            DeValue::Integer(number) => number.as_str().parse().ok(),
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            _ => None,
+        };
+        self.typed(key, "a number", example, read)
+    }
+
     pub(crate) fn duration(&self, key: &str, example: &str) -> Option<Found<Duration>> {
         let text = self.text(key, example)?;
         match duration::parse(&text) {
@@ -121,6 +138,19 @@ impl<'r> Table<'r> {
             Err(help) => {
                 let what = format!("{} cannot be read", self.path(key));
                 self.wrong(self.line_at(&text), what, help);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn durations(&self, key: &str, example: &str) -> Option<Found<Vec<Duration>>> {
+        let texts = self.texts(key, example)?;
+        let durations: Result<Vec<_>, _> = texts.iter().map(|text| duration::parse(text)).collect();
+        match durations {
+            Ok(durations) => Some(texts.map(|_| durations)),
+            Err(help) => {
+                let what = format!("{} has one that cannot be read", self.path(key));
+                self.wrong(self.line_at(&texts), what, help);
                 None
             }
         }
@@ -158,47 +188,70 @@ impl<'r> Table<'r> {
         }
     }
 
-    /// What must not stand in every file: `key` itself, or `key_env` with the name of a variable, or `key_file` with a path.
-    /// A second of these is refused.
-    pub(crate) fn secret(&self, key: &str, example: &str) -> Option<Found<Secret>> {
-        let [env_key, file_key] = [format!("{key}_env"), format!("{key}_file")];
-        let variable = key.to_uppercase();
-        let given = [
-            self.text(key, example),
-            self.text(&env_key, &format!("\"{variable}\"")),
-            self.text(&file_key, &format!("\"/run/secrets/{key}\"")),
-        ];
-        let names = [key, &env_key, &file_key];
-        let mut both = given.iter().zip(names).filter_map(|(text, name)| Some((text.as_ref()?, name)));
-        if let (Some((_, first)), Some((second, name))) = (both.next(), both.next()) {
-            let what = format!("{} is given besides {first}", self.path(name));
-            self.wrong(self.line_at(second), what, format!("keep one of {}", names.join(", ")));
+    /// Whether it is there, itself or by a reference.
+    pub(crate) fn is_given(&self, key: &str) -> bool {
+        self.has(key) || references(key).iter().any(|reference| self.has(reference))
+    }
+
+    /// What must not stand in the file: `key_env` has the name of a variable that holds it, or `key_file` the path of a file.
+    pub(crate) fn secret(&self, key: &str) -> Option<Found<Secret>> {
+        let [env_key, file_key] = references(key);
+        if self.is_given_twice(&[&env_key, &file_key]) {
             return None;
         }
-        match given {
-            [Some(text), _, _] => Some(text.map(Secret::new)),
-            [_, Some(name), _] => match env::var(&*name) {
+        if let Some(name) = self.text(&env_key, &format!("{:?}", key.to_uppercase())) {
+            if !is_variable(&name) {
+                // It may be the secret itself.
+                let what = format!("{} names no variable", self.path(&env_key));
+                self.wrong(self.line_at(&name), what, elsewhere(key));
+                return None;
+            }
+            return match env::var(&*name) {
                 Ok(text) if !text.is_empty() => Some(Found::new(Secret::new(text), Origin::Env(name.value))),
                 _ => {
                     let what = format!("{} names {}, which is not set", self.path(&env_key), *name);
                     self.wrong(self.line_at(&name), what, format!("set {} in the environment", *name));
                     None
                 }
-            },
-            [_, _, Some(path)] => match fs::read_to_string(&*path) {
-                Ok(text) => {
-                    let text = text.trim_end_matches(['\r', '\n']);
-                    Some(Found::new(Secret::new(text), Origin::File(path.value)))
-                }
-                Err(error) => {
-                    let what =
-                        format!("{} names {}, which cannot be read: {error}", self.path(&file_key), *path);
-                    self.wrong(self.line_at(&path), what, "give the path of a file that this user may read");
-                    None
-                }
-            },
-            _ => None,
+            };
         }
+        let path = self.text(&file_key, &format!("\"/run/secrets/{key}\""))?;
+        match fs::read_to_string(&*path) {
+            Ok(text) => {
+                let text = text.trim_end_matches(['\r', '\n']);
+                Some(Found::new(Secret::new(text), Origin::File(path.value)))
+            }
+            Err(error) => {
+                let what = format!("{} names {}, which cannot be read: {error}", self.path(&file_key), *path);
+                self.wrong(self.line_at(&path), what, "give the path of a file that this user may read");
+                None
+            }
+        }
+    }
+
+    /// A URL: `key` itself, unless it holds a password; or as any secret.
+    pub(crate) fn url(&self, key: &str, example: &str) -> Option<Found<Secret>> {
+        let [env_key, file_key] = references(key);
+        if self.is_given_twice(&[key, &env_key, &file_key]) {
+            return None;
+        }
+        let Some(text) = self.text(key, example) else { return self.secret(key) };
+        let url = text.map(Secret::new);
+        if url.holds_password() {
+            let what = format!("{} holds a password: whoever reads the file would know it", self.path(key));
+            self.wrong(self.line_at(&url), what, elsewhere(key));
+            return None;
+        }
+        Some(url)
+    }
+
+    /// Refuses a second one of what has to be given once.
+    fn is_given_twice(&self, names: &[&str]) -> bool {
+        let mut given = names.iter().filter(|name| self.has(name));
+        let (Some(first), Some(second)) = (given.next(), given.next()) else { return false };
+        let what = format!("{} is given besides {first}", self.path(second));
+        self.wrong(self.line_of(second), what, format!("keep one of {}", names.join(", ")));
+        true
     }
 
     /// The table under `key`, such as `[http]`.
@@ -295,6 +348,27 @@ impl<'r> Table<'r> {
     }
 }
 
+/// How a secret is referred to.
+fn references(key: &str) -> [String; 2] {
+    ["env", "file"].map(|place| format!("{key}_{place}"))
+}
+
+/// Whether the environment can have a variable of that name.
+pub(super) fn is_variable(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty()
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// What to write instead of a secret.
+fn elsewhere(key: &str) -> String {
+    let [env_key, file_key] = references(key);
+    let variable = key.to_uppercase();
+    format!(
+        "name a variable that holds it, such as {env_key} = {variable:?}, or a file, such as {file_key} = \"/run/secrets/{key}\""
+    )
+}
+
 /// What a value is. Its text is not told: it may be a password.
 fn kind(value: &DeValue<'_>) -> String {
     match value {
@@ -313,7 +387,7 @@ fn meant(found: &str, known: &[&str]) -> String {
     let all = format!("known: {}", known.join(", "));
     let near = known.iter().map(|word| (strsim::osa_distance(found, word), word)).min();
     match near {
-        Some((slips, word)) if slips <= SLIPS && slips < word.len() => {
+        Some((slips, word)) if slips <= SLIPS && slips * 2 <= word.len() => {
             format!("did you mean {word:?}? ({all})")
         }
         _ => all,

@@ -29,8 +29,8 @@ pub(crate) async fn rabbitmq_queue(name: &str) {
 }
 
 /// A stream of this name that holds everything below it, and for so long does not take the same message again.
-pub(crate) async fn nats_stream(name: &str, duplicate_window: Duration) {
-    let context = jetstream::new(async_nats::connect(shared::url(Kind::Nats)).await.unwrap());
+pub(crate) async fn nats_stream(client: async_nats::Client, name: &str, duplicate_window: Duration) {
+    let context = jetstream::new(client);
     let config = Config {
         name: name.to_owned(),
         subjects: vec![format!("{name}.>")],
@@ -53,20 +53,42 @@ pub(crate) fn kafka_topic(name: &str) {
 
 /// A standard queue of this name, in this region.
 pub(crate) fn sqs_queue(name: &str, region: &str) {
+    let headers = "x-amz-target: AmazonSQS.CreateQueue\r\ncontent-type: application/x-amz-json-1.0";
+    let answer = aws("sqs", region, headers, &format!("{{\"QueueName\":\"{name}\"}}"));
+    assert!(answer.contains("QueueUrl"), "{answer}");
+}
+
+/// A topic and a queue of this name, in this region; what the topic gets the queue has as it was.
+pub(crate) fn sns_topic(name: &str, region: &str) {
+    sqs_queue(name, region);
+    let form = "content-type: application/x-www-form-urlencoded";
+    let made = aws("sns", region, form, &format!("Action=CreateTopic&Version=2010-03-31&Name={name}"));
+    assert!(made.contains("TopicArn"), "{made}");
+    let arn = |service: &str| format!("arn:aws:{service}:{region}:123456789012:{name}");
+    let subscribe = format!(
+        "Action=Subscribe&Version=2010-03-31&TopicArn={}&Protocol=sqs&Endpoint={}\
+         &Attributes.entry.1.key=RawMessageDelivery&Attributes.entry.1.value=true",
+        arn("sns"),
+        arn("sqs")
+    );
+    let subscribed = aws("sns", region, form, &subscribe);
+    assert!(subscribed.contains("SubscriptionArn"), "{subscribed}");
+}
+
+/// Posts it to one of Amazon's services, and tells what it answers.
+fn aws(service: &str, region: &str, headers: &str, body: &str) -> String {
     let url = shared::url(Kind::Sqs);
     let host = url.strip_prefix("http://").unwrap();
-    let body = format!("{{\"QueueName\":\"{name}\"}}");
     let mut stream = TcpStream::connect(host).unwrap();
     // Nobody checks the signature; it says which region and which service are meant.
     let request = format!(
-        "POST / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\nx-amz-target: AmazonSQS.CreateQueue\r\n\
-         content-type: application/x-amz-json-1.0\r\ncontent-length: {}\r\n\
-         authorization: AWS4-HMAC-SHA256 Credential=test/20260101/{region}/sqs/aws4_request, \
+        "POST / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{headers}\r\ncontent-length: {}\r\n\
+         authorization: AWS4-HMAC-SHA256 Credential=test/20260101/{region}/{service}/aws4_request, \
          SignedHeaders=host, Signature=0\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains("QueueUrl"), "{answer}");
+    answer
 }

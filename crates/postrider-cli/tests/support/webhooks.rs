@@ -63,6 +63,11 @@ impl Webhooks {
         all
     }
 
+    /// Whether nothing has come that nobody has asked for.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        self.arrived.try_recv().is_err()
+    }
+
     /// Takes what comes and answers nobody, until this is dropped.
     pub(crate) async fn hold(&self) -> OwnedRwLockWriteGuard<()> {
         Arc::clone(&self.answers).write_owned().await

@@ -4,7 +4,7 @@ use postrider_core::schema::{Applied, Pending, Schema};
 use std::time::{Duration, SystemTime};
 
 /// The store has no tables yet; its `table` of migrations is the driver's, and `run` runs a statement beside the store.
-pub async fn are_told(store: &impl Schema, table: &str, run: impl AsyncFn(String)) {
+pub(crate) async fn are_told(store: &impl Schema, table: &str, run: impl AsyncFn(String)) {
     let before = store.migrations().await.unwrap();
     assert_eq!(before.applied, []);
     assert!(before.pending.iter().map(|pending| pending.number).eq(1..=before.needed));

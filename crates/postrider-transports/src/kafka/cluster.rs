@@ -1,10 +1,10 @@
 //! A cluster, and what a connection to it needs.
 
 use super::answer;
-use crate::timeout::check_timeout;
+use crate::{file::contents, timeout::check_timeout};
 use postrider_core::Invalid;
 use rdkafka::{ClientConfig, error::KafkaError};
-use std::{collections::BTreeMap, fmt, fs::File, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -63,12 +63,7 @@ impl ClusterOptions {
         }
         let certificates = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
         for file in certificates.chain(&self.root_certificates) {
-            if let Err(error) = File::open(file) {
-                return Err(Invalid::rule(
-                    "certificate",
-                    format!("{} cannot be read: {error}", file.display()),
-                ));
-            }
+            contents("certificate", file)?;
         }
         for (name, value) in &self.properties {
             check_property(name, value, fixed, ours)?;

@@ -1,7 +1,7 @@
 //! What a connection to NATS needs.
 
 use super::NatsTransport;
-use crate::timeout::check_timeout;
+use crate::{file::contents, timeout::check_timeout};
 use async_nats::{ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 use postrider_core::Invalid;
@@ -145,6 +145,10 @@ impl NatsBuilder {
         {
             let rule = "has no JWT or no seed; give the text of a file as `nsc` writes it";
             return Err(Invalid::rule("credentials", rule));
+        }
+        let certificates = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
+        for file in certificates.chain(&self.root_certificates) {
+            contents("certificate", file)?;
         }
         self.url = String::new();
         Ok(self)

@@ -1,5 +1,6 @@
 //! A broker, and what a connection to it needs.
 
+use crate::file::contents;
 use lapin::{
     Connection, ConnectionProperties,
     runtime::default_runtime,
@@ -114,9 +115,4 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, Invalid> {
         let rule = format!("{} has no key of the format PEM without a password", file.display());
         Invalid::rule("client_certificate", rule)
     })
-}
-
-fn contents(setting: &'static str, file: &Path) -> Result<Vec<u8>, Invalid> {
-    std::fs::read(file)
-        .map_err(|error| Invalid::rule(setting, format!("{} cannot be read: {error}", file.display())))
 }

@@ -1,6 +1,6 @@
 //! A server, and what a connection to it needs.
 
-use crate::timeout::check_timeout;
+use crate::{file::contents, timeout::check_timeout};
 use postrider_core::Invalid;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, TlsCertificates};
 use std::{path::PathBuf, time::Duration};
@@ -39,10 +39,8 @@ impl ServerOptions {
         };
         check_timeout("answer_timeout", self.answer_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
-        let root_cert = self.root_certificates.as_ref().map(std::fs::read).transpose();
-        let root_cert = root_cert
-            .map_err(|error| Invalid::rule("root_certificates", format!("cannot be read: {error}")))?;
-        let client = match root_cert {
+        let root_cert = self.root_certificates.as_ref().map(|file| contents("root_certificates", file));
+        let client = match root_cert.transpose()? {
             None => Client::open(info),
             some => Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert: some }),
         };

@@ -5,7 +5,7 @@
 
 use super::{at, report::Found};
 use crate::{
-    config::{Config, DestinationSection, Kind},
+    config::{Config, Kind, Place},
     transport,
 };
 use postrider::{Finding, Message, PublishError, QueueName, Template};
@@ -93,11 +93,11 @@ pub(super) async fn examine(config: &Config, file: &Path, addresses: &Addresses<
     found
 }
 
-async fn check(file: &Path, name: &str, section: &DestinationSection, addresses: &[&str]) -> Vec<Finding> {
+async fn check(file: &Path, name: &str, section: &Place, addresses: &[&str]) -> Vec<Finding> {
     let transport = match transport::build(file, name, section) {
         Ok(transport) => transport,
         Err(problem) => {
-            let fix = format!("correct [destinations.{name}] in {}:{}", file.display(), section.line);
+            let fix = format!("correct [destinations.{name}] in {}:{}", file.display(), section.line.0);
             return vec![
                 Finding::problem("unreachable", format!("destination {name}"))
                     .because(problem.in_a_line())
@@ -112,11 +112,11 @@ async fn check(file: &Path, name: &str, section: &DestinationSection, addresses:
         Ok(Err(error)) => error,
         Err(_) => PublishError::down(format!("no answer within {PATIENCE:?}")),
     };
-    let url = section.url.as_ref().map(|url| url.to_string()).unwrap_or_default();
+    let url = section.secret("url").map(ToString::to_string).unwrap_or_default();
     let fix = format!(
         "start what is to listen at {url}, or correct the url in {}:{}",
         file.display(),
-        section.line
+        section.line.0
     );
     vec![
         Finding::problem("unreachable", format!("destination {name}"))

@@ -1,7 +1,12 @@
 //! Straight to a destination of `postrider.toml`, through its transport, as the daemon would send it.
 
 use super::Args;
-use crate::{config::Flags, exit::Exit, problem::Problem, transport};
+use crate::{
+    config::{Flags, TypePattern},
+    exit::Exit,
+    problem::Problem,
+    transport,
+};
 use postrider::{Format, Outgoing, PublishError, Template, Transport, inspect::Entry};
 use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +24,8 @@ pub(super) struct Place {
     source: Arc<str>,
     address: Template,
     format: Format,
+    /// Only these go there by the route.
+    types: Option<Vec<TypePattern>>,
 }
 
 impl Place {
@@ -62,6 +69,7 @@ impl Place {
             source: config.source.value.as_str().into(),
             address,
             format: way.map_or(Format::Binary, |(_, format)| format),
+            types: way.and_then(|(to, _)| Some(to.types.as_ref()?.value.clone())),
         })
     }
 
@@ -72,9 +80,10 @@ impl Place {
         stop: &CancellationToken,
     ) -> Result<Option<u64>, Problem> {
         let mut outgoing = VecDeque::new();
-        for entry in entries {
+        for entry in entries.iter().filter(|entry| self.takes(entry)) {
             outgoing.push_back(self.written(entry)?);
         }
+        let sent = outgoing.len() as u64;
         let most = self.transport.capacity().batch.max(1);
         let mut tries = 0;
         while !outgoing.is_empty() {
@@ -112,7 +121,12 @@ impl Place {
                 return Ok(None);
             }
         }
-        Ok(Some(entries.len() as u64))
+        Ok(Some(sent))
+    }
+
+    /// Whether the route would have sent it there, too.
+    fn takes(&self, entry: &Entry) -> bool {
+        self.types.as_ref().is_none_or(|types| types.iter().any(|wanted| wanted.takes(&entry.message)))
     }
 
     fn written(&self, entry: &Entry) -> Result<Outgoing, Problem> {

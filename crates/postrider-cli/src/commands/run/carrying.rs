@@ -5,14 +5,14 @@ use super::{
     unit::{Pulse, Rested, Working},
 };
 use crate::{
-    config::RelayPlan,
+    config::{Place, RelayPlan},
     opened::Opened,
     problem::{Code, Problem},
     transport,
 };
 use async_trait::async_trait;
 use postrider::{
-    Destination, Error, Relay, RetryStrategy, Route, Transport,
+    Destination, Error, Relay, Route, Transport,
     relay::{RelayBuilder, To},
     worker::{ErrorText, Running},
 };
@@ -20,6 +20,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 /// A database that says nothing for so long is away.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A transport has an answer to each message at its timeout; the relay waits so much longer for them.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Nobody takes so many from the store without having an answer for one.
 const DELIVERIES: u32 = 25;
@@ -43,22 +46,22 @@ impl Prepared {
     /// Opens the database and makes the relay. `file` is where the plan stands.
     pub(super) async fn new(file: &Path, plan: &RelayPlan, migrate: bool) -> Result<Self, Problem> {
         let mut transports = Vec::new();
-        for (name, section) in &plan.destinations {
-            transports.push((name.clone(), transport::build(file, name, section)?));
+        for (name, place) in &plan.destinations {
+            transports.push((transport::build(file, name, place)?, name, place));
         }
         let opened = open(&plan.database, migrate).await?;
         let mut builder = Relay::builder_on(opened.store(), Some(opened.wake()), plan.source.as_str());
-        for (name, transport) in &transports {
-            builder = builder.destination(Destination::shared(name.as_str(), Arc::clone(transport)));
+        for (transport, name, place) in &transports {
+            builder = builder.destination(destination(name, place, Arc::clone(transport)));
         }
         match routed(builder, plan).build() {
             Ok(relay) => {
-                let transports = transports.into_iter().map(|(_, transport)| transport).collect();
+                let transports = transports.into_iter().map(|(transport, ..)| transport).collect();
                 Ok(Self { opened, transports, relay })
             }
             Err(error) => {
                 opened.close().await;
-                let line = plan.routes.first().map_or(1, |route| route.line);
+                let line = plan.routes.first().map_or(1, |route| route.line.0);
                 let what = format!("{}:{line}: {error}", file.display());
                 Err(Problem::new(what, "change the routes of this database").coded(Code::Config))
             }
@@ -118,20 +121,35 @@ impl Working for Carrying {
     }
 }
 
+fn destination(name: &str, place: &Place, transport: Arc<dyn Transport>) -> Destination {
+    let mut destination = Destination::shared(name, transport);
+    if let Some(timeout) = place.duration("timeout") {
+        // Whoever gives up first must be the one that knows which message it was.
+        destination = destination.timeout(timeout.saturating_add(GRACE));
+    }
+    match place.number("max_per_second") {
+        Some(most) => destination.rate(most, Duration::from_secs(1)),
+        None => destination,
+    }
+}
+
 fn routed(builder: RelayBuilder, plan: &RelayPlan) -> RelayBuilder {
     plan.routes.iter().fold(builder, |builder, section| {
-        let retry = match section.max_attempts.value {
-            Some(attempts) => RetryStrategy::default().with_max_attempts(attempts),
-            None => RetryStrategy::default(),
-        };
         let in_hand = usize::try_from(section.concurrency.value).unwrap_or(usize::MAX);
         let mut route = Route::new(section.queue.as_str())
             .in_hand(in_hand)
-            .retry(retry)
-            .max_deliveries(section.max_attempts.unwrap_or_default().max(DELIVERIES));
-        for to in &section.to {
-            let to = To::new(to.destination.as_str(), to.address.as_str()).format(section.format.value);
-            route = route.to_with(to);
+            .retry(section.retry.strategy())
+            .max_deliveries(section.retry.attempts().max(DELIVERIES));
+        for section_to in &section.to {
+            let to = To::new(section_to.destination.as_str(), section_to.address.as_str());
+            let to = to.format(section.format.value);
+            route = route.to_with(match &section_to.types {
+                Some(types) => {
+                    let types = types.value.clone();
+                    to.only(move |message| types.iter().any(|wanted| wanted.takes(message)))
+                }
+                None => to,
+            });
         }
         if section.keep_error_text.value {
             route = route.error_text(ErrorText::Full(Arc::new(str::to_owned)));

@@ -60,7 +60,8 @@ fn runner<S: Follow>(
     resolvers: Vec<Webhook>,
     plan: &FollowUpPlan,
 ) -> Result<SagaRunner<S>, Invalid> {
-    let timeout = plan.resolvers.iter().map(|section| section.timeout.value).max().unwrap_or_default();
+    let timeouts = plan.resolvers.iter().filter_map(|section| section.webhook.duration("timeout"));
+    let timeout = timeouts.max().unwrap_or_default();
     // Its own timeout comes first, so that it can tell whether anything was sent.
     let mut builder = SagaRunner::builder(transactions)
         .queue(plan.queue.as_str())

@@ -61,8 +61,8 @@ impl Watch {
     pub(super) async fn begin(&mut self, inspect: &dyn Inspect) -> Result<Vec<Event>, Error> {
         let now = self.clock(inspect).await?;
         let since = self.since.unwrap_or(now);
-        self.looked_at = since;
-        let found = self.found(inspect, since).await?;
+        // The next look goes as far back, and must know what was there.
+        let found = self.found(inspect, before(since)).await?;
         self.looked_at = now;
         let mut events = Vec::new();
         for entry in found {
@@ -82,7 +82,7 @@ impl Watch {
     /// Looks again, and answers what is different.
     pub(super) async fn look(&mut self, inspect: &dyn Inspect) -> Result<Vec<Event>, Error> {
         let now = self.clock(inspect).await?;
-        let from = self.looked_at.checked_sub(LATE).unwrap_or(SystemTime::UNIX_EPOCH);
+        let from = before(self.looked_at);
         let began = self.looked_at;
         let found = self.found(inspect, from).await?;
         let mut events = Vec::new();
@@ -158,8 +158,7 @@ impl Watch {
                 counters(last) == counters(entry) && (!has_ended || last.at == entry.at)
             }
             None => {
-                let from = began.checked_sub(LATE).unwrap_or(SystemTime::UNIX_EPOCH);
-                if entry.staged_at >= from {
+                if entry.staged_at >= before(began) {
                     events.extend(Event::new(What::Staged, entry, now));
                 }
                 // Just staged it is pending or waits, and nothing else has happened.
@@ -222,6 +221,11 @@ impl Watch {
         }
         inspect.clock().await
     }
+}
+
+/// How far back something may have been written that was committed at this moment.
+fn before(moment: SystemTime) -> SystemTime {
+    moment.checked_sub(LATE).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 fn name(entry: &Entry) -> Option<Name> {

@@ -1,0 +1,75 @@
+//! What a place is: a broker of some kind, webhooks, or standard output. Not every build has all of them.
+
+use super::table::Table;
+use std::fmt;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Stdout,
+    Webhook,
+    RabbitMq,
+    Nats,
+    Redis,
+    Kafka,
+    Sqs,
+    Sns,
+}
+
+pub(super) const KINDS: [(&str, Kind); 8] = [
+    ("stdout", Kind::Stdout),
+    ("webhook", Kind::Webhook),
+    ("rabbitmq", Kind::RabbitMq),
+    ("nats", Kind::Nats),
+    ("redis", Kind::Redis),
+    ("kafka", Kind::Kafka),
+    ("sqs", Kind::Sqs),
+    ("sns", Kind::Sns),
+];
+
+impl Kind {
+    fn is_built(self) -> bool {
+        match self {
+            Self::Stdout | Self::Webhook => true,
+            Self::RabbitMq => cfg!(feature = "rabbitmq"),
+            Self::Nats => cfg!(feature = "nats"),
+            Self::Redis => cfg!(feature = "redis"),
+            Self::Kafka => cfg!(feature = "kafka"),
+            Self::Sqs => cfg!(feature = "sqs"),
+            Self::Sns => cfg!(feature = "sns"),
+        }
+    }
+
+    /// Tells it when this build does not have it.
+    pub(super) fn check_built(self, table: &Table<'_>) {
+        if !self.is_built() {
+            let what =
+                format!("{} is {:?}, which this build does not have", table.path("kind"), self.to_string());
+            table.wrong(table.line_of("kind"), what, self.advice());
+        }
+    }
+
+    /// What to do when this build does not have it.
+    fn advice(self) -> String {
+        format!(
+            "install the build with it: cargo install postrider-cli --features {self} (or --features full)"
+        )
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(KINDS.iter().find(|(_, kind)| kind == self).map_or("", |(name, _)| name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_is_not_built_says_which_build_has_it() {
+        let advice =
+            "install the build with it: cargo install postrider-cli --features kafka (or --features full)";
+        assert_eq!(Kind::Kafka.advice(), advice);
+    }
+}

@@ -1,0 +1,139 @@
+//! What a route and its destinations are told in the file, and what the daemon does by it.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/program.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod program;
+#[path = "support/webhooks.rs"]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+mod webhooks;
+
+use nix::sys::signal::Signal;
+use program::{AtWork, Ended, postrider, run};
+use serde_json::Value;
+use std::fs;
+use tempfile::{TempDir, tempdir};
+use webhooks::Webhooks;
+
+/// A daemon at work, and the receiver that its file names.
+struct Shop {
+    folder: TempDir,
+    webhooks: Webhooks,
+    daemon: AtWork,
+}
+
+impl Shop {
+    /// With these keys of the destination `hooks`, and these of the route.
+    async fn open(destination: &str, route: &str, variables: &[(&str, &str)]) -> Self {
+        let (folder, webhooks) = (tempdir().unwrap(), Webhooks::listen().await);
+        let text = format!(
+            "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"off\"\n\
+             [destinations.hooks]\nkind = \"webhook\"\nurl = \"http://{address}/hooks\"\nallow_http = true\n\
+             allow_networks = [\"127.0.0.0/8\"]\n{destination}\n\
+             [destinations.audit]\nkind = \"webhook\"\nurl = \"http://{address}/audit\"\nallow_http = true\n\
+             allow_networks = [\"127.0.0.0/8\"]\n\
+             [[routes]]\nqueue = \"orders\"\nformat = \"plain\"\n{route}\n",
+            address = webhooks.address
+        );
+        fs::write(folder.path().join("postrider.toml"), text).unwrap();
+        let mut command = postrider(&["run", "--migrate"]);
+        command.current_dir(folder.path()).env_remove("NOTIFY_SOCKET").env_remove("POSTRIDER_CONFIG");
+        let mut daemon = AtWork::start(command.envs(variables.iter().copied()));
+        daemon.until(": ready");
+        Self { folder, webhooks, daemon }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        run(postrider(arguments).env("POSTRIDER_DB", "shop.db").current_dir(self.folder.path()))
+    }
+
+    fn publish(&self, event_type: Option<&str>, body: &str) {
+        let mut arguments = vec!["publish", "orders", "--json-body", body];
+        arguments.extend(event_type.iter().flat_map(|event_type| ["--type", event_type]));
+        let ended = self.run(&arguments);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+
+    /// Until nothing is under way; and what became of the queue.
+    fn at_rest(&self) -> Value {
+        let ended = self.run(&["status", "--json", "--wait", "60s", "--queue", "orders"]);
+        ended.report()["queues"][0].clone()
+    }
+
+    fn close(self) -> Ended {
+        self.daemon.signal(Signal::SIGTERM);
+        let ended = self.daemon.end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended
+    }
+}
+
+/// What a place does not take it has nothing to do with, and others have it all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_types_of_a_place_go_there() {
+    let to = "to = [{ destination = \"hooks\", address = \"orders\", types = [\"order.*\", \"bill.sent\"] }, \
+              { destination = \"audit\", address = \"all\" }]";
+    let mut shop = Shop::open("", to, &[]).await;
+    for (event_type, body) in
+        [(Some("order.placed"), "1"), (Some("bill.sent"), "2"), (Some("bill.paid"), "3"), (None, "4")]
+    {
+        shop.publish(event_type, body);
+    }
+    let arrived = shop.webhooks.next(6).await;
+    let expected = [
+        "/audit/all 1",
+        "/audit/all 2",
+        "/audit/all 3",
+        "/audit/all 4",
+        "/hooks/orders 1",
+        "/hooks/orders 2",
+    ];
+    assert_eq!(arrived, expected);
+    assert_eq!(shop.at_rest()["dead"]["count"], 0);
+    assert!(shop.webhooks.is_quiet());
+    shop.close();
+}
+
+/// As many attempts as there are pauses, and one more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_says_when_it_is_given_up() {
+    let route = "retry = { schedule = [\"10ms\", \"20ms\"], jitter = \"none\" }\nto = [{ destination = \"hooks\", address = \"answer-503\" }]";
+    let shop = Shop::open("", route, &[]).await;
+    shop.publish(Some("order.placed"), "1");
+    let died = shop.run(&["tail", "--queue", "orders", "--since", "1m", "--until", "dead"]);
+    assert!(died.out.contains("failures=3 retries_exhausted"), "{died:?}");
+    shop.close();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_dead_letters_nothing_is_left_and_the_log_says_so() {
+    let route = "dead_letters = false\nmax_attempts = 1\nto = [{ destination = \"hooks\", address = \"answer-503\" }]";
+    let mut shop = Shop::open("", route, &[]).await;
+    shop.publish(Some("order.placed"), "1");
+    assert_eq!(shop.webhooks.next(1).await, ["/hooks/answer-503 1"]);
+    let left = shop.at_rest();
+    for none in ["pending", "leased", "waiting", "dead"] {
+        assert_eq!(left[none]["count"], 0, "{left}");
+    }
+    let ended = shop.close();
+    assert!(ended.err.contains("dead letters are off"), "{ended:?}");
+}
+
+/// A header that says who we are, and a signature by each of two secrets; neither is ever told.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_we_are_is_told_to_the_receiver_alone() {
+    let keys = "authorization_env = \"HOOKS_LOGIN\"\nsecret_env = \"HOOKS_SECRET\"";
+    let secrets = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw whsec_Y2xvdmVyY2xvdmVyY2xvdmVyY2xvdmVy";
+    let to = "to = [{ destination = \"hooks\", address = \"orders\" }]";
+    let variables = [("HOOKS_LOGIN", "Bearer clover"), ("HOOKS_SECRET", secrets), ("POSTRIDER_LOG", "trace")];
+    let mut shop = Shop::open(keys, to, &variables).await;
+    shop.publish(Some("order.placed"), "1");
+    assert_eq!(shop.webhooks.next(1).await, ["/hooks/orders 1"]);
+    let headers = shop.webhooks.headers.lock().unwrap().clone();
+    assert_eq!(headers["authorization"], "Bearer clover");
+    assert_eq!(headers["webhook-signature"].to_str().unwrap().split(' ').count(), 2, "{headers:?}");
+    let ended = shop.close();
+    assert!(!ended.err.contains("clover") && !ended.err.contains("whsec"), "{ended:?}");
+}
