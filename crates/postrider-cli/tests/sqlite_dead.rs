@@ -127,7 +127,14 @@ async fn a_kind_of_error_is_enough_and_what_failed_later_is_left_out() {
     assert_eq!((none.code, &none.report()["matched"]), (Some(0), &0.into()), "{none:?}");
     let long_ago = shop.run(&[&requeue[..], &["--until", "1h"]].concat());
     assert_eq!(long_ago.report()["matched"], 0, "{long_ago:?}");
-    let done = shop.run(&[&requeue[..], &["--error", "no such address"]].concat());
+    let later = "2100-01-01T00:00:00Z";
+    let not_yet = shop.run(&[&requeue[..], &["--since", later]].concat());
+    assert_eq!(not_yet.report()["matched"], 0, "{not_yet:?}");
+    let listed = |since: &str| shop.run(&["dead", "ls", "--queue", "orders", "--jsonl", "--since", since]);
+    assert_eq!((listed("1h").out.lines().count(), listed(later).out.as_str()), (3, ""));
+    let by_place = shop.run(&["messages", "ls", "--queue", "orders", "--since", "1h"]);
+    assert_eq!(by_place.code, Some(2), "{by_place:?}");
+    let done = shop.run(&[&requeue[..], &["--error", "no such address", "--since", "1h"]].concat());
     assert_eq!((done.code, &done.report()["changed"]), (Some(0), &2.into()), "{done:?}");
 
     // Run again with the moment of the first count, it leaves out what has failed again.

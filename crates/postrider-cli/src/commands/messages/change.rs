@@ -30,10 +30,10 @@ pub(crate) struct Args<W: Where> {
     pub(super) filter: Filter<W>,
 
     /// The messages; without them, all that the options select
-    #[arg(conflicts_with_all = ["reason", "event_type", "key", "error", "until"])]
+    #[arg(conflicts_with_all = ["reason", "event_type", "key", "error", "since", "until"])]
     ids: Vec<MessageId>,
 
-    /// Only those that failed, were delivered or are due by then: 2026-10-14T12:00:00Z, or 2h for two hours ago
+    /// Only those that did so by then
     #[arg(long, value_name = "MOMENT", value_parser = moment::parse)]
     pub(super) until: Option<SystemTime>,
 

@@ -11,6 +11,7 @@ use crate::{
     shared::{Listing, Target},
     table::Table,
 };
+use postrider::inspect::{Cursor, Room};
 use tokio_util::sync::CancellationToken;
 
 /// How many are read at once.
@@ -41,6 +42,13 @@ async fn ls<W: Where>(opened: &Opened, args: &Args<W>) -> Result<Exit, Problem> 
     let wanted = args.listing.wanted();
     let mut views = Vec::new();
     let mut request = args.filter.request();
+    if let Some(since) = args.filter.since {
+        if request.room == Room::Ready {
+            let what = "what may run now is listed in its order, and not by time";
+            return Err(Problem::new(what, "leave out --since, or name another --room").ending(Exit::Misused));
+        }
+        request.after = Some(Cursor { at: Some(since), place: 0 });
+    }
     loop {
         request.limit = PAGE.min(wanted - views.len());
         let page = inspect.list(&request).await.map_err(|error| opened.problem(&error))?;

@@ -8,12 +8,13 @@ mod show;
 mod trace;
 mod view;
 
-use crate::{exit::Exit, problem::Problem};
+use crate::{exit::Exit, moment, problem::Problem};
 use change::Verb;
 use postrider::{
     EventType, OrderingKey, QueueName, Reason,
     inspect::{ListRequest, Room, Selection},
 };
+use std::time::SystemTime;
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
@@ -26,7 +27,7 @@ const EXAMPLES: &str = "Examples:
 
 const DEAD_EXAMPLES: &str = "Examples:
   postrider dead groups --db shop.db                                    what failed, and how often
-  postrider dead ls --queue orders --reason rejected --db shop.db
+  postrider dead ls --queue orders --reason rejected --since 2h --db shop.db
   postrider dead show --queue orders ID --payload --db shop.db
   postrider dead requeue --queue orders ID --why 'the address was mended' --db shop.db
   postrider dead requeue --queue orders --reason rejected --dry-run --why 'mended' --db shop.db
@@ -160,6 +161,10 @@ pub(crate) struct Filter<W: Where> {
     /// Only those whose last error begins with this, as postrider dead groups shows it
     #[arg(long, value_name = "PREFIX")]
     error: Option<String>,
+
+    /// Only those that failed, were delivered or are due since then: 2026-10-14T12:00:00Z, or 2h for two hours ago
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse)]
+    since: Option<SystemTime>,
 }
 
 impl<W: Where> Filter<W> {
@@ -175,6 +180,7 @@ impl<W: Where> Filter<W> {
 
     fn selection(&self) -> Selection {
         Selection {
+            since: self.since,
             key: self.key.clone(),
             event_type: self.event_type.clone(),
             reason: self.reason,
