@@ -112,7 +112,8 @@ pub async fn a_rate_is_kept<F: Fixture>(fixture: F) {
     let relay = builder(&fixture).destination(slow).route(to_billing()).build().unwrap();
     let running = relay.start();
     eventually(async || transport.accepted().len() == 10).await;
-    running.shutdown(Duration::from_millis(500)).await;
+    // Long enough to settle what was accepted, and to hand back the rest.
+    running.shutdown(Duration::from_secs(3)).await;
     assert_eq!(transport.accepted().len(), 10, "the next one is six minutes away");
     assert_eq!(list(&fixture, "orders", Room::Ready).await.len(), 10);
 }
