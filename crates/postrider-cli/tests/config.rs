@@ -3,12 +3,10 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
+mod support;
 
-use program::{Ended, postrider, run};
 use std::{fs, process::Command};
+use support::program::{Ended, postrider, run};
 use tempfile::{TempDir, tempdir};
 
 const GOOD: &str = r#"source = "/shop"

@@ -3,17 +3,9 @@
 #![cfg(all(unix, feature = "rabbitmq", feature = "nats", feature = "redis", feature = "kafka"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/places.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod places;
 #[path = "../../postrider-stores/tests/support/polyglot.rs"]
 mod polyglot;
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/webhooks.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod webhooks;
+mod support;
 
 use nix::sys::signal::Signal;
 use postrider::{
@@ -21,7 +13,6 @@ use postrider::{
     transports::{kafka::KafkaSource, nats::NatsSource, rabbitmq::RabbitMqSource, redis::RedisSource},
 };
 use postrider_testkit::{Kind, postgres::TestDatabase, shared};
-use program::{AtWork, postrider, run};
 use sqlx::{Connection, PgConnection};
 use std::{
     collections::BTreeSet,
@@ -33,10 +24,14 @@ use std::{
     },
     time::Duration,
 };
+use support::{
+    places,
+    program::{AtWork, postrider, run},
+    webhooks::Webhooks,
+};
 use tempfile::{TempDir, tempdir};
 use tokio::{sync::watch, task::JoinHandle, time::MissedTickBehavior};
 use uuid::Uuid;
-use webhooks::Webhooks;
 
 /// So many orders come in before and after each change, besides those during it.
 const ORDERS: usize = 100;

@@ -3,11 +3,11 @@
 #![cfg(all(unix, feature = "redis"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/readme.rs"]
-mod readme;
+mod support;
 
 use postrider_testkit::postgres::TestDatabase;
 use std::net::TcpListener;
+use support::readme;
 use tempfile::tempdir;
 
 /// A port that was free a moment ago. Redis is started by the walk itself.

@@ -3,14 +3,9 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/tree.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod tree;
+mod support;
 
-use tree::{all, below};
+use support::tree::{all, below};
 
 #[test]
 fn every_command_is_as_it_was() {

@@ -3,22 +3,15 @@
 #![cfg(all(unix, feature = "nats"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/health.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod health;
-#[path = "support/places.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod places;
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/round_trip.rs"]
-mod round_trip;
+mod support;
 
 use postrider::transports::nats::NatsTransport;
 use postrider_testkit::{Kind, broker::Nats, shared};
-use round_trip::{Broker, round_trip};
 use std::{sync::Arc, time::Duration};
+use support::{
+    places,
+    round_trip::{Broker, round_trip},
+};
 use uuid::Uuid;
 
 #[tokio::test(flavor = "multi_thread")]

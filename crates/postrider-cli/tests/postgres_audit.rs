@@ -3,14 +3,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
+mod support;
 
 use postrider::{AuditEvent, AuditKind, AuditSink, postgres::PostgresStore, schema::Schema};
 use postrider_testkit::postgres::TestDatabase;
-use program::{postrider, run};
 use sqlx::{Connection, Executor, PgConnection};
+use support::program::{postrider, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ledger_holds_until_somebody_has_been_at_it() {

@@ -3,9 +3,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
+mod support;
 
 use nix::sys::{
     resource::{UsageWho, getrusage},
@@ -16,9 +14,9 @@ use postrider::{
     postgres::PostgresStore, schema::Schema,
 };
 use postrider_testkit::postgres::TestDatabase;
-use program::{AtWork, Ended, postrider, run};
 use sqlx::{Connection, Executor, PgConnection};
 use std::collections::HashMap;
+use support::program::{AtWork, Ended, postrider, run};
 
 const LETTERS: i64 = 1_000_000;
 const KEYS: i64 = 10_000;

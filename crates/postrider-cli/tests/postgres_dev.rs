@@ -3,14 +3,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
+mod support;
 
 use nix::sys::signal::Signal;
 use postrider_testkit::postgres::TestDatabase;
-use program::{AtWork, postrider, run};
 use sqlx::{Connection, PgConnection};
+use support::program::{AtWork, postrider, run};
 
 #[tokio::test]
 async fn a_short_run_adds_up() {

@@ -3,14 +3,8 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/doctor.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod doctor;
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
+mod support;
 
-use doctor::{Diagnosis, doctor, shell};
 use postrider::{
     ClaimRequest, Message, OnFailure, Ordering, OutboxExt, QueueName, QueuePolicy, Reason, Settle,
     Settlement, Store,
@@ -24,13 +18,16 @@ use postrider_testkit::{
     server::{PrivatePostgres, Stop},
     shared,
 };
-use program::{postrider, run};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool, Row};
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     process::{Command, Stdio},
     thread,
+};
+use support::{
+    doctor::{Diagnosis, doctor, shell},
+    program::{postrider, run},
 };
 use tempfile::tempdir;
 

@@ -3,18 +3,16 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
+mod support;
 
 use postrider::{
     ClaimRequest, FollowUp, FollowUpExt, Message, OutboxExt, QueueName, QueuePolicy, Reason, Reference,
     Settle, Settlement, Store, postgres::PostgresStore, schema::Schema,
 };
 use postrider_testkit::postgres::TestDatabase;
-use program::{Ended, postrider, run};
 use sqlx::{Connection, PgConnection};
 use std::time::Duration;
+use support::program::{Ended, postrider, run};
 
 /// A database with its tables, and a store on it.
 async fn opened() -> (TestDatabase, PostgresStore) {

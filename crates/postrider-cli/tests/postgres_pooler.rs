@@ -3,28 +3,19 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/doctor.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod doctor;
-#[path = "support/health.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod health;
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/webhooks.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod webhooks;
+mod support;
 
-use doctor::Diagnosis;
-use health::{post, told_in};
 use nix::sys::signal::Signal;
 use postrider_testkit::{pooler::Pooler, postgres::TestDatabase};
-use program::{AtWork, Ended, postrider, run};
 use sqlx::{Connection, PgConnection, Row};
 use std::{fs, net::SocketAddr, path::PathBuf, process::Command};
+use support::{
+    doctor::Diagnosis,
+    health::{post, told_in},
+    program::{AtWork, Ended, postrider, run},
+    webhooks::Webhooks,
+};
 use tempfile::{TempDir, tempdir};
-use webhooks::Webhooks;
 
 /// Fewer than the program has connections, so that sessions change hands all the time.
 const SESSIONS: u32 = 2;

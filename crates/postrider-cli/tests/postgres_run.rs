@@ -3,20 +3,17 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/webhooks.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod webhooks;
+mod support;
 
 use nix::sys::signal::Signal;
 use postrider_testkit::postgres::TestDatabase;
-use program::{AtWork, postrider, run};
 use sqlx::{Connection, PgConnection};
 use std::fs;
+use support::{
+    program::{AtWork, postrider, run},
+    webhooks::Webhooks,
+};
 use tempfile::tempdir;
-use webhooks::Webhooks;
 
 /// The beginning of a file: `billing` and `audit` are below the same address.
 fn two_places(webhooks: &Webhooks) -> String {

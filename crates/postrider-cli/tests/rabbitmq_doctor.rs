@@ -3,17 +3,14 @@
 #![cfg(all(unix, feature = "rabbitmq"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/doctor.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod doctor;
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
+mod support;
 
-use doctor::{Diagnosis, doctor};
 use postrider_testkit::{Kind, shared};
-use program::{postrider, run};
 use std::fs;
+use support::{
+    doctor::{Diagnosis, doctor},
+    program::{postrider, run},
+};
 use tempfile::tempdir;
 use uuid::Uuid;
 

@@ -3,20 +3,7 @@
 #![cfg(all(unix, feature = "rabbitmq"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/health.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod health;
-#[path = "support/places.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod places;
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/round_trip.rs"]
-mod round_trip;
-#[path = "support/webhooks.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod webhooks;
+mod support;
 
 use nix::sys::signal::Signal;
 use postrider::{
@@ -26,12 +13,15 @@ use postrider::{
     transports::rabbitmq::RabbitMqTransport,
 };
 use postrider_testkit::{Kind, postgres::TestDatabase, shared};
-use program::{AtWork, postrider};
-use round_trip::{Broker, round_trip};
 use std::{fs, sync::Arc, time::SystemTime};
+use support::{
+    places,
+    program::{AtWork, postrider},
+    round_trip::{Broker, round_trip},
+    webhooks::Webhooks,
+};
 use tempfile::tempdir;
 use uuid::Uuid;
-use webhooks::Webhooks;
 
 fn order(id: MessageId, number: u32, place: &str) -> Outgoing {
     let message = Message::builder("orders")

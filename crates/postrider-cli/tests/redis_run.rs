@@ -3,26 +3,21 @@
 #![cfg(all(unix, feature = "redis"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/health.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod health;
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/round_trip.rs"]
-mod round_trip;
+mod support;
 
 use nix::sys::signal::Signal;
 use postrider::transports::redis::RedisTransport;
 use postrider_testkit::{Kind, shared};
-use program::{AtWork, postrider};
-use round_trip::{Broker, round_trip};
 use sqlx::{Connection, SqliteConnection};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::TcpStream,
     sync::Arc,
+};
+use support::{
+    program::{AtWork, postrider},
+    round_trip::{Broker, round_trip},
 };
 use tempfile::tempdir;
 use uuid::Uuid;

@@ -3,21 +3,17 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/shop.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod shop;
-#[path = "support/tree.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod tree;
+mod support;
 
 use postrider::{FollowUp, Message, QueuePolicy, Reason, Reference, schema::Schema};
-use shop::{Shop, id, order, queue, timeless};
 use std::{
     fs,
     time::{Duration, SystemTime},
+};
+use support::{
+    program,
+    shop::{Shop, id, order, queue, timeless},
+    tree,
 };
 
 /// A command, what it is given to answer a program, and what it cannot do.

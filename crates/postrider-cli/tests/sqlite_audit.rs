@@ -3,14 +3,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
+mod support;
 
 use postrider::{AuditEvent, AuditKind, audit::Head, schema::Schema, sqlite::SqliteStore};
-use program::{Ended, postrider, run};
 use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection};
 use std::fs;
+use support::program::{Ended, postrider, run};
 use tempfile::{TempDir, tempdir};
 use uuid::Uuid;
 

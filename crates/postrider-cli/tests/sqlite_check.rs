@@ -3,14 +3,9 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/shop.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod shop;
+mod support;
 
-use shop::{Shop, order};
+use support::shop::{Shop, order};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_exit_codes_are_those_of_the_program_or_of_plugins() {

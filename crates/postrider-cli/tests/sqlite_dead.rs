@@ -3,12 +3,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/shop.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod shop;
+mod support;
 
 use nix::{
     pty::{Winsize, openpty},
@@ -16,9 +11,11 @@ use nix::{
     unistd::write,
 };
 use postrider::inspect::Inspect;
-use program::{AtWork, postrider, run};
-use shop::{Shop, id, order, queue, timeless};
 use std::{fs, io::Read, process::Stdio};
+use support::{
+    program::{AtWork, postrider, run},
+    shop::{Shop, id, order, queue, timeless},
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_letters_are_grouped_listed_and_shown() {

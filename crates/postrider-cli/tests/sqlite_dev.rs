@@ -3,21 +3,19 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/terminal.rs"]
-mod terminal;
+mod support;
 
 use nix::sys::signal::Signal;
-use program::{AtWork, postrider, run};
 use sqlx::{Connection, Row, SqliteConnection};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
+use support::{
+    program::{AtWork, postrider, run},
+    terminal::on_a_terminal,
+};
 use tempfile::tempdir;
-use terminal::on_a_terminal;
 
 fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).unwrap().next().is_none()

@@ -3,21 +3,10 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/doctor.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod doctor;
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/shop.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod shop;
+mod support;
 
-use doctor::{Diagnosis, doctor, shell};
 use nix::{sys::signal::Signal, unistd::geteuid};
 use postrider::{FollowUp, Reason, Reference};
-use program::{AtWork, postrider, run};
-use shop::{Shop, order};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row, SqliteConnection};
 use std::{
     fs,
@@ -27,6 +16,11 @@ use std::{
         process::CommandExt,
     },
     path::Path,
+};
+use support::{
+    doctor::{Diagnosis, doctor, shell},
+    program::{AtWork, postrider, run},
+    shop::{Shop, order},
 };
 use tempfile::{TempDir, tempdir};
 

@@ -3,13 +3,11 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
+mod support;
 
 use postrider::{schema::Schema, sqlite::SqliteStore};
-use program::{Ended, postrider, run};
 use sqlx::{Connection, Executor, SqliteConnection};
+use support::program::{Ended, postrider, run};
 use tempfile::{TempDir, tempdir};
 
 fn migrate(folder: &TempDir, arguments: &[&str]) -> Ended {

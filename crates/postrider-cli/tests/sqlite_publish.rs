@@ -3,19 +3,16 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/shop.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod shop;
+mod support;
 
 use postrider::{FollowUp, Reason, Reference, State, inspect::Inspect};
-use program::{postrider, run};
-use shop::{Shop, id, queue, timeless};
 use std::{
     fs::File,
     time::{Duration, SystemTime},
+};
+use support::{
+    program::{postrider, run},
+    shop::{Shop, id, queue, timeless},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

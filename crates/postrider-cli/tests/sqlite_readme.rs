@@ -3,9 +3,9 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/readme.rs"]
-mod readme;
+mod support;
 
+use support::readme;
 use tempfile::tempdir;
 
 #[test]

@@ -3,15 +3,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/shop.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod shop;
-#[path = "support/webhooks.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod webhooks;
+mod support;
 
 use nix::sys::signal::Signal;
 use postrider::{
@@ -19,10 +11,12 @@ use postrider::{
     inspect::{Inspect, ListRequest, Room},
     schema::Schema,
 };
-use program::{AtWork, Ended, postrider, run};
-use shop::{Shop, id, order, queue, timeless};
 use std::{fs, time::Duration};
-use webhooks::Webhooks;
+use support::{
+    program::{AtWork, Ended, postrider, run},
+    shop::{Shop, id, order, queue, timeless},
+    webhooks::Webhooks,
+};
 
 /// So many that were delivered and are kept.
 async fn kept(count: u128) -> Shop {

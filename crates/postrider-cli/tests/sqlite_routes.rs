@@ -3,19 +3,16 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/webhooks.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod webhooks;
+mod support;
 
 use nix::sys::signal::Signal;
-use program::{AtWork, Ended, postrider, run};
 use serde_json::Value;
 use std::fs;
+use support::{
+    program::{AtWork, Ended, postrider, run},
+    webhooks::Webhooks,
+};
 use tempfile::{TempDir, tempdir};
-use webhooks::Webhooks;
 
 /// A daemon at work, and the receiver that its file names.
 struct Shop {

@@ -3,24 +3,18 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/health.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod health;
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/webhooks.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod webhooks;
+mod support;
 
-use health::{get, post, told_in};
 use nix::sys::signal::Signal;
-use program::{AtWork, postrider, run};
 use sqlx::{Connection, SqliteConnection};
 use std::{fs, path::PathBuf, process::Command};
+use support::{
+    health::{get, post, told_in},
+    program::{AtWork, postrider, run},
+    webhooks::Webhooks,
+};
 use tempfile::{TempDir, tempdir};
 use tokio::net::{TcpStream, UnixDatagram};
-use webhooks::Webhooks;
 
 /// A folder with a database, its configuration, and the receiver that it names.
 struct Shop {

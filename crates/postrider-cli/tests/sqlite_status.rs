@@ -3,15 +3,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/shop.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod shop;
+mod support;
 
-use program::{AtWork, postrider, run};
-use shop::{Shop, order};
+use support::{
+    program::{AtWork, postrider, run},
+    shop::{Shop, order},
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_queue_is_told_with_what_needs_a_hand() {

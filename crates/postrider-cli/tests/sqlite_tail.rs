@@ -3,21 +3,18 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/shop.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod shop;
+mod support;
 
 use nix::sys::signal::Signal;
 use postrider::{
     ClaimRequest, Claimed, QueuePolicy, Reason, Settle, Settlement, Store, inspect::Inspect, schema::Schema,
 };
-use program::{AtWork, postrider, run};
 use serde_json::Value;
-use shop::{Shop, id, order, queue, timeless};
 use std::{fs, time::Duration};
+use support::{
+    program::{AtWork, postrider, run},
+    shop::{Shop, id, order, queue, timeless},
+};
 
 async fn claim(shop: &Shop, name: &str) -> Claimed {
     shop.store.claim(&ClaimRequest::new(queue(name), 1)).await.unwrap().remove(0)

@@ -3,16 +3,14 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/terminal.rs"]
-mod terminal;
+mod support;
 
-use program::{postrider, run};
 use serde_json::Value;
+use support::{
+    program::{postrider, run},
+    terminal::on_a_terminal,
+};
 use tempfile::{TempDir, tempdir};
-use terminal::on_a_terminal;
 
 /// A database with one message that is due.
 fn shop() -> (TempDir, String) {

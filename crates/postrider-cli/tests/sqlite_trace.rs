@@ -3,19 +3,14 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
-#[path = "support/shop.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod shop;
+mod support;
 
 use postrider::{
     FollowUp, MessageBuilder, OnFailure, QueuePolicy, Reason, Reference, audit::verify, inspect::Inspect,
     schema::Schema,
 };
-use shop::{Shop, id, order, queue, timeless};
 use std::time::Duration;
+use support::shop::{Shop, id, order, queue, timeless};
 
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 

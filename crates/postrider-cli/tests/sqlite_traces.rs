@@ -3,18 +3,16 @@
 #![cfg(all(unix, feature = "otlp"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
+mod support;
 
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
 use nix::sys::signal::Signal;
-use program::{AtWork, postrider, run};
 use sqlx::{Connection, SqliteConnection};
 use std::{
     fs,
     sync::{Arc, Mutex},
 };
+use support::program::{AtWork, postrider, run};
 use tempfile::tempdir;
 use tokio::net::TcpListener;
 

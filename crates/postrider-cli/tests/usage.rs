@@ -3,11 +3,9 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/program.rs"]
-#[allow(dead_code, reason = "not every test program needs all of it")]
-mod program;
+mod support;
 
-use program::{postrider, run};
+use support::program::{postrider, run};
 use tempfile::tempdir;
 
 #[test]

@@ -6,18 +6,13 @@ use postrider::{
     transports::kafka::{KafkaOptions, KafkaSource, KafkaTransport, SaslMechanism},
 };
 
-/// Tells a builder who we are and whom we trust. Both builders have the same words for it, and no trait in common.
+/// Also tells a builder who we are.
 macro_rules! reached {
     ($builder:expr, $place:expr) => {{
-        let (mut builder, place) = ($builder, $place);
+        let place = $place;
+        let mut builder = trusting!($builder, place);
         if let Some((mechanism, user, password)) = login(place) {
             builder = builder.with_sasl(mechanism, user, password);
-        }
-        if let Some(file) = place.text("ca_file") {
-            builder = builder.with_root_certificates(file);
-        }
-        if let Some((certificate, key)) = place.certificate() {
-            builder = builder.with_client_certificate(certificate, key);
         }
         builder
     }};

@@ -10,10 +10,11 @@ use std::time::Duration;
 /// A consumer that is made where it is not there gives messages so long before they come again.
 const ACK_WAIT: Duration = Duration::from_secs(30);
 
-/// Tells a builder who we are and whom we trust. Both builders have the same words for it, and no trait in common.
+/// Also tells a builder who we are.
 macro_rules! reached {
     ($builder:expr, $place:expr) => {{
-        let (mut builder, place) = ($builder, $place);
+        let place = $place;
+        let mut builder = trusting!($builder, place);
         if let Some(token) = place.secret("token") {
             builder = builder.with_token(token.reveal());
         }
@@ -22,12 +23,6 @@ macro_rules! reached {
         }
         if let Some(credentials) = place.secret("credentials") {
             builder = builder.with_credentials(credentials.reveal());
-        }
-        if let Some(file) = place.text("ca_file") {
-            builder = builder.with_root_certificates(file);
-        }
-        if let Some((certificate, key)) = place.certificate() {
-            builder = builder.with_client_certificate(certificate, key);
         }
         builder
     }};

@@ -1,6 +1,6 @@
 //! Plants a problem, reads what the doctor finds, and does what it says.
 
-use crate::program::{Ended, postrider, run};
+use super::program::{Ended, postrider, run};
 use serde_json::Value;
 use std::{
     env,

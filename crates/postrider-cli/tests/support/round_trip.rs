@@ -1,6 +1,6 @@
 //! Out of the outbox to a broker by a route, and into a queue by a consumer: one program, one file, and everything is staged once.
 
-use crate::{
+use super::{
     health::{metric, told_in},
     program::{AtWork, postrider},
 };

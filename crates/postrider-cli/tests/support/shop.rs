@@ -1,6 +1,6 @@
 //! A database with something in each room, and the program run on it.
 
-use crate::program::{Ended, postrider, run};
+use super::program::{Ended, postrider, run};
 use postrider::{
     Arrival, ClaimRequest, InboxExt, IntoMessage, Message, MessageBuilder, MessageId, OnFailure, Ordering,
     OutboxExt, QueueName, QueuePolicy, Reason, Settle, Settlement, Store, schema::Schema,

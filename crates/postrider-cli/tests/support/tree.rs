@@ -1,6 +1,6 @@
 //! The commands of the program, as its help tells them.
 
-use crate::program::{postrider, run};
+use super::program::{postrider, run};
 
 fn help(path: &[String]) -> String {
     let arguments: Vec<_> = path.iter().map(String::as_str).chain(["--help"]).collect();
