@@ -151,18 +151,20 @@ impl Resolver for Webhook {
 
     async fn resolve(&self, call: &Call) -> Result<Resolved, Failure> {
         let outgoing = self.written(call)?;
-        match self.transport.publish(&[outgoing]).await.pop() {
-            Some(Ok(_)) => Ok(Resolved::Done),
-            Some(Err(PublishError::Reject { source })) => Err(Failure::reject(source).named("Refused")),
-            Some(Err(PublishError::Retry { after: Some(after), source })) => {
-                Err(Failure::retry_after(after, source).named("RefusedForNow"))
+        let error = match self.transport.publish(&[outgoing]).await.pop() {
+            Some(Ok(_)) => return Ok(Resolved::Done),
+            Some(Err(error)) => error,
+            None => PublishError::unknown("the transport did not answer"),
+        };
+        let name = error.name();
+        Err(match error {
+            PublishError::Reject { source } => Failure::reject(source).named(name),
+            PublishError::Retry { after: Some(after), source } => {
+                Failure::retry_after(after, source).named(name)
             }
-            Some(Err(PublishError::Retry { source, .. })) => {
-                Err(Failure::retry(source).named("RefusedForNow"))
-            }
-            Some(Err(PublishError::Down { source })) => Err(Failure::retry(source).named("Down")),
-            Some(Err(error)) => Err(Failure::retry(error).named("Unanswered")),
-            None => Err(Failure::retry("the transport did not answer").named("Unanswered")),
-        }
+            PublishError::Retry { source, .. } => Failure::retry(source).named(name),
+            PublishError::Down { source } => Failure::retry(source).named("Down"),
+            error => Failure::retry(error).named("Unanswered"),
+        })
     }
 }

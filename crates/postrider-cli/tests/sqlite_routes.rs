@@ -100,7 +100,7 @@ async fn a_schedule_says_when_it_is_given_up() {
     let shop = Shop::open("", route, &[]).await;
     shop.publish(Some("order.placed"), "1");
     let died = shop.run(&["tail", "--queue", "orders", "--since", "1m", "--until", "dead"]);
-    assert!(died.out.contains("failures=3 retries_exhausted"), "{died:?}");
+    assert!(died.out.contains("failures=3 retries_exhausted: Http503"), "{died:?}");
     shop.close();
 }
 

@@ -120,6 +120,25 @@ pub enum PublishError {
     },
 }
 
+/// What is behind an error, with a name. Whoever follows it sees what it is about, and nothing in between.
+#[derive(Debug)]
+struct Named {
+    name: &'static str,
+    source: Source,
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl StdError for Named {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.source()
+    }
+}
+
 /// What is behind an error.
 pub type Source = Box<dyn StdError + Send + Sync>;
 
@@ -149,13 +168,65 @@ impl PublishError {
         Self::Down { source: source.into() }
     }
 
-    /// Its name in logs, metrics and beside a dead letter.
+    /// Gives it a name that tells what happened, such as `Unroutable`: one word, the same each time, without anything of the message.
+    #[must_use]
+    pub fn named(self, name: &'static str) -> Self {
+        let named = |source| Box::new(Named { name, source });
+        match self {
+            Self::Retry { after, source } => Self::Retry { after, source: named(source) },
+            Self::Unknown { source } => Self::Unknown { source: named(source) },
+            Self::Reject { source } => Self::Reject { source: named(source) },
+            Self::Down { source } => Self::Down { source: named(source) },
+        }
+    }
+
+    /// Its name in logs and beside a dead letter: the one that it was [given](Self::named), or else its [kind](Self::kind).
+    pub fn name(&self) -> &'static str {
+        let (Self::Retry { source, .. }
+        | Self::Unknown { source }
+        | Self::Reject { source }
+        | Self::Down { source }) = self;
+        source.downcast_ref::<Named>().map_or_else(|| self.kind(), |named| named.name)
+    }
+
+    /// What is to be done next, in a word.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Retry { .. } => "PublishRefused",
             Self::Unknown { .. } => "PublishUnknown",
             Self::Reject { .. } => "PublishRejected",
             Self::Down { .. } => "DestinationDown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_changes_what_it_is_called_and_nothing_else() {
+        let after = Duration::from_secs(3);
+        let inner = std::io::Error::other(fmt::Error);
+        let plain = PublishError::retry_after(after, std::io::Error::other(fmt::Error));
+        let named = PublishError::retry_after(after, inner).named("Unroutable");
+        assert_eq!((plain.name(), named.name()), ("PublishRefused", "Unroutable"));
+        assert_eq!(plain.kind(), named.kind());
+        assert!(matches!(named, PublishError::Retry { after: Some(wait), .. } if wait == after));
+        let chain = |error: &PublishError| {
+            let mut told = vec![error.to_string()];
+            let mut next = error.source();
+            while let Some(error) = next {
+                told.push(error.to_string());
+                next = error.source();
+            }
+            told
+        };
+        assert_eq!(chain(&plain), chain(&named));
+        for error in [PublishError::unknown("x"), PublishError::reject("x"), PublishError::down("x")] {
+            let kind = error.kind();
+            let named = error.named("Named");
+            assert_eq!((named.name(), named.kind()), ("Named", kind));
         }
     }
 }

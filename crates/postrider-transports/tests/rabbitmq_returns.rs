@@ -44,6 +44,7 @@ async fn an_unroutable_message_is_never_accepted() {
         for (sent, answer) in one.iter().chain(&other).zip(ones.into_iter().chain(others)) {
             if sent.destination == nobody {
                 unroutable += 1;
+                assert!(matches!(&answer, Err(error) if error.name() == "Unroutable"), "{answer:?}");
                 let Err(PublishError::Retry { source, .. }) = answer else { panic!("{answer:?}") };
                 let text = source.to_string();
                 assert!(text.contains("unroutable") && text.contains(&nobody), "{text}");

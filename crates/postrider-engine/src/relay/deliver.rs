@@ -192,8 +192,8 @@ fn failed(error: PublishError) -> Failure {
         PublishError::Reject { .. } => Next::Reject,
         _ => Next::Retry,
     };
-    let kind = error.kind();
-    Failure::of_kind(next, kind, error)
+    let name = error.name();
+    Failure::of_kind(next, name, error)
 }
 
 impl Leg {

@@ -78,8 +78,9 @@ impl Trouble {
 impl From<Trouble> for PublishError {
     fn from(trouble: Trouble) -> Self {
         match trouble.kind {
-            Kind::Retry(Some(after)) => Self::retry_after(after, trouble.said),
-            Kind::Retry(None) | Kind::Missing => Self::retry(trouble.said),
+            Kind::Retry(Some(after)) => Self::retry_after(after, trouble.said).named("Throttled"),
+            Kind::Missing => Self::retry(trouble.said).named("Missing"),
+            Kind::Retry(None) => Self::retry(trouble.said),
             Kind::Unknown => Self::unknown(trouble.said),
             Kind::Reject => Self::reject(trouble.said),
             Kind::Down => Self::down(trouble.said),

@@ -7,11 +7,9 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 pub(super) fn unsent(error: &KafkaError, topic: &str) -> PublishError {
     match error.rdkafka_error_code() {
         Some(Code::MessageSizeTooLarge) => {
-            PublishError::reject("it is larger than `with_message_bytes` allows")
+            PublishError::reject("it is larger than `with_message_bytes` allows").named("TooLarge")
         }
-        Some(Code::UnknownTopic | Code::UnknownPartition | Code::UnknownTopicOrPartition) => {
-            PublishError::retry(missing(topic))
-        }
+        Some(Code::UnknownTopic | Code::UnknownPartition | Code::UnknownTopicOrPartition) => no_topic(topic),
         _ => PublishError::retry(format!("the client does not take it: {}", said(error))),
     }
 }
@@ -19,27 +17,35 @@ pub(super) fn unsent(error: &KafkaError, topic: &str) -> PublishError {
 /// A broker, or the client, has said what became of it.
 pub(super) fn reported(error: &KafkaError, topic: &str) -> PublishError {
     match error.rdkafka_error_code() {
-        Some(Code::UnknownTopic | Code::UnknownPartition | Code::UnknownTopicOrPartition) => {
-            PublishError::retry(missing(topic))
-        }
-        Some(Code::InvalidTopic) => PublishError::reject(said(error)),
-        // The leader has refused to write.
-        Some(
-            Code::NotEnoughReplicas
-            | Code::NotLeaderForPartition
-            | Code::LeaderNotAvailable
-            | Code::KafkaStorageError
-            | Code::TopicAuthorizationFailed
-            | Code::ClusterAuthorizationFailed
-            | Code::PolicyViolation
-            | Code::ThrottlingQuotaExceeded
-            | Code::InvalidRequiredAcks
-            | Code::InvalidTimestamp
-            | Code::UnsupportedForMessageFormat,
-        ) => PublishError::retry(format!("{topic}: {}", said(error))),
-        // Silence, lost connections, and whatever has no name here: it may be in the log.
-        _ => PublishError::unknown(format!("{topic}: {}", said(error))),
+        Some(Code::UnknownTopic | Code::UnknownPartition | Code::UnknownTopicOrPartition) => no_topic(topic),
+        Some(Code::InvalidTopic) => PublishError::reject(said(error)).named("InvalidTopic"),
+        code => match code.and_then(refusal) {
+            Some(name) => PublishError::retry(format!("{topic}: {}", said(error))).named(name),
+            // Silence, lost connections, and whatever has no name here: it may be in the log.
+            None => PublishError::unknown(format!("{topic}: {}", said(error))),
+        },
     }
+}
+
+/// The leader has refused to write, for this reason.
+fn refusal(code: Code) -> Option<&'static str> {
+    Some(match code {
+        Code::NotEnoughReplicas => "NotEnoughReplicas",
+        Code::NotLeaderForPartition | Code::LeaderNotAvailable => "NoLeader",
+        Code::KafkaStorageError => "StorageError",
+        Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed => "AccessRefused",
+        Code::PolicyViolation => "PolicyViolation",
+        Code::ThrottlingQuotaExceeded => "Throttled",
+        Code::InvalidRequiredAcks | Code::InvalidTimestamp | Code::UnsupportedForMessageFormat => {
+            "InvalidRecord"
+        }
+        _ => return None,
+    })
+}
+
+/// There is none of that name.
+pub(super) fn no_topic(topic: &str) -> PublishError {
+    PublishError::retry(missing(topic)).named("NoTopic")
 }
 
 /// Whether a broker has refused a record, and with it all that came in the same batch of records.

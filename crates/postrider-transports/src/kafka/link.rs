@@ -220,10 +220,10 @@ pub(super) struct Refusal(pub(super) Option<Code>);
 impl Refusal {
     pub(super) fn of(self, topic: &str) -> PublishError {
         match self.0 {
-            None | Some(Code::UnknownTopic | Code::UnknownTopicOrPartition) => {
-                PublishError::retry(answer::missing(topic))
+            None | Some(Code::UnknownTopic | Code::UnknownTopicOrPartition) => answer::no_topic(topic),
+            Some(Code::InvalidTopic) => {
+                PublishError::reject(format!("{topic}: {}", Code::InvalidTopic)).named("InvalidTopic")
             }
-            Some(Code::InvalidTopic) => PublishError::reject(format!("{topic}: {}", Code::InvalidTopic)),
             Some(code) => PublishError::retry(format!("{topic}: {code}")),
         }
     }

@@ -174,7 +174,9 @@ impl KafkaTransport {
             answers[place] = Some(match timeout_at(deadline, waiting).await {
                 Ok(Ok(Ok(_))) => Ok(Receipt::new()),
                 Ok(Ok(Err((error, _)))) if answer::is_of_a_record(&error) => Err(match is_alone {
-                    true => PublishError::reject(format!("{topic}: {}", answer::said(&error))),
+                    true => {
+                        PublishError::reject(format!("{topic}: {}", answer::said(&error))).named("TooLarge")
+                    }
                     false => {
                         self.fragile().insert(topic.clone());
                         let why = answer::said(&error);

@@ -29,7 +29,7 @@ struct Said<'s> {
 /// What was said of a message to `subject`.
 pub(super) fn of(message: &Message, subject: &str, expected: Option<&str>) -> Answer {
     if message.status == Some(StatusCode::NO_RESPONDERS) {
-        return Err(PublishError::retry(no_stream(subject)));
+        return Err(missing(subject));
     }
     let unreadable =
         |why: &dyn std::fmt::Display| PublishError::unknown(format!("the answer cannot be read: {why}"));
@@ -51,9 +51,8 @@ pub(super) fn of(message: &Message, subject: &str, expected: Option<&str>) -> An
 /// It was not handed to the connection.
 pub(super) fn unsent(error: &ClientError) -> PublishError {
     match error.kind() {
-        PublishErrorKind::MaxPayloadExceeded | PublishErrorKind::InvalidSubject => {
-            PublishError::reject(error.to_string())
-        }
+        PublishErrorKind::MaxPayloadExceeded => PublishError::reject(error.to_string()).named("TooLarge"),
+        PublishErrorKind::InvalidSubject => PublishError::reject(error.to_string()).named("InvalidSubject"),
         PublishErrorKind::Send => PublishError::down(error.to_string()),
     }
 }
@@ -62,14 +61,19 @@ pub(super) fn unsent(error: &ClientError) -> PublishError {
 fn refused(said: &jetstream::Error, subject: &str) -> PublishError {
     match said.error_code() {
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | HEADERS_TOO_LARGE => {
-            PublishError::reject(said.to_string())
+            PublishError::reject(said.to_string()).named("TooLarge")
         }
-        ErrorCode::STREAM_NOT_FOUND => PublishError::retry(no_stream(subject)),
+        ErrorCode::STREAM_NOT_FOUND => missing(subject),
         ErrorCode::STREAM_NOT_MATCH => PublishError::retry(format!(
             "{said}: another stream holds {subject}; give `with_stream` its name, or move the subject"
-        )),
+        ))
+        .named("OtherStream"),
         _ => PublishError::retry(said.to_string()),
     }
+}
+
+fn missing(subject: &str) -> PublishError {
+    PublishError::retry(no_stream(subject)).named("NoStream")
 }
 
 /// How to make one.

@@ -113,7 +113,8 @@ fn judge(parcels: &[Parcel<'_>], said: Vec<Said>, returned: &[BasicReturnMessage
             Said::Nack => Err(PublishError::retry(format!(
                 "the broker could not keep it (nack) at {}: a queue is full and rejects, or failed",
                 parcel.address
-            ))),
+            ))
+            .named("Nacked")),
             Said::Nothing => Err(PublishError::unknown("the channel does not confirm")),
             Said::Failed(error) => Err(closed(parcel, error, parcels.len() == 1, &mut is_spoilt)),
         }
@@ -126,6 +127,7 @@ fn unroutable(address: &Address, message: &BasicReturnMessage) -> PublishError {
         "unroutable: {address} leads to no queue ({} {}): bind one to it",
         message.reply_code, message.reply_text
     ))
+    .named("Unroutable")
 }
 
 /// The channel or the connection ended before there was an answer.
@@ -136,10 +138,12 @@ fn closed(parcel: &Parcel<'_>, error: Error, is_alone: bool, is_spoilt: &mut boo
         AMQPSoftError::NOTFOUND => PublishError::retry(format!(
             "there is no exchange {:?}: declare it before messages are sent to it ({error})",
             parcel.address.exchange.as_str()
-        )),
+        ))
+        .named("NoExchange"),
         AMQPSoftError::PRECONDITIONFAILED | AMQPSoftError::CONTENTTOOLARGE if is_alone => {
-            PublishError::reject(error)
+            PublishError::reject(error).named("TooLarge")
         }
+        AMQPSoftError::ACCESSREFUSED if is_alone => PublishError::retry(error).named("AccessRefused"),
         _ if is_alone => PublishError::retry(error),
         _ => {
             *is_spoilt = true;

@@ -11,7 +11,8 @@ pub(super) fn of(value: Value, stream: &str) -> Result<Receipt, PublishError> {
         Value::SimpleString(place) if is_place(place.as_bytes()) => Ok(Receipt::new()),
         Value::Nil => Err(PublishError::retry(format!(
             "there is no stream {stream}, and it must exist: XGROUP CREATE {stream} readers $ MKSTREAM"
-        ))),
+        ))
+        .named("NoStream")),
         Value::ServerError(error) => Err(refused(&error)),
         other => Err(PublishError::unknown(format!("the answer is not a place in a stream: {other:?}"))),
     }
@@ -29,18 +30,22 @@ fn is_place(text: &[u8]) -> bool {
 pub(super) fn refused(error: &ServerError) -> PublishError {
     let said = format!("{}: {}", error.code(), error.details().unwrap_or("no details"));
     match error.code() {
-        "WRONGTYPE" => PublishError::reject(format!("{said}; choose another name, or move what is there")),
+        "WRONGTYPE" => PublishError::reject(format!("{said}; choose another name, or move what is there"))
+            .named("WrongType"),
         "MOVED" | "ASK" => PublishError::retry(format!(
             "{said}; the server is one of a cluster, and another one has this stream: give its URL"
-        )),
+        ))
+        .named("Moved"),
         // Whatever is sent there, now.
         "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "READONLY" | "MISCONF" | "NOREPLICAS" | "NOAUTH" => {
             PublishError::down(said)
         }
         "ERR" if error.details().is_some_and(|details| details.contains("too large")) => {
-            PublishError::reject(said)
+            PublishError::reject(said).named("TooLarge")
         }
-        // Full, busy, not permitted, moving, or something that will be known later.
+        "OOM" => PublishError::retry(said).named("OutOfMemory"),
+        "NOPERM" => PublishError::retry(said).named("AccessRefused"),
+        // Busy, moving, or something that will be known later.
         _ => PublishError::retry(said),
     }
 }
@@ -61,6 +66,17 @@ mod tests {
     fn answered(line: &str) -> &'static str {
         let value = redis::parse_redis_value(format!("{line}\r\n").as_bytes()).unwrap();
         of(value, "orders").map_or_else(|error| error.kind(), |_| "accepted")
+    }
+
+    #[test]
+    fn refusals_have_names() {
+        let called = |line: &str| {
+            let value = redis::parse_redis_value(format!("{line}\r\n").as_bytes()).unwrap();
+            of(value, "orders").unwrap_err().name()
+        };
+        let lines = ["$-1", "-OOM full", "-NOPERM no", "-WRONGTYPE a", "-MOVED 1 a:1", "-BUSY a"];
+        let names = ["NoStream", "OutOfMemory", "AccessRefused", "WrongType", "Moved", "PublishRefused"];
+        assert_eq!(lines.map(called), names);
     }
 
     /// Those that a server in the tests can be brought to say are in the tests with one.

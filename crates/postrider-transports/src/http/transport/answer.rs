@@ -52,13 +52,47 @@ impl Reading {
             300..=399 => told.push_str("; redirects are not followed: send to the URL that it leads to"),
             _ => {}
         }
-        Err(match (status.as_u16(), retry_after(headers, now)) {
+        let error = match (status.as_u16(), retry_after(headers, now)) {
             (410 | 413 | 414 | 415 | 431, _) => PublishError::reject(told),
             (code, _) if self.rejected.contains(&code) => PublishError::reject(told),
             (_, Some(wait)) => PublishError::retry_after(wait.min(self.longest_wait), told),
             (_, None) => PublishError::retry(told),
-        })
+        };
+        Err(error.named(name(status.as_u16())))
     }
+}
+
+/// Names of statuses that receivers have reasons for.
+const NAMES: [(u16, &str); 18] = [
+    (400, "Http400"),
+    (401, "Http401"),
+    (403, "Http403"),
+    (404, "Http404"),
+    (405, "Http405"),
+    (408, "Http408"),
+    (409, "Http409"),
+    (410, "Http410"),
+    (413, "Http413"),
+    (415, "Http415"),
+    (422, "Http422"),
+    (425, "Http425"),
+    (429, "Http429"),
+    (500, "Http500"),
+    (501, "Http501"),
+    (502, "Http502"),
+    (503, "Http503"),
+    (504, "Http504"),
+];
+
+/// A name for what a receiver does not accept.
+fn name(status: u16) -> &'static str {
+    let rare = match status {
+        300..=399 => "Redirected",
+        400..=499 => "Http4xx",
+        500..=599 => "Http5xx",
+        _ => "HttpUnexpected",
+    };
+    NAMES.iter().find(|(known, _)| *known == status).map_or(rare, |(_, name)| name)
 }
 
 /// Seconds, or a date.
@@ -87,6 +121,13 @@ mod tests {
         }
         let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
         reading.answer("https://shop.example", StatusCode::from_u16(status).unwrap(), &headers, "", now)
+    }
+
+    #[test]
+    fn a_refusal_is_called_by_its_status() {
+        let called = |status| read(status, None).unwrap_err().name();
+        assert_eq!([403, 422, 503].map(called), ["Http403", "Http422", "Http503"]);
+        assert_eq!([302, 418, 599, 101].map(called), ["Redirected", "Http4xx", "Http5xx", "HttpUnexpected"]);
     }
 
     #[test]

@@ -154,7 +154,8 @@ impl Inner {
         };
         // Asked now: it may have gone while this one waited.
         if self.hosts.is_gone(&url) {
-            return refused(format!("not sent: the URL at {origin} is gone, it answered 410 before"));
+            let why = format!("not sent: the URL at {origin} is gone, it answered 410 before");
+            return Tried::Refused(PublishError::reject(why).named("Http410"));
         }
         if !self.options.secrets.is_empty() {
             let (id, timestamp) = (outgoing.id.to_string(), signature::timestamp(SystemTime::now()));
@@ -177,7 +178,7 @@ impl Inner {
             }
             // Names that lead inside are no sign that others cannot be reached.
             Err(Trouble::Private(why)) if !self.options.targets.are_below_one() => {
-                Tried::Refused(PublishError::retry(why))
+                Tried::Refused(PublishError::retry(why).named("PrivateAddress"))
             }
             Err(
                 Trouble::Private(why)
@@ -224,7 +225,7 @@ impl Inner {
             Tried::Refused(error) => Err(error),
             Tried::Reached(answer) => answer,
             Tried::Unreachable { why, .. } if is_down => Err(PublishError::down(why)),
-            Tried::Unreachable { why, .. } => Err(PublishError::retry(why)),
+            Tried::Unreachable { why, .. } => Err(PublishError::retry(why).named("Unreachable")),
         };
         tried.into_iter().map(answer).collect()
     }
