@@ -5,11 +5,13 @@
 
 mod support;
 
+use nix::sys::signal::Signal;
 use postrider_testkit::{Kind, shared};
 use std::fs;
 use support::{
     doctor::{Diagnosis, doctor},
-    program::{postrider, run},
+    places,
+    program::{AtWork, postrider, run},
 };
 use tempfile::tempdir;
 use uuid::Uuid;
@@ -40,6 +42,54 @@ fn an_exchange_that_is_missing_is_found_whatever_its_routing_keys_are() {
     let diagnosis = diagnose(&format!("{name}/order.{{type}}"));
     let fix = format!("rabbitmqadmin declare exchange name={name} type=topic durable=true");
     assert_eq!(diagnosis.fix("missing_exchange"), fix);
+}
+
+/// Nobody can ask whether a queue is bound; whoever has sent something knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchange_that_leads_nowhere_is_found_once_something_was_sent_there() {
+    let (folder, key) = (tempdir().unwrap(), format!("nowhere-{}", Uuid::new_v4()));
+    let pauses = ["\"20ms\""; 1000].join(", ");
+    let text = format!(
+        "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"off\"\n\
+         [destinations.events]\nkind = \"rabbitmq\"\nurl_env = \"AMQP_URL\"\n\
+         [[routes]]\nqueue = \"orders\"\nretry = {{ schedule = [{pauses}] }}\n\
+         to = [{{ destination = \"events\", address = \"amq.topic/{key}\" }}]\n"
+    );
+    fs::write(folder.path().join("postrider.toml"), text).unwrap();
+    let url = shared::url(Kind::RabbitMq);
+    let here = |arguments: &[&str]| {
+        let mut command = postrider(arguments);
+        command.current_dir(folder.path()).env("AMQP_URL", &url).env_remove("NOTIFY_SOCKET");
+        command
+    };
+    let mut daemon = AtWork::start(&mut here(&["run", "--migrate"]));
+    daemon.until(": ready");
+    let staged = run(&mut here(&["publish", "orders", "--json-body", "17", "--db", "shop.db"]));
+    assert_eq!(staged.code, Some(0), "{staged:?}");
+    for attempt in 1..=3 {
+        let failed = daemon.until("failed; will be tried again");
+        assert!(failed.contains(&format!("attempt={attempt} ")) && failed.contains("Unroutable"), "{failed}");
+    }
+    let diagnose = || Diagnosis::of(doctor(&[]).current_dir(folder.path()).env("AMQP_URL", &url));
+    let fix = format!(
+        "rabbitmqadmin declare queue name={key} durable=true arguments='{{\"x-queue-type\":\"quorum\"}}'\n\
+         rabbitmqadmin declare binding source=amq.topic destination={key} routing_key={key}"
+    );
+    let diagnosis = diagnose();
+    assert_eq!((diagnosis.fix("unroutable"), diagnosis.fixes().len()), (fix.as_str(), 1));
+    // As that program does it, which belongs to a plugin.
+    places::rabbitmq_queue(&key).await;
+    places::rabbitmq_binding("amq.topic", &key).await;
+    let is_left = || {
+        let status = run(&mut here(&["status", "--json", "--db", "shop.db"])).report();
+        ["pending", "leased", "waiting"].iter().any(|state| status["queues"][0][state]["count"] != 0)
+    };
+    while is_left() {
+        tokio::task::yield_now().await;
+    }
+    diagnose().is_silent();
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.end().code, Some(0));
 }
 
 #[test]

@@ -250,3 +250,23 @@ async fn what_is_told_to_people_and_how_it_is_called() {
     assert_eq!(role.code, Some(2));
     insta::assert_snapshot!("no_such_role", role.err);
 }
+
+/// One or two failures are nothing. Whatever goes on is told by its kind, until it gets through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fails_again_and_again_is_told() {
+    let shop = Shop::open().await;
+    shop.stage([order(1)]).await;
+    for _ in 0..2 {
+        shop.fail("orders", "CarrierTimeout: no answer in 10 s").await;
+    }
+    diagnose(shop.folder.path(), &[]).is_silent();
+    shop.fail("orders", "CarrierTimeout: no answer in 20 s").await;
+    let diagnosis = diagnose(shop.folder.path(), &[]);
+    let found = diagnosis.finding("failing");
+    assert_eq!((&found["severity"], &found["subject"]), (&"warning".into(), &"queue orders".into()));
+    let reason = "1 that wait for another attempt have failed with CarrierTimeout, up to 3 times each";
+    assert_eq!(found["reason"], reason);
+    assert!(diagnosis.fix("failing").starts_with("mend what CarrierTimeout tells of"));
+    assert_eq!(shop.deliver("orders").await, 1);
+    diagnose(shop.folder.path(), &[]).is_silent();
+}

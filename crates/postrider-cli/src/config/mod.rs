@@ -29,7 +29,7 @@ pub(crate) use origin::{Found, Origin};
 pub(crate) use pattern::TypePattern;
 pub(crate) use place::Place;
 pub(crate) use plan::{ConsumerPlan, FollowUpPlan, Plan, RelayPlan};
-pub(crate) use route::RouteSection;
+pub(crate) use route::{RouteSection, ToSection};
 pub(crate) use secret::Secret;
 pub(crate) use setting::Settings;
 

@@ -6,7 +6,7 @@ use async_nats::jetstream::{
 };
 use lapin::{
     Connection, ConnectionProperties,
-    options::QueueDeclareOptions,
+    options::{QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
 use postrider_testkit::{Kind, shared};
@@ -26,6 +26,15 @@ pub(crate) async fn rabbitmq_queue(name: &str) {
     let mut quorum = FieldTable::default();
     quorum.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
     channel.queue_declare(name.into(), durable, quorum).await.unwrap();
+}
+
+/// What has the routing key of a queue's name goes from this exchange to that queue.
+pub(crate) async fn rabbitmq_binding(exchange: &str, queue: &str) {
+    let url = shared::url(Kind::RabbitMq);
+    let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let (options, none) = (QueueBindOptions::default(), FieldTable::default());
+    channel.queue_bind(queue.into(), exchange.into(), queue.into(), options, none).await.unwrap();
 }
 
 /// A stream of this name that holds everything below it, and for so long does not take the same message again.

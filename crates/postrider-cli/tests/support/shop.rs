@@ -73,6 +73,14 @@ impl Shop {
         }
     }
 
+    /// Lets the one message that is due in a queue fail once, to be tried again at once.
+    pub(crate) async fn fail(&self, name: &str, error: &str) {
+        let claimed = self.store.claim(&ClaimRequest::new(queue(name), 1)).await.unwrap();
+        let settlement = Settlement::Retry { after: Duration::ZERO, error: Some(error.to_owned()) };
+        let lease = claimed[0].lease.clone();
+        assert!(self.store.settle(&[Settle { lease, settlement }]).await.unwrap().is_empty());
+    }
+
     /// Marks a message as received by a consumer.
     pub(crate) async fn admit(&self, consumer: &str, id: MessageId) {
         let mut tx = self.pool.begin().await.unwrap();

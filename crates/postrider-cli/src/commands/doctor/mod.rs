@@ -4,6 +4,7 @@ mod consumers;
 mod database;
 mod destinations;
 mod drift;
+mod failing;
 mod queues;
 mod report;
 

@@ -1,6 +1,9 @@
 //! How the queues are: what waits for too long, and what waits for a hand.
 
-use super::database::{Patient, word};
+use super::{
+    database::{Patient, word},
+    failing,
+};
 use crate::{opened::Opened, words};
 use postrider::{
     Error, Finding, Message, Pausable, Paused, QueueName, State,
@@ -8,7 +11,7 @@ use postrider::{
 };
 use std::time::{Duration, SystemTime};
 
-/// How many messages of a queue are looked at, and how many keys are told.
+/// How many messages of a room are looked at, and how many keys are told.
 const SAMPLE: usize = 100;
 const KEYS: usize = 10;
 /// A worker may die now and then.
@@ -41,8 +44,17 @@ pub(super) async fn examine(
             findings.extend(dead(patient, inspect, &queue).await?);
         }
         findings.extend(parked(patient, inspect, &queue).await?);
-        let entries =
-            inspect.list(&ListRequest::new(queue.clone(), Room::Ready).with_limit(SAMPLE)).await?.entries;
+        let mut entries = Vec::new();
+        for room in [Room::Ready, Room::Later] {
+            let request = ListRequest::new(queue.clone(), room).with_limit(SAMPLE);
+            match inspect.list(&request).await {
+                Ok(page) => entries.extend(page.entries),
+                // Who looks at the tables tells that.
+                Err(Error::SchemaMismatch(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        findings.extend(failing::findings(patient, &queue, &entries));
         for entry in &entries {
             let in_hand = u32::from(entry.state == State::Leased);
             let lapses = entry.deliveries.saturating_sub(entry.attempts + in_hand);
