@@ -140,10 +140,10 @@ fn routed(builder: RelayBuilder, plan: &RelayPlan) -> RelayBuilder {
             .in_hand(in_hand)
             .retry(section.retry.strategy())
             .max_deliveries(section.retry.attempts().max(DELIVERIES));
-        for section_to in &section.to {
-            let to = To::new(section_to.destination.as_str(), section_to.address.as_str());
+        for way in &section.to {
+            let to = To::new(way.destination.as_str(), way.address.as_str());
             let to = to.format(section.format.value);
-            route = route.to_with(match &section_to.types {
+            route = route.to_with(match &way.types {
                 Some(types) => {
                     let types = types.value.clone();
                     to.only(move |message| types.iter().any(|wanted| wanted.takes(message)))
