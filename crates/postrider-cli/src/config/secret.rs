@@ -22,7 +22,8 @@ impl Secret {
 
     /// Whether this URL, or one of these with commas in between, says more than where somebody is and what their name is.
     pub(crate) fn holds_password(&self) -> bool {
-        self.0.split(',').any(holds_password)
+        // A comma may also be one of the password.
+        holds_password(&self.0) || self.0.split(',').any(holds_password)
     }
 }
 
@@ -89,6 +90,8 @@ mod tests {
             "amqp://guest:guest@localhost:5672/%2f",
             "redis://:secret@127.0.0.1:6379",
             "nats://token@broker:4222",
+            "postgres://me:clo,ver@db/shop",
+            "nats://one:4222,me:secret@two:4222",
             "nats://one:4222, nats://a:b@two:4222",
             "https://key@hooks.example/",
             "https://hooks.example/?access_token=1",

@@ -5,7 +5,10 @@
 
 use super::database::{Patient, word};
 use crate::config::ToSection;
-use postrider::{Finding, QueueName, Template, inspect::Entry};
+use postrider::{
+    Finding, QueueName, Template,
+    inspect::{Entry, error_kind},
+};
 use std::collections::BTreeMap;
 
 /// Whatever has failed as often fails for a reason.
@@ -16,16 +19,10 @@ pub(super) fn findings(patient: &Patient<'_>, queue: &QueueName, entries: &[Entr
     let mut kinds: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.attempts >= OFTEN) {
         if let Some(error) = &entry.error {
-            kinds.entry(kind(error)).or_default().push(entry);
+            kinds.entry(error_kind(error)).or_default().push(entry);
         }
     }
     kinds.into_iter().map(|(kind, entries)| finding(patient, queue, kind, &entries)).collect()
-}
-
-/// What stands before the first colon of the first line, as `dead groups` has it.
-fn kind(error: &str) -> &str {
-    let line = error.lines().next().unwrap_or_default();
-    line.split_once(": ").map_or(line, |(kind, _)| kind)
 }
 
 fn finding(patient: &Patient<'_>, queue: &QueueName, kind: &str, entries: &[&Entry]) -> Finding {
@@ -64,17 +61,4 @@ fn binding(patient: &Patient<'_>, queue: &QueueName, kind: &str, entries: &[&Ent
         "rabbitmqadmin declare queue name={key} durable=true arguments='{{\"x-queue-type\":\"quorum\"}}'\n\
          rabbitmqadmin declare binding source={exchange} destination={key} routing_key={key}"
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kind_stands_before_the_colon() {
-        assert_eq!(kind("Http503"), "Http503");
-        assert_eq!(kind("Unroutable: refused for now: a: b\nc: d"), "Unroutable");
-        assert_eq!(kind("no such address\nat all: x"), "no such address");
-        assert_eq!(kind(""), "");
-    }
 }
