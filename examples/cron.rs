@@ -1,5 +1,5 @@
-//! Recurring messages: a report every night at three in Berlin, staged once though two processes keep the schedule, and made up
-//! for after a downtime. The store's clock decides; here it is moved by hand, so nobody has to wait.
+//! Recurring messages: a report every night at three in Berlin, staged once although two processes run the schedule, with catch-up
+//! after a downtime. The store's clock decides; here it is moved by hand.
 
 use postrider::{
     Context, Failure, Message, Queue, Worker,
@@ -8,14 +8,13 @@ use postrider::{
 };
 use std::{
     error::Error,
-    io::Write,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Every process makes the same schedules. The name is what they share.
+/// Every process builds the same schedules. They share the name.
 fn scheduler(store: &MemoryStore) -> Result<Scheduler, Box<dyn Error>> {
     let report = Schedule::new("nightly-report", "0 3 * * *", |_| Message::builder("reports").json("sales"))
         .in_time_zone("Europe/Berlin")
@@ -23,8 +22,8 @@ fn scheduler(store: &MemoryStore) -> Result<Scheduler, Box<dyn Error>> {
     Ok(Scheduler::builder(store.clone()).schedule(report).build()?)
 }
 
-/// Runs the example, and writes what happens to `out`.
-pub(crate) async fn run(out: &mut (impl Write + Send)) -> Result<(), Box<dyn Error>> {
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
     // Noon in Berlin on the day before its clocks go forward.
     let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_774_695_600));
     let store = MemoryStore::with_clock(clock.clone());
@@ -37,7 +36,7 @@ pub(crate) async fn run(out: &mut (impl Write + Send)) -> Result<(), Box<dyn Err
     });
     let worker = Worker::builder(store.clone()).queue(reports).build()?;
 
-    // A process would `start` its scheduler; looking by hand shows each step.
+    // A service calls `start`; `run_until_idle` shows each step.
     let (one, other) = (scheduler(&store)?, scheduler(&store)?);
     for (what, passed) in [
         ("the schedule begins", Duration::ZERO),
@@ -46,18 +45,12 @@ pub(crate) async fn run(out: &mut (impl Write + Send)) -> Result<(), Box<dyn Err
         ("a week without a scheduler", 7 * 24 * HOUR),
     ] {
         clock.advance(passed);
-        let staged = (one.run_once().await?, other.run_once().await?);
-        writeln!(out, "{what}: one staged {}, the other {}", staged.0, staged.1)?;
+        let staged = (one.run_until_idle().await?, other.run_until_idle().await?);
+        println!("{what}: one staged {}, the other {}", staged.0, staged.1);
         worker.run_until_idle().await?;
         for report in made.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            writeln!(out, "  {report}")?;
+            println!("  {report}");
         }
     }
     Ok(())
-}
-
-#[allow(dead_code, reason = "the tests call `run`")]
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
-    run(&mut std::io::stdout()).await
 }

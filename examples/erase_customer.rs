@@ -1,7 +1,7 @@
-//! Follow-ups: a customer is erased in the shop's own database, and then, for certain, at three services that are not ours.
+//! Follow-ups: a customer is erased in the shop's own database and then, reliably, at three external services.
 //!
-//! The services are played by this program, and fail as services do: one is down for a while, one has never heard of the customer, and one
-//! must keep its documents a little longer.
+//! This program simulates the services and their failures: one is unavailable for a while, one does not know the customer, and one must
+//! keep its documents a little longer.
 
 use axum::{
     Router,
@@ -13,7 +13,7 @@ use postrider::{
     AuditSink, Context, Failure, FollowUp, FollowUpExt, Message, OutboxExt, Queue, Reference, SagaRunner,
     SubjectId, Tx, Worker, audit,
     inspect::Action,
-    saga::{Backoff, Call, Completed, Resolved, Resolver},
+    saga::{Completion, Resolution, Resolver, ResolverCall, SagaBackoff},
     schema::Schema,
     sqlite::SqliteStore,
 };
@@ -22,8 +22,7 @@ use std::{
     collections::BTreeMap,
     error::Error,
     future::IntoFuture,
-    io::{self, Write},
-    path::Path,
+    io,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -46,26 +45,28 @@ impl Resolver for Eraser {
         &["erase"]
     }
 
-    async fn resolve(&self, call: &Call) -> Result<Resolved, Failure> {
+    async fn resolve(&self, call: &ResolverCall) -> Result<Resolution, Failure> {
         let request = self.http.delete(format!("{}/{}", self.url, call.reference().value()));
-        // The same at every attempt: by it the service knows a call that was made before.
-        let answer = request.header("idempotency-key", call.idempotency_key().to_string()).send().await?;
-        match answer.status().as_u16() {
-            200..300 => Ok(Resolved::Done),
-            404 | 410 => Ok(Resolved::AlreadyGone),
+        // The same at every attempt, so that the service recognises a repeated call.
+        let response = request.header("idempotency-key", call.idempotency_key().to_string()).send().await?;
+        match response.status().as_u16() {
+            200..300 => Ok(Resolution::Done),
+            404 | 410 => Ok(Resolution::AlreadyGone),
             409 => {
-                let seconds = answer.headers().get(RETRY_AFTER).ok_or("it does not say until when")?;
+                let seconds = response.headers().get(RETRY_AFTER).ok_or("no retry-after header")?;
                 let retained = Duration::from_secs(seconds.to_str()?.parse()?);
-                Ok(Resolved::NotBefore(SystemTime::now() + retained))
+                Ok(Resolution::NotBefore(SystemTime::now() + retained))
             }
-            400 | 401 | 403 => Err(Failure::reject("it will never do that for us").named("Refused")),
+            400 | 401 | 403 => Err(Failure::reject("permanently rejected").named("Rejected")),
             status => Err(Failure::retry(format!("status {status}")).named("BadStatus")),
         }
     }
 }
 
-/// Runs the example in `folder`, and writes what happens to `out`.
-pub(crate) async fn run(folder: &Path, out: &mut (impl Write + Send)) -> Result<(), Box<dyn Error>> {
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path();
     let path = folder.join("shop.db");
     let store = SqliteStore::open(&path).await?;
     store.migrate().await?;
@@ -78,7 +79,7 @@ pub(crate) async fn run(folder: &Path, out: &mut (impl Write + Send)) -> Result<
     store.outbox().stage(&mut tx, birthday.due_after(Duration::from_secs(24 * 3600))).await?;
     tx.commit().await?;
 
-    // The customer is gone and the calls are recorded, or neither is so.
+    // The deletion and the follow-ups commit together, or not at all.
     let mut tx = pool.begin().await?;
     sqlx::query("delete from customers where id = 17").execute(&mut *tx).await?;
     let erase = |resolver, reference| FollowUp::new("customer-17", resolver, "erase", reference);
@@ -89,66 +90,65 @@ pub(crate) async fn run(folder: &Path, out: &mut (impl Write + Send)) -> Result<
     ];
     store.outbox().follow_up(&mut tx, calls).await?;
     tx.commit().await?;
-    writeln!(out, "customer 17 is gone here, and 3 calls follow")?;
+    println!("customer 17 is deleted here, and 3 calls are staged");
 
-    let (told, mut ends) = mpsc::unbounded_channel();
-    let given_up = told.clone();
+    let (done, mut ended) = mpsc::unbounded_channel();
+    let abandoned = done.clone();
     let mut services = Services::default();
     let runner = SagaRunner::builder(store.transactions(pool.clone()))
         .resolver(services.start("payments", payments).await?)
         .resolver(services.start("mail", mail).await?)
         .resolver(services.start("archive", archive).await?)
-        // In your program: the default, which waits for 30 seconds, and twice as long each time.
-        .backoff(Backoff::new(Duration::from_millis(50), Duration::from_secs(1), Duration::from_secs(300))?)
-        // In the transaction in which the last call ends.
-        .on_complete(|mut tx: Tx<Transaction<'static, Sqlite>>, completed: Completed| async move {
+        // In production: the default, 30 seconds and twice as long each time.
+        .backoff(SagaBackoff::new(
+            Duration::from_millis(50),
+            Duration::from_secs(1),
+            Duration::from_secs(300),
+        )?)
+        // Runs in the transaction in which the last call succeeds.
+        .on_complete(|mut tx: Tx<Transaction<'static, Sqlite>>, completed: Completion| async move {
             let insert = sqlx::query("insert into erasures values (?)").bind(completed.subject.to_string());
             insert.execute(&mut **tx).await?;
             Ok(())
         })
         .complete_to("erased")
-        // In your program: wake somebody. Here nobody would wait for the rest.
-        .on_abandoned(move |_| _ = given_up.send(()))
+        // In production: alert an operator.
+        .on_abandoned(move |_| _ = abandoned.send(()))
         .build()?;
     runner.declare(&store).await?;
 
-    // Whoever waits for the end is told by a message, like everybody else.
+    // A message announces the completion.
     let erased = Queue::new("erased").on_json(move |_: serde_json::Value, _: Context| {
-        let told = told.clone();
-        async move { told.send(()).map_err(Failure::retry) }
+        let done = done.clone();
+        async move { done.send(()).map_err(Failure::retry) }
     });
-    let letters = Worker::builder(store.clone()).queue(erased).build()?.start();
-    let calling = runner.start(); // or `run_until_signal`; or `run_once`, from cron
-    ends.recv().await.ok_or("the worker has ended")?;
-    calling.shutdown(Duration::from_secs(10)).await;
-    letters.shutdown(Duration::from_secs(10)).await;
+    let working = Worker::builder(store.clone()).queue(erased).build()?.start();
+    let calling = runner.start(); // or `run_until_signal`; or `run_until_idle`, from cron
+    ended.recv().await.ok_or("the worker has ended")?;
+    calling.stop(Duration::from_secs(10)).await;
+    working.stop(Duration::from_secs(10)).await;
 
     for (service, calls) in &services.calls {
         let calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
-        writeln!(out, "calls to {service}: {}, keys: {}", calls.values().sum::<u32>(), calls.len())?;
+        println!("calls to {service}: {}, keys: {}", calls.values().sum::<u32>(), calls.len());
     }
     let counts = runner.status_counts().await?;
     let counts: Vec<_> = counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
-    writeln!(out, "{}", counts.join(", "))?;
+    println!("{}", counts.join(", "));
     let completed: Vec<(String,)> = sqlx::query_as("select subject from erasures").fetch_all(&pool).await?;
-    writeln!(
-        out,
-        "erased everywhere: {}",
-        completed.iter().map(|(subject,)| &**subject).collect::<String>()
-    )?;
+    println!("erased everywhere: {}", completed.iter().map(|(subject,)| &**subject).collect::<String>());
 
-    // What the queues still hold: a mail that waits for the birthday, and the follow-ups that are kept after success.
+    // The queues still have a scheduled birthday mail and the succeeded follow-ups.
     let customer = SubjectId::new("customer-17")?;
-    let gone = runner
+    let erased = runner
         .erase_subject(None, &customer, &Action::new("privacy desk", "asked for by the customer"))
         .await?;
-    writeln!(
-        out,
-        "removed from the queues: {} waiting, {} kept; {} left",
-        gone.waiting, gone.archived, gone.follow_ups
-    )?;
+    println!(
+        "erased from the queues: {} scheduled, {} delivered; {} left",
+        erased.waiting, erased.archived, erased.follow_ups
+    );
 
-    // What remains is the ledger. The services were called side by side, so only the order at each of them is certain.
+    // The ledger remains. The services are called concurrently, so only the order at each of them is certain.
     let ledger = store.ledger();
     let mut lines: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for recorded in ledger.read(&customer).await? {
@@ -156,25 +156,25 @@ pub(crate) async fn run(folder: &Path, out: &mut (impl Write + Send)) -> Result<
         lines.entry(by).or_default().push(format!("{:?}", recorded.event.kind).to_lowercase());
     }
     for (by, kinds) in lines {
-        writeln!(out, "ledger, {by}: {}", kinds.join(", "))?;
+        println!("ledger, {by}: {}", kinds.join(", "));
     }
-    // Write the head down elsewhere: then nobody can write the whole ledger anew.
+    // Store the head elsewhere: it reveals a ledger that was rewritten completely.
     let head = audit::verify(&ledger, None).await?;
-    writeln!(out, "{} events, and nobody has been at them", head.position)?;
+    println!("ledger verified: {} events", head.position);
     Ok(())
 }
 
-/// Down for the first two calls.
+/// Unavailable for the first two calls.
 fn payments(call: u32) -> Response {
     if call < 3 { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::NO_CONTENT }.into_response()
 }
 
-/// Never heard of.
+/// Does not know the customer.
 fn mail(_: u32) -> Response {
     StatusCode::NOT_FOUND.into_response()
 }
 
-/// Must keep it for a second.
+/// Must keep the documents for a second.
 fn archive(call: u32) -> Response {
     if call == 1 {
         return (StatusCode::CONFLICT, [(RETRY_AFTER, "1")]).into_response();
@@ -182,10 +182,10 @@ fn archive(call: u32) -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 
-/// How often a service was called under each key.
+/// The number of calls for each idempotency key.
 type Calls = Arc<Mutex<BTreeMap<String, u32>>>;
 
-/// The services, which end with it.
+/// The simulated services.
 #[derive(Default)]
 struct Services {
     servers: JoinSet<io::Result<()>>,
@@ -193,11 +193,11 @@ struct Services {
 }
 
 impl Services {
-    /// Starts a service that answers the n-th call under a key so.
+    /// Starts a service with a reply to the n-th call of a key.
     async fn start(
         &mut self,
         name: &'static str,
-        answer: fn(u32) -> Response,
+        reply: fn(u32) -> Response,
     ) -> Result<Eraser, Box<dyn Error>> {
         let calls = Calls::default();
         self.calls.push((name, Arc::clone(&calls)));
@@ -208,22 +208,15 @@ impl Services {
             let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
             let call = calls.entry(key.to_owned()).or_default();
             *call += 1;
-            answer(*call)
+            reply(*call)
         };
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
         let router = Router::new().route("/{customer}", delete(erase));
         self.servers.spawn(axum::serve(listener, router).into_future());
-        // This build of the client brings no cryptography of its own. If there is some already, that will do.
+        // The client uses the provider of the process; an installed one is fine.
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build()?;
         Ok(Eraser { name, url, http })
     }
-}
-
-#[allow(dead_code, reason = "the tests call `run`")]
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let folder = tempfile::tempdir()?;
-    run(folder.path(), &mut io::stdout()).await
 }

@@ -1,39 +1,28 @@
-//! How you test your own handlers: in memory, in virtual time, with things going wrong when you want them to. This is a program, so
-//! that it can tell what it does; in your tests the same lines stand in a `#[tokio::test]`.
+//! Tests of your own handlers: in memory, in virtual time, with faults on demand. This is a program that prints what it does; in your
+//! tests the same lines are in a `#[tokio::test]`.
 
 use postrider::{
-    Context, Event, Failure, Invalid, Json, Outbox, OutboxExt, Queue, Reason, RetryStrategy, Store, Tx,
-    Worker,
+    Context, Event, Failure, Invalid, Outbox, OutboxExt, Queue, Reason, RetryStrategy, Store, Tx, Worker,
+    notifier::Notifier,
     testing::{Assert, Fault, TestStore},
-    transact::Transact,
-    wake::Wake,
+    transactions::Transactions,
 };
-use std::{error::Error, io::Write, time::Duration};
+use std::{error::Error, time::Duration};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-// What is to be tested: two handlers, and the worker that the application makes of them on its own store.
+// Under test: two handlers, and the worker that the application builds from them.
 
-#[derive(Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Event, serde::Serialize, serde::Deserialize)]
+#[event(type = "order.placed", queue = "orders")]
 struct OrderPlaced {
     order: u32,
 }
 
-impl Event for OrderPlaced {
-    const TYPE: &'static str = "order.placed";
-    const QUEUE: &'static str = "orders";
-    type Codec = Json;
-}
-
-#[derive(Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Event, serde::Serialize, serde::Deserialize)]
+#[event(type = "payment.due", queue = "payments")]
 struct PaymentDue {
     order: u32,
-}
-
-impl Event for PaymentDue {
-    const TYPE: &'static str = "payment.due";
-    const QUEUE: &'static str = "payments";
-    type Codec = Json;
 }
 
 async fn collect(event: PaymentDue, context: Context) -> Result<(), Failure> {
@@ -44,12 +33,12 @@ async fn collect(event: PaymentDue, context: Context) -> Result<(), Failure> {
     }
 }
 
-fn worker<T, O>(store: impl Store + Wake, transactions: &T, outbox: O) -> Result<Worker, Invalid>
+fn worker<T, O>(store: impl Store + Notifier, transactions: &T, outbox: O) -> Result<Worker, Invalid>
 where
-    T: Transact,
+    T: Transactions,
     O: Outbox<T::Tx> + Clone + Send + Sync + 'static,
 {
-    // Payment is due in two weeks. That it is, and that the order was confirmed, commit together.
+    // The payment is due in two weeks. Its timer commits together with the confirmation of the order.
     let confirm = move |event: OrderPlaced, mut tx: Tx<T::Tx>, context: Context| {
         let outbox = outbox.clone();
         async move {
@@ -65,15 +54,15 @@ where
         .build()
 }
 
-/// Runs the example, and writes what happens to `out`.
-pub(crate) async fn run(out: &mut (impl Write + Send)) -> Result<(), Box<dyn Error>> {
-    // One handler alone, called like a function, with a context that is made up.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    // One handler alone, called like a function, with a context built for the test.
     let sixth = Context::builder(&PaymentDue { order: 17 }).attempt(6);
     if let Err(failure) = sixth.perform(collect).await {
-        writeln!(out, "the sixth attempt: {:?}, {}", failure.next(), failure.kind())?;
+        println!("the sixth attempt: {:?}, {}", failure.next(), failure.kind());
     }
 
-    // A producer: what is committed is staged, and nothing else.
+    // A producer: only committed messages are staged.
     let store = TestStore::new();
     let mut tx = store.begin();
     store.stage(&mut tx, &OrderPlaced { order: 16 }).await?;
@@ -84,32 +73,26 @@ pub(crate) async fn run(out: &mut (impl Write + Send)) -> Result<(), Box<dyn Err
     tx.commit();
     store.assert_only_staged(&[OrderPlaced::TYPE]).await;
 
-    // The worker: the order is handled, and what its handler staged waits for its time.
+    // The worker: the order is handled, and the message that its handler staged is scheduled.
     let worker = worker(store.clone(), &store, store.clone())?;
     store.run_until_idle(&worker).await?;
     let due = store.assert_staged_where(|due: &PaymentDue| due.order == 17).await;
     let wait = store.next_due().await?.unwrap_or_default();
-    writeln!(out, "{due:?} in {} days", wait.as_secs() / DAY.as_secs())?;
+    println!("{due:?} in {} days", wait.as_secs() / DAY.as_secs());
 
-    // Two weeks and more pass at once. The handler panics first; then its worker dies after the work, so it is done twice.
+    // Two weeks pass at once. The handler panics first; then its lease is lost after the work, so the work is done twice.
     store.fault_on::<PaymentDue>(1, Fault::Panic);
     store.fault_on::<PaymentDue>(2, Fault::LoseLease);
-    let tally = store.run_until_settled(&worker).await?;
-    writeln!(out, "{} retried, {} lost, {} delivered", tally.retried, tally.lost, tally.delivered)?;
+    let report = store.run_until_settled(&worker).await?;
+    println!("{} retried, {} lost, {} delivered", report.retried, report.lost, report.delivered);
     store.assert_empty().await;
 
-    // What fails for good is seen.
+    // A permanent failure is a dead letter.
     let mut tx = store.begin();
     store.stage(&mut tx, &OrderPlaced { order: 0 }).await?;
     tx.commit();
     store.run_until_settled(&worker).await?;
-    let letter = store.assert_dead::<PaymentDue>(Reason::Rejected).await;
-    writeln!(out, "dead: {}", letter.error.unwrap_or_default())?;
+    let dead = store.assert_dead::<PaymentDue>(Reason::Rejected).await;
+    println!("dead: {}", dead.error.unwrap_or_default());
     Ok(())
-}
-
-#[allow(dead_code, reason = "the tests call `run`")]
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
-    run(&mut std::io::stdout()).await
 }

@@ -1,15 +1,13 @@
-//! What a typed handler can say: done, `?`, rejected, again in an hour, not now; and what happens to a type that it does not
-//! know.
+//! Every result of a typed handler: done, an error, a rejection, a retry after an hour, a snooze; and a message of an unknown type.
 
 use postrider::{
-    Context, Event, Failure, Json, Message, OutboxExt, Queue, RetryStrategy, Worker,
-    inspect::{Inspect, ListRequest, Room},
+    Context, Event, Failure, Message, OutboxExt, Queue, RetryStrategy, Worker,
+    inspect::{Inspect, ListRequest, StateFilter},
     memory::MemoryStore,
-    worker::Unknown,
+    worker::OnUnknownType,
 };
 use std::{
     error::Error,
-    io::Write,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -19,28 +17,23 @@ use std::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Event, serde::Serialize, serde::Deserialize)]
+#[event(type = "payment.wanted", queue = "payments")]
 struct PaymentWanted {
     customer: String,
     amount: String,
 }
 
-impl Event for PaymentWanted {
-    const TYPE: &'static str = "payment.wanted";
-    const QUEUE: &'static str = "payments";
-    type Codec = Json;
-}
-
-/// Shared by all handlers of the worker, and found by its type.
+/// Shared by all handlers of the worker, which find it by its type.
 #[derive(Debug, Default)]
 struct Till(AtomicU32);
 
 async fn charge(event: PaymentWanted, context: Context) -> Result<(), Failure> {
-    let amount: u32 = event.amount.parse()?; // any error: tried again, as the queue's strategy says
+    let amount: u32 = event.amount.parse()?; // any error: retried, as the queue's strategy says
     match event.customer.as_str() {
         "nobody" => Err(Failure::reject("no such customer").named("NoSuchCustomer")), // a dead letter at once
-        "busy" => Err(Failure::retry_after(HOUR, "the bank asks to come back").named("TooManyRequests")),
-        "new" => Err(Failure::snooze(24 * HOUR)), // not now: no failure, and not counted
+        "busy" => Err(Failure::retry_after(HOUR, "the bank is busy").named("TooManyRequests")),
+        "new" => Err(Failure::snooze(24 * HOUR)), // not now: no failure, and no attempt is counted
         _ => {
             context.shared::<Arc<Till>>()?.0.fetch_add(amount, Relaxed);
             Ok(())
@@ -48,8 +41,8 @@ async fn charge(event: PaymentWanted, context: Context) -> Result<(), Failure> {
     }
 }
 
-/// Runs the example, and writes what happens to `out`.
-pub(crate) async fn run(out: &mut (impl Write + Send)) -> Result<(), Box<dyn Error>> {
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
     let store = MemoryStore::new();
     let mut tx = store.begin();
     for (customer, amount) in
@@ -66,27 +59,21 @@ pub(crate) async fn run(out: &mut (impl Write + Send)) -> Result<(), Box<dyn Err
 
     let payments = Queue::new("payments")
         .on(charge)
-        .on_unknown(Unknown::Reject) // the default; workers of two versions side by side want `Retry`
+        .on_unknown(OnUnknownType::Reject) // the default; workers of two versions side by side want `Retry`
         .retry(RetryStrategy::constant(Duration::from_secs(60)));
     let till = Arc::new(Till::default());
     let worker = Worker::builder(store.clone()).queue(payments).share(Arc::clone(&till)).build()?;
-    let tally = worker.run_until_idle().await?;
-    writeln!(out, "{} delivered: {} in the till", tally.delivered, till.0.load(Relaxed))?;
-    writeln!(out, "{} to be tried again, {} put off, {} dead", tally.retried, tally.released, tally.dead)?;
+    let report = worker.run_until_idle().await?;
+    println!("{} delivered: {} in the till", report.delivered, till.0.load(Relaxed));
+    println!("{} to be retried, {} snoozed, {} dead", report.retried, report.released, report.dead);
 
-    for (room, name) in [(Room::Later, "waits"), (Room::Dead, "dead")] {
-        for entry in store.list(&ListRequest::new("payments".parse()?, room)).await?.entries {
-            let payload = String::from_utf8_lossy(entry.message.payload());
-            let error = entry.error.as_deref().unwrap_or("no failure");
-            let reason = entry.reason.map(|reason| format!(", {reason}")).unwrap_or_default();
-            writeln!(out, "{name}: {payload}: {error}{reason}")?;
+    for (state, name) in [(StateFilter::Scheduled, "scheduled"), (StateFilter::Dead, "dead")] {
+        for row in store.list(&ListRequest::new("payments".parse()?, state)).await?.entries {
+            let payload = String::from_utf8_lossy(row.message.payload());
+            let error = row.error.as_deref().unwrap_or("no failure");
+            let reason = row.reason.map(|reason| format!(", {reason}")).unwrap_or_default();
+            println!("{name}: {payload}: {error}{reason}");
         }
     }
     Ok(())
-}
-
-#[allow(dead_code, reason = "the tests call `run`")]
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
-    run(&mut std::io::stdout()).await
 }

@@ -1,42 +1,32 @@
-//! A worker on two queues: handlers run side by side, one is tried again, one message is given up, and the worker stops
-//! without dropping what it has in hand.
+//! A worker on two queues: handlers run concurrently, one is retried, one message becomes a dead letter, and the worker shuts down
+//! gracefully: messages in flight are finished.
 
 use postrider::{
-    Context, Event, Failure, Json, OutboxExt, Queue, RetryStrategy, Worker,
-    inspect::{Inspect, ListRequest, Room},
+    Context, Event, Failure, OutboxExt, Queue, RetryStrategy, Worker,
+    inspect::{Inspect, ListRequest, StateFilter},
     memory::MemoryStore,
 };
-use std::{error::Error, io::Write, sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 use tokio::sync::{Notify, mpsc};
 
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Event, serde::Serialize, serde::Deserialize)]
+#[event(type = "order.placed", queue = "orders")]
 struct OrderPlaced {
     order: u32,
 }
 
-impl Event for OrderPlaced {
-    const TYPE: &'static str = "order.placed";
-    const QUEUE: &'static str = "orders";
-    type Codec = Json;
-}
-
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Event, serde::Serialize, serde::Deserialize)]
+#[event(type = "mail.wanted", queue = "mails")]
 struct MailWanted {
     to: String,
 }
 
-impl Event for MailWanted {
-    const TYPE: &'static str = "mail.wanted";
-    const QUEUE: &'static str = "mails";
-    type Codec = Json;
-}
-
-/// Where handlers tell what they do. What is shared with handlers is found by its type.
-type Told = mpsc::UnboundedSender<String>;
+/// Receives a line for each run of a handler. Values that are shared with handlers are found by their type.
+type RunLog = mpsc::UnboundedSender<String>;
 
 async fn ship(event: OrderPlaced, context: Context) -> Result<(), Failure> {
     let order = event.order;
-    context.shared::<Told>()?.send(format!("order {order}, attempt {}", context.attempt()))?;
+    context.shared::<RunLog>()?.send(format!("order {order}, attempt {}", context.attempt()))?;
     match order {
         2 if context.attempt() == 1 => Err("the warehouse did not answer".into()),
         3 => Err(Failure::reject("no such customer").named("NoSuchCustomer")),
@@ -49,12 +39,12 @@ async fn ship(event: OrderPlaced, context: Context) -> Result<(), Failure> {
 }
 
 async fn send(event: MailWanted, context: Context) -> Result<(), Failure> {
-    context.shared::<Told>()?.send(format!("mail to {}", event.to))?;
+    context.shared::<RunLog>()?.send(format!("mail to {}", event.to))?;
     Ok(())
 }
 
-/// Runs the example, and writes what happens to `out`.
-pub(crate) async fn run(out: &mut (impl Write + Send)) -> Result<(), Box<dyn Error>> {
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
     let store = MemoryStore::new();
     let mut tx = store.begin();
     for order in [1, 2, 3] {
@@ -65,45 +55,39 @@ pub(crate) async fn run(out: &mut (impl Write + Send)) -> Result<(), Box<dyn Err
     }
     tx.commit();
 
-    let (told, mut telling) = mpsc::unbounded_channel();
-    let arrival = Arc::new(Notify::new());
+    let (log, mut runs) = mpsc::unbounded_channel();
+    let parcel = Arc::new(Notify::new());
     let worker = Worker::builder(store.clone())
         .queue(Queue::new("orders").on(ship).retry(RetryStrategy::constant(Duration::from_millis(1))))
         .queue(Queue::new("mails").on(send).concurrency(2).timeout(Duration::from_secs(5)))
-        .share::<Told>(told)
-        .share(Arc::clone(&arrival))
+        .share::<RunLog>(log)
+        .share(Arc::clone(&parcel))
         .build()?;
     let running = worker.start();
 
     let mut lines = Vec::new();
     while lines.len() < 6 {
-        lines.extend(telling.recv().await);
+        lines.extend(runs.recv().await);
     }
     lines.sort(); // queues do not wait for each other
     for line in lines {
-        writeln!(out, "{line}")?;
+        println!("{line}");
     }
 
-    // Order 4 is being handled when the worker is told to stop. It may finish.
+    // Order 4 is in flight when the worker stops. Its handler may finish.
     let mut tx = store.begin();
     store.stage(&mut tx, &OrderPlaced { order: 4 }).await?;
     tx.commit();
-    writeln!(out, "{} … stop!", telling.recv().await.unwrap_or_default())?;
-    let arrives = async { arrival.notify_one() };
-    let (stopped, ()) = tokio::join!(running.shutdown(Duration::from_secs(10)), arrives);
+    println!("{} … stop!", runs.recv().await.unwrap_or_default());
+    let finish = async { parcel.notify_one() };
+    let (stopped, ()) = tokio::join!(running.stop(Duration::from_secs(10)), finish);
 
-    let tally = stopped.tally;
-    writeln!(out, "stopped cleanly: {}", stopped.is_clean)?;
-    writeln!(out, "{} delivered, {} tried again, {} dead", tally.delivered, tally.retried, tally.dead)?;
-    for letter in store.list(&ListRequest::new("orders".parse()?, Room::Dead)).await?.entries {
-        let payload = String::from_utf8_lossy(letter.message.payload());
-        writeln!(out, "dead letter {payload}: {}", letter.error.unwrap_or_default())?;
+    let report = stopped.report;
+    println!("stopped cleanly: {}", stopped.clean);
+    println!("{} delivered, {} retried, {} dead", report.delivered, report.retried, report.dead);
+    for row in store.list(&ListRequest::new("orders".parse()?, StateFilter::Dead)).await?.entries {
+        let payload = String::from_utf8_lossy(row.message.payload());
+        println!("dead letter {payload}: {}", row.error.unwrap_or_default());
     }
     Ok(())
-}
-
-#[allow(dead_code, reason = "the tests call `run`")]
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
-    run(&mut std::io::stdout()).await
 }

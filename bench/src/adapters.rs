@@ -1,5 +1,5 @@
-//! Staging through each driver, beside that driver's own way to insert many rows: the same rows into the same columns, a
-//! signal only for sleepers, and on PostgreSQL ids in the order of xids, which the table's default sees to.
+//! Staging through each driver, compared with that driver's own bulk insert: the same rows into the same columns, a notification
+//! only for idle workers, and on PostgreSQL ids in the order of xids, by the table's default.
 
 mod diesel_async;
 mod sea_orm;
@@ -18,11 +18,11 @@ use async_trait::async_trait;
 pub(crate) struct Driver {
     pub(crate) store: Store,
     pub(crate) name: &'static str,
-    /// Ours, and the driver's own way.
+    /// Ours, and the driver's own bulk insert.
     pub(crate) sides: fn() -> Vec<Box<dyn Side>>,
 }
 
-/// Every driver. The stores themselves use sqlx, so their sides serve for it.
+/// Every driver. The stores themselves use sqlx, so their sides cover it.
 pub(crate) const DRIVERS: [Driver; 5] = [
     Driver { store: Store::Postgres, name: "sqlx", sides: || vec![Box::new(Ours), Box::new(Reference)] },
     Driver {
@@ -47,7 +47,7 @@ pub(crate) const DRIVERS: [Driver; 5] = [
     },
 ];
 
-/// A way to stage in the tables of another side.
+/// An adapter that stages in the tables of another side.
 #[async_trait]
 trait Stages: Send + Sync {
     /// The side whose tables it stages in.

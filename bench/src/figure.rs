@@ -1,4 +1,4 @@
-//! One thing that was measured, beside what it is compared with.
+//! One measured value, compared with its reference.
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use std::{
     io::{self, Write},
 };
 
-/// What was measured, told as a ratio.
+/// A measured value, reported as a ratio.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) bench: &'static str,
@@ -15,13 +15,13 @@ pub(crate) struct Figure {
     pub(crate) unit: &'static str,
     pub(crate) ours: f64,
     pub(crate) reference: f64,
-    /// What the reference is.
-    pub(crate) beside: &'static str,
+    /// The name of the reference.
+    pub(crate) reference_name: &'static str,
     pub(crate) goal: &'static str,
 }
 
 impl Figure {
-    /// Prints it: a line for people, or a JSON object.
+    /// Prints it as one line of text, or as a JSON object.
     pub(crate) fn print(&self, is_json: bool) -> Result<()> {
         let ratio = self.ours / self.reference;
         let line = if is_json {
@@ -35,21 +35,21 @@ impl Figure {
             put("unit", json!(self.unit));
             put("ours", json!(self.ours));
             put("reference", json!(self.reference));
-            put("beside", json!(self.beside));
+            put("beside", json!(self.reference_name));
             put("ratio", json!(ratio));
             put("goal", json!(self.goal));
             Value::Object(object).to_string()
         } else {
             format!(
                 "{:<28} {:>12.2} {:<12} {:>12.2} {:<34} ratio {ratio:>5.2}   goal {}",
-                self.scenario, self.ours, self.unit, self.reference, self.beside, self.goal
+                self.scenario, self.ours, self.unit, self.reference, self.reference_name, self.goal
             )
         };
         writeln!(io::stdout(), "{line}").context("writing the report")
     }
 }
 
-/// The value below which this share of the others lies.
+/// The value at this percentile.
 pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut values = values.to_vec();
     values.sort_unstable_by(f64::total_cmp);

@@ -1,18 +1,19 @@
-//! `bench flat`: steady traffic while somebody holds a snapshot open, which keeps every dead row from being removed.
+//! `bench flat`: steady traffic while an open snapshot keeps every dead row from being removed.
 //!
-//! A claim that walks over what has passed grows slower by the second. Ours must not: no backlog, and in the end the worker
-//! is not busier than in the beginning.
+//! A claim that scans dead rows gets slower every second. Ours must not: there is no backlog, and at the end the worker is not
+//! busier than at the beginning.
 
 use crate::{
+    backend::Backend,
     figure::Figure,
-    ground::Ground,
     postgres::{Databases, Ours},
-    worker::{Place, best},
+    worker::{BenchDatabase, best},
 };
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, Outbox as _, Paused, PruneRequest, Pruned, Settle, Store, wake::Wake,
+    ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Outbox as _, PauseRecord, PruneReport,
+    PruneRequest, Store, notifier::Notifier,
 };
 use postrider_engine::{Context, Failure, Queue, Running, Worker};
 use postrider_stores::postgres::PostgresStore;
@@ -32,44 +33,44 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// How long it lasts, in seconds; a quarter of it is the beginning, a quarter the end
+    /// Run for this many seconds; the first quarter is the beginning, the last the end
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(8..))]
     seconds: u64,
 
-    /// Messages a second
+    /// Stage this many messages per second
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(100..))]
     rate: u64,
 }
 
-/// How often producers commit.
+/// The interval of the producers' commits.
 const TICK: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(args: &Args) -> Result<()> {
     let mut databases = Databases::connect().await?;
     let url = databases.database(&Ours).await?;
-    let place = Place::open(&url).await?;
-    let done = measure(args, &place).await;
-    place.store.close().await;
-    place.app.close().await;
+    let bench_db = BenchDatabase::open(&url).await?;
+    let done = measure(args, &bench_db).await;
+    bench_db.store.close().await;
+    bench_db.app.close().await;
     Box::new(databases).remove().await?;
     done
 }
 
-async fn measure(args: &Args, place: &Place) -> Result<()> {
-    let mut holder = place.app.acquire().await?;
+async fn measure(args: &Args, bench_db: &BenchDatabase) -> Result<()> {
+    let mut holder = bench_db.app.acquire().await?;
     holder.execute("begin isolation level repeatable read; select count(*) from postrider.ready").await?;
 
     let busy = Arc::new(AtomicU64::new(0));
-    let timed = Arc::new(Timed { store: place.store.clone(), busy: Arc::clone(&busy) });
-    let wake: Arc<dyn Wake> = Arc::new(place.store.clone());
-    let queue = Queue::new(place.queue.as_str()).on_any(async |_: Context| Ok::<(), Failure>(()));
+    let timed = Arc::new(TimedStore { store: bench_db.store.clone(), busy: Arc::clone(&busy) });
+    let wake: Arc<dyn Notifier> = Arc::new(bench_db.store.clone());
+    let queue = Queue::new(bench_db.queue.as_str()).on_any(async |_: Context| Ok::<(), Failure>(()));
     let running = best(Worker::builder_on(timed, Some(wake)), queue).build()?.start();
 
     let window = Duration::from_secs(args.seconds / 4);
     let produced = Arc::new(AtomicU64::new(0));
     let producer = tokio::spawn(produce(
-        place.app.clone(),
-        place.store.outbox(),
+        bench_db.app.clone(),
+        bench_db.store.outbox(),
         args.rate,
         Duration::from_secs(args.seconds),
         Arc::clone(&produced),
@@ -87,10 +88,10 @@ async fn measure(args: &Args, place: &Place) -> Result<()> {
     eprintln!("flat: busy {:.1} % in the end, {:?} messages behind", last * 100.0, backlogs);
     producer.await??;
     let wanted = args.rate * args.seconds;
-    while running.tally().delivered < produced.load(Relaxed) {
+    while running.report().delivered < produced.load(Relaxed) {
         sleep(Duration::from_millis(5)).await;
     }
-    running.shutdown(Duration::from_secs(10)).await;
+    running.stop(Duration::from_secs(10)).await;
     holder.execute("commit").await?;
     let produced = produced.load(Relaxed);
     ensure!(
@@ -98,13 +99,13 @@ async fn measure(args: &Args, place: &Place) -> Result<()> {
         "only {produced} of {wanted} messages were staged: the machine is too slow"
     );
 
-    let figure = |scenario: &str, unit, ours, reference, beside, goal| Figure {
+    let figure = |scenario: &str, unit, ours, reference, reference_name, goal| Figure {
         bench: "flat",
         scenario: scenario.to_owned(),
         unit,
         ours,
         reference,
-        beside,
+        reference_name,
         goal,
     };
     let most = backlogs.into_iter().max().unwrap_or(0);
@@ -115,10 +116,10 @@ async fn measure(args: &Args, place: &Place) -> Result<()> {
 }
 
 fn backlog(produced: &AtomicU64, running: &Running) -> u64 {
-    produced.load(Relaxed).saturating_sub(running.tally().delivered)
+    produced.load(Relaxed).saturating_sub(running.report().delivered)
 }
 
-/// The share of the time that the worker spends in claims that bring something and in settlements.
+/// The share of time that the worker spends in non-empty claims and in settlements.
 async fn share(busy: &AtomicU64, window: Duration) -> f64 {
     let (before, began) = (busy.load(Relaxed), Instant::now());
     sleep(window).await;
@@ -149,23 +150,23 @@ async fn produce(
     Ok(())
 }
 
-/// A store that adds up the time spent in it.
+/// A store wrapper that measures the time of its calls.
 #[derive(Debug)]
-struct Timed {
+struct TimedStore {
     store: PostgresStore,
     /// Nanoseconds.
     busy: Arc<AtomicU64>,
 }
 
-impl Timed {
+impl TimedStore {
     fn add(&self, since: Instant) {
         self.busy.fetch_add(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 }
 
 #[async_trait]
-impl Store for Timed {
-    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
+impl Store for TimedStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<ClaimedMessage>, Error> {
         let began = Instant::now();
         let claimed = self.store.claim(request).await?;
         if !claimed.is_empty() {
@@ -178,18 +179,18 @@ impl Store for Timed {
         self.store.renew(leases, lease_for).await
     }
 
-    async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+    async fn settle(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error> {
         let began = Instant::now();
         let lost = self.store.settle(settlements).await?;
         self.add(began);
         Ok(lost)
     }
 
-    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
+    async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
         self.store.prune(request).await
     }
 
-    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+    async fn paused(&self) -> Result<Vec<PauseRecord>, Error> {
         self.store.paused().await
     }
 

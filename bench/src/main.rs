@@ -1,12 +1,11 @@
-//! Benchmarks. Each stands beside the same work written by hand, in the same run, and is told as a ratio.
+//! Benchmarks. Each is compared with the same work written by hand, in the same run, and reported as a ratio.
 
 mod adapters;
+mod backend;
 mod consume;
 mod cpu;
-mod extent;
 mod figure;
 mod flat;
-mod ground;
 mod postgres;
 mod relay;
 mod report;
@@ -17,6 +16,7 @@ mod store;
 mod turn;
 mod wire;
 mod worker;
+mod workload;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -30,15 +30,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
-    /// The stores and the adapters beside hand-written SQL: staging, claiming and settling
+    /// Compare the stores and adapters with hand-written SQL: stage, claim and settle
     Store(store::Args),
-    /// The worker beside the store's own claims and settlements: draining, retries, latency, memory, committers beside it
+    /// Compare the worker with the store's own claims and settlements: drain, retries, latency, memory, concurrent commits
     Worker(worker::Args),
-    /// A relay from PostgreSQL beside the client library of the same broker, and beside a destination that is dead
+    /// Compare a relay from PostgreSQL with the broker's client library, and measure an unavailable destination
     Relay(relay::Args),
-    /// A consumer with its inbox beside the same one without
+    /// Compare a consumer with its inbox and without
     Consume(consume::Args),
-    /// Two minutes of steady traffic while somebody holds a snapshot open
+    /// Run steady traffic for two minutes next to an open snapshot
     Flat(flat::Args),
 }
 

@@ -1,4 +1,4 @@
-//! PostgreSQL: the store, the same promises by hand, and the leanest lease.
+//! PostgreSQL: the store, the same guarantees in hand-written SQL, and the cheapest possible lease.
 
 mod database;
 mod ours;

@@ -1,25 +1,25 @@
-//! `bench relay`: a relay from PostgreSQL beside the client library of the same broker, fed from memory, in the same run.
+//! `bench relay`: a relay from PostgreSQL compared with the client library of the same broker, fed from memory, in the same run.
 //!
-//! Both send the same bytes, the bodies, properties and headers that Postrider writes, in batches of the same size, and wait for the
-//! broker's word on every message. The client alone sends the next batch when it has that for the one before, which is how batched
-//! confirms are done; and, because a relay does so, with two batches under way.
+//! Both send the same bytes (the bodies, properties and headers that Postrider writes) in batches of the same size, and wait for
+//! the broker's confirmation of every message. The client alone sends the next batch after the confirmation of the previous one, as
+//! usual for batched confirms; and, like a relay, with two batches in flight.
 
 pub(crate) mod broker;
-mod dead;
 mod kafka;
 mod nats;
 mod rabbitmq;
 mod redis;
+mod unavailable;
 
 use crate::{
+    backend::Backend,
     cpu,
-    extent::{Extent, turns},
     figure::Figure,
-    ground::Ground,
     postgres::{Databases, Ours},
     report::median,
     side::{EVENT_TYPE, PAYLOAD, QUEUE},
-    worker::Place,
+    worker::BenchDatabase,
+    workload::{Workload, turns},
 };
 use anyhow::{Context, Result, bail};
 use broker::Broker;
@@ -32,11 +32,11 @@ use std::{
 };
 use tokio::{task::JoinSet, time::sleep};
 
-/// In whose name messages are sent.
+/// The source of the messages.
 const SOURCE: &str = "/shop";
-/// What a relay has under way unless told otherwise.
-const AT_ONCE: usize = 2;
-/// The brokers that can be measured, and what names them.
+/// The default number of batches in flight of a relay.
+const DEFAULT_IN_FLIGHT: usize = 2;
+/// The supported brokers, and the variables with their URLs.
 pub(crate) const KNOWN: [(&str, &str); 5] = [
     ("rabbitmq", "POSTRIDER_TEST_RABBITMQ_URL"),
     ("nats", "POSTRIDER_TEST_NATS_URL"),
@@ -48,46 +48,51 @@ pub(crate) const KNOWN: [(&str, &str); 5] = [
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    extent: Extent,
+    workload: Workload,
 
-    /// How many messages are sent in one turn
+    /// Send this many messages in one turn
     #[arg(long, default_value_t = 50_000)]
     messages: usize,
 }
 
 pub(crate) async fn run(args: &Args) -> Result<()> {
     let mut databases = Databases::connect().await?;
-    let place = Place::open(&databases.database(&Ours).await?).await?;
-    let measured = measure(args, &place).await;
-    place.store.close().await;
-    place.app.close().await;
+    let bench_db = BenchDatabase::open(&databases.database(&Ours).await?).await?;
+    let measured = measure(args, &bench_db).await;
+    bench_db.store.close().await;
+    bench_db.app.close().await;
     Box::new(databases).remove().await?;
     measured
 }
 
-async fn measure(args: &Args, place: &Place) -> Result<()> {
+async fn measure(args: &Args, bench_db: &BenchDatabase) -> Result<()> {
     let mut is_any = false;
     for (name, variable) in KNOWN {
         let Some(url) = env::var(variable).ok().filter(|url| !url.is_empty()) else { continue };
         is_any = true;
-        if args.extent.wants(name) {
+        if args.workload.wants(name) {
             let broker = open(name, &url).await.context(name)?;
-            for figure in carrying(place, &*broker, args).await.context(name)? {
-                figure.print(args.extent.json)?;
+            for figure in carrying(bench_db, &*broker, args).await.context(name)? {
+                figure.print(args.workload.json)?;
             }
         }
-        // One broker tells it for all.
-        if name == "rabbitmq" && args.extent.wants("dead") {
+        // One broker is enough for this figure.
+        if name == "rabbitmq" && args.workload.wants("dead") {
             let broker = open(name, &url).await.context(name)?;
-            for figure in
-                dead::measure(place, &*broker, args.extent.rounds(), args.extent.of(args.messages)).await?
+            for figure in unavailable::measure(
+                bench_db,
+                &*broker,
+                args.workload.rounds(),
+                args.workload.of(args.messages),
+            )
+            .await?
             {
-                figure.print(args.extent.json)?;
+                figure.print(args.workload.json)?;
             }
         }
     }
     if !is_any {
-        bail!("there is no broker: `cargo xtask bench relay` starts them");
+        bail!("no broker configured: run `cargo xtask bench relay`, which starts them");
     }
     Ok(())
 }
@@ -101,29 +106,29 @@ pub(crate) async fn open(name: &'static str, url: &str) -> Result<Box<dyn Broker
     })
 }
 
-/// Who sends.
+/// The sender.
 #[derive(Debug, Clone, Copy)]
-enum Who {
+enum Sender {
     Relay,
-    /// The client alone, with so many batches under way.
+    /// The client alone, with this many batches in flight.
     Client(usize),
 }
 
-const ALL: [Who; 3] = [Who::Relay, Who::Client(1), Who::Client(AT_ONCE)];
+const ALL: [Sender; 3] = [Sender::Relay, Sender::Client(1), Sender::Client(DEFAULT_IN_FLIGHT)];
 
-/// A relay beside the client alone.
-async fn carrying(place: &Place, broker: &dyn Broker, args: &Args) -> Result<[Figure; 2]> {
-    let (rounds, messages) = (args.extent.rounds(), args.extent.of(args.messages));
+/// A relay compared with the client alone.
+async fn carrying(bench_db: &BenchDatabase, broker: &dyn Broker, args: &Args) -> Result<[Figure; 2]> {
+    let (rounds, messages) = (args.workload.rounds(), args.workload.of(args.messages));
     let transport = broker.transport()?;
     let mut rates = vec![Vec::new(); ALL.len()];
     for index in turns(rounds, ALL.len()) {
         eprintln!("{}: {:?}: round {} of {rounds}", broker.name(), ALL[index], rates[index].len() + 1);
         let destination = broker.create().await?;
         rates[index].push(match ALL[index] {
-            Who::Relay => relayed(place, &transport, &destination, messages).await?,
-            Who::Client(at_once) => {
+            Sender::Relay => relayed(bench_db, &transport, &destination, messages).await?,
+            Sender::Client(concurrency) => {
                 let batch = transport.capacity().batch;
-                published(broker, (batch, at_once), &destination, messages).await?
+                published(broker, (batch, concurrency), &destination, messages).await?
             }
         });
         broker.remove(&destination).await?;
@@ -132,13 +137,13 @@ async fn carrying(place: &Place, broker: &dyn Broker, args: &Args) -> Result<[Fi
     let mut middles = rates.into_iter().map(|rates| median(rates).unwrap_or(f64::NAN));
     let mut next = || middles.next().unwrap_or(f64::NAN);
     let (ours, one, two) = (next(), next(), next());
-    let figure = |scenario: String, reference, beside, goal| Figure {
+    let figure = |scenario: String, reference, reference_name, goal| Figure {
         bench: "relay",
         scenario,
         unit: "messages/s",
         ours,
         reference,
-        beside,
+        reference_name,
         goal,
     };
     let name = broker.name();
@@ -148,41 +153,41 @@ async fn carrying(place: &Place, broker: &dyn Broker, args: &Args) -> Result<[Fi
     ])
 }
 
-/// Messages a second, from the database to the broker's word.
+/// Messages per second, from the database to the broker's confirmation.
 async fn relayed(
-    place: &Place,
+    bench_db: &BenchDatabase,
     transport: &Arc<dyn Transport>,
     destination: &str,
     messages: usize,
 ) -> Result<f64> {
-    place.fill(messages).await?;
-    sqlx::query("checkpoint").execute(&place.app).await?;
-    let relay = Relay::builder(place.store.clone(), SOURCE)
+    bench_db.fill(messages).await?;
+    sqlx::query("checkpoint").execute(&bench_db.app).await?;
+    let relay = Relay::builder(bench_db.store.clone(), SOURCE)
         .destination(Destination::shared("broker", Arc::clone(transport)))
         .route(Route::new(QUEUE).to("broker", destination))
         .build()?;
     let used = Used::so_far();
     let began = Instant::now();
     let running = relay.start();
-    while running.tally().delivered < messages as u64 {
+    while running.report().delivered < messages as u64 {
         sleep(Duration::from_millis(1)).await;
     }
     let rate = messages as f64 / began.elapsed().as_secs_f64();
-    used.tell("relay", messages);
-    running.shutdown(Duration::from_secs(10)).await;
+    used.print("relay", messages);
+    running.stop(Duration::from_secs(10)).await;
     Ok(rate)
 }
 
-/// Messages a second, from memory to the broker's word.
+/// Messages per second, from memory to the broker's confirmation.
 async fn published(
     broker: &dyn Broker,
-    (batch, at_once): (usize, usize),
+    (batch, concurrency): (usize, usize),
     destination: &str,
     messages: usize,
 ) -> Result<f64> {
     let outgoing = written(destination, messages)?;
     let mut clients = Vec::new();
-    for share in outgoing.chunks(messages.div_ceil(at_once)) {
+    for share in outgoing.chunks(messages.div_ceil(concurrency)) {
         clients.push((broker.client().await?, share.to_vec()));
     }
     let mut team = JoinSet::new();
@@ -199,11 +204,11 @@ async fn published(
     while let Some(done) = team.join_next().await {
         done??;
     }
-    used.tell("client", messages);
+    used.print("client", messages);
     Ok(messages as f64 / began.elapsed().as_secs_f64())
 }
 
-/// What a relay would send.
+/// The messages as a relay would send them.
 pub(crate) fn written(destination: &str, messages: usize) -> Result<Vec<Outgoing>> {
     let message = Message::builder(QUEUE).event_type(EVENT_TYPE).payload(PAYLOAD.as_slice()).build()?;
     let now = SystemTime::now();
@@ -214,7 +219,7 @@ pub(crate) fn written(destination: &str, messages: usize) -> Result<Vec<Outgoing
     (0..messages).map(write).collect()
 }
 
-/// Processor time, which moves less than the clock when others use the machine.
+/// CPU time, which varies less than wall time on a shared machine.
 struct Used {
     own: Option<Duration>,
     database: Option<Duration>,
@@ -225,8 +230,8 @@ impl Used {
         Self { own: cpu::own(), database: cpu::Server::named().cpu() }
     }
 
-    /// Says what was used since, for each message.
-    fn tell(&self, who: &str, messages: usize) {
+    /// Prints the CPU time used since, per message.
+    fn print(&self, who: &str, messages: usize) {
         let now = Self::so_far();
         let each = |before: Option<Duration>, after: Option<Duration>| {
             let spent = after?.saturating_sub(before?);

@@ -1,6 +1,6 @@
-//! What was measured, as a table for people or one JSON object a line.
+//! The results, as a table or as one JSON object per line.
 
-use crate::{ground::Ground, scenario::Scenario};
+use crate::{backend::Backend, scenario::Scenario};
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use std::{
@@ -8,25 +8,25 @@ use std::{
     io::{self, Write},
 };
 
-/// The commit that is measured.
+/// The variable with the measured commit.
 const COMMIT: &str = "POSTRIDER_BENCH_COMMIT";
 
-/// What one turn of one side measured, per message.
+/// The measurements of one turn of one side, per message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Figures {
-    /// Messages a second.
+    /// Messages per second.
     pub(crate) rate: f64,
-    /// Processor time of the server, in microseconds.
+    /// CPU time of the server, in microseconds.
     pub(crate) server: Option<f64>,
-    /// Processor time of this process, in microseconds.
+    /// CPU time of this process, in microseconds.
     pub(crate) client: Option<f64>,
     /// Round trips.
     pub(crate) trips: Option<f64>,
     /// Bytes of write-ahead log.
     pub(crate) wal: Option<f64>,
-    /// Row versions that died.
+    /// Dead row versions.
     pub(crate) dead: Option<f64>,
-    /// The share of updates that touched no index.
+    /// The share of HOT updates.
     pub(crate) hot: Option<f64>,
 }
 
@@ -47,7 +47,7 @@ impl Series {
         median(self.figures.iter().filter_map(figure).collect())
     }
 
-    /// The ratio of each round: what was measured next to each other is compared.
+    /// The ratio of each round: neighbouring turns are compared.
     fn ratios(&self, to: &Self, figure: impl Fn(&Figures) -> Option<f64>) -> Vec<f64> {
         let pairs = self.figures.iter().zip(&to.figures);
         pairs.filter_map(|(own, other)| Some(figure(own)? / figure(other)?)).collect()
@@ -65,7 +65,7 @@ impl Series {
     }
 }
 
-/// The middle of some values.
+/// The median.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -76,12 +76,12 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// Prints scenarios as they come.
+/// Prints scenarios as they finish.
 #[derive(Debug)]
 pub(crate) struct Report {
     json: bool,
     commit: String,
-    /// What the table that has begun is about.
+    /// The subject of the current table.
     begun: Option<&'static str>,
 }
 
@@ -95,7 +95,7 @@ impl Report {
     pub(crate) fn scenario(
         &mut self,
         scenario: &Scenario,
-        ground: &dyn Ground,
+        backend: &dyn Backend,
         rounds: u32,
         messages: usize,
         series: &[Series],
@@ -108,7 +108,7 @@ impl Report {
             put("bench", json!("store"));
             put("scenario", json!(scenario.name));
             put("store", json!(store));
-            put("server", json!(ground.version()));
+            put("server", json!(backend.version()));
             put("version", json!(env!("CARGO_PKG_VERSION")));
             put("commit", json!(self.commit));
             put("rounds", json!(rounds));
@@ -124,7 +124,7 @@ impl Report {
                  the server's or, where there is none, the process's. The rest is per message.\n",
                 env!("CARGO_PKG_VERSION"),
                 self.commit,
-                ground.title(),
+                backend.title(),
             ))?;
             print(&format!(
                 "{:<40} {:<10} {:>8} {:>6} {:>10} {:>6} {:>10} {:>10} {:>7} {:>6} {:>5} {:>6}",
@@ -204,7 +204,7 @@ fn compared(
     Ok(())
 }
 
-/// The server's processor time, or this process's where there is no server.
+/// The server's CPU time, or this process's if there is no server.
 fn cpu(figures: &Figures) -> Option<f64> {
     figures.server.or(figures.client)
 }

@@ -1,8 +1,8 @@
-//! What is measured: every scenario, its name and who takes part.
+//! The scenarios: their names and sides.
 
 use crate::{adapters, postgres, side::Side, sqlite};
 
-/// Which database.
+/// The database of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Store {
     Postgres,
@@ -18,7 +18,7 @@ impl Store {
     }
 }
 
-/// What passes.
+/// The work of a scenario.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Work {
     Stage { batch: usize },
@@ -34,7 +34,7 @@ impl Work {
         }
     }
 
-    /// How many messages pass, of a full load of `messages`: whole batches.
+    /// The number of messages, of a full load of `messages`: whole batches.
     pub(crate) fn messages(self, messages: usize) -> usize {
         let (Self::Stage { batch } | Self::ClaimSettle { batch, .. }) = self;
         let share = match batch {

@@ -1,4 +1,4 @@
-//! SQLite: the store, and the same promises by hand.
+//! SQLite: the store, and the same guarantees in hand-written SQL.
 
 mod files;
 mod ours;
@@ -11,7 +11,7 @@ pub(crate) use reference::{QUEUE, Reference, SIGNAL};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use std::time::Duration;
 
-/// A connection that writes, with the durability that the store has by default.
+/// A connection for writes, with the store's default durability.
 pub(crate) fn writing(path: &str) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)

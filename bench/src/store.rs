@@ -1,15 +1,15 @@
-//! `bench store`: the stores and the adapters beside the same work written by hand.
+//! `bench store`: the stores and adapters compared with the same work written by hand.
 //!
-//! Each scenario runs in rounds, and in each round every side has its turn, in alternating order. Each kind of side has a
-//! database of its own, which is emptied before each turn.
+//! Each scenario runs in rounds. In each round every side has a turn, in alternating order. Each kind of side has its own database,
+//! which is emptied before each turn.
 
 use crate::{
-    ground::Ground,
+    backend::Backend,
     postgres::Databases,
     report::{Report, Series},
     scenario::{Scenario, Store},
     sqlite::Files,
-    turn::Turn,
+    turn::BenchTurn,
 };
 use anyhow::{Context, Result};
 
@@ -19,23 +19,23 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Only this store
+    /// Run only this store
     #[arg(long, value_name = "STORE")]
     store: Option<Store>,
 
-    /// How often each side has its turn
+    /// Run this many rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// How many messages pass in one turn; a tenth with batches of 10, a fiftieth with batches of 1
+    /// Pass this many messages in one turn; a tenth with batches of 10, a fiftieth with batches of 1
     #[arg(long, default_value_t = 100_000)]
     messages: usize,
 
-    /// A look at how things stand: three rounds of a tenth of the messages
+    /// Run a quick check: three rounds of a tenth of the messages
     #[arg(long)]
     quick: bool,
 
-    /// Only scenarios whose name begins so, such as `stage`, `stage/adapter=sea-orm` or `claim_settle/batch=1000`
+    /// Run only scenarios with this prefix, such as `stage`, `stage/adapter=sea-orm` or `claim_settle/batch=1000`
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 }
@@ -54,18 +54,18 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         if scenarios.is_empty() {
             continue;
         }
-        let mut ground: Box<dyn Ground> = match store {
+        let mut backend: Box<dyn Backend> = match store {
             Store::Postgres => Box::new(Databases::connect().await?),
             Store::Sqlite => Box::new(Files::new().await?),
         };
         let mut done = Ok(());
         for scenario in &scenarios {
-            done = compare(args, &mut *ground, scenario, &mut report).await;
+            done = compare(args, &mut *backend, scenario, &mut report).await;
             if done.is_err() {
                 break;
             }
         }
-        ground.remove().await?;
+        backend.remove().await?;
         done?;
     }
     report.end()
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
 
 async fn compare(
     args: &Args,
-    ground: &mut dyn Ground,
+    backend: &mut dyn Backend,
     scenario: &Scenario,
     report: &mut Report,
 ) -> Result<()> {
@@ -83,8 +83,8 @@ async fn compare(
     let messages = work.messages(messages);
     let mut turns = Vec::new();
     for side in sides {
-        let url = ground.database(&**side).await?;
-        turns.push(Turn { side: &**side, url, work: *work, messages });
+        let url = backend.database(&**side).await?;
+        turns.push(BenchTurn { side: &**side, url, work: *work, messages });
     }
     let mut series: Vec<_> = sides.iter().map(|side| Series::new(side.name())).collect();
     for round in 0..rounds {
@@ -94,13 +94,13 @@ async fn compare(
             order.reverse();
         }
         for index in order {
-            let figures = turns[index].measure(ground).await;
+            let figures = turns[index].measure(backend).await;
             let figures = figures.with_context(|| format!("{name}, {}", turns[index].side.name()))?;
             series[index].figures.push(figures);
         }
     }
     for (turn, series) in turns.iter().zip(&mut series) {
-        series.trips = turn.trips(ground).await?;
+        series.trips = turn.trips(backend).await?;
     }
-    report.scenario(scenario, ground, rounds, messages, &series)
+    report.scenario(scenario, backend, rounds, messages, &series)
 }

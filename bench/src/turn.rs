@@ -1,8 +1,8 @@
-//! One turn of one side: what it does, and what that took.
+//! One turn of one side: its work, and the measured cost.
 
 use crate::{
+    backend::{Backend, Used},
     cpu,
-    ground::{Ground, Used},
     report::Figures,
     scenario::Work,
     side::{Side, Worker},
@@ -18,44 +18,44 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// What each connection does before it is measured.
+/// The warm-up of each connection before the measurement.
 const WARM_UP: usize = 10;
 const PRELOAD: usize = 1000;
 
-/// A side, its database, and what it has to do there.
-pub(crate) struct Turn<'s> {
+/// A side, its database, and its work.
+pub(crate) struct BenchTurn<'s> {
     pub(crate) side: &'s dyn Side,
     pub(crate) url: String,
     pub(crate) work: Work,
     pub(crate) messages: usize,
 }
 
-impl Turn<'_> {
-    pub(crate) async fn measure(&self, ground: &mut dyn Ground) -> Result<Figures> {
-        self.run(ground, &self.url, None).await
+impl BenchTurn<'_> {
+    pub(crate) async fn measure(&self, backend: &mut dyn Backend) -> Result<Figures> {
+        self.run(backend, &self.url, None).await
     }
 
-    /// Round trips per message, counted on a wire. Other figures mean nothing there.
-    pub(crate) async fn trips(&self, ground: &mut dyn Ground) -> Result<Option<f64>> {
-        let Some((wire, url)) = ground.wired(&self.url).await? else { return Ok(None) };
-        Ok(self.run(ground, &url, Some(&wire)).await?.trips)
+    /// Round trips per message, counted on the wire. Other figures of such a turn mean nothing.
+    pub(crate) async fn trips(&self, backend: &mut dyn Backend) -> Result<Option<f64>> {
+        let Some((wire, url)) = backend.wired(&self.url).await? else { return Ok(None) };
+        Ok(self.run(backend, &url, Some(&wire)).await?.trips)
     }
 
-    async fn run(&self, ground: &mut dyn Ground, url: &str, wire: Option<&Wire>) -> Result<Figures> {
+    async fn run(&self, backend: &mut dyn Backend, url: &str, wire: Option<&Wire>) -> Result<Figures> {
         let Self { side, messages, .. } = *self;
-        let before = ground.empty(side, &self.url).await?;
+        let before = backend.empty(side, &self.url).await?;
         let (mut figures, warmed_up) = match self.work {
-            Work::Stage { batch } => (self.stage(ground, url, wire, batch).await?, 0),
+            Work::Stage { batch } => (self.stage(backend, url, wire, batch).await?, 0),
             Work::ClaimSettle { batch, workers } => {
-                (self.claim(ground, url, wire, batch, workers).await?, WARM_UP * workers)
+                (self.claim(backend, url, wire, batch, workers).await?, WARM_UP * workers)
             }
         };
-        let (after, left) = ground.outcome(side, &self.url).await?;
+        let (after, left) = backend.outcome(side, &self.url).await?;
         if matches!(self.work, Work::ClaimSettle { .. }) {
             ensure!(left == 0, "{left} messages were left behind");
         }
         if figures.wal.is_some() {
-            // The connections report when they close, so the warm-up is part of it.
+            // Connections report their statistics when they close, so the warm-up is included.
             let passed = (messages + warmed_up) as f64;
             let updated = after.updated - before.updated;
             figures.dead = Some((updated + after.deleted - before.deleted) as f64 / passed);
@@ -66,7 +66,7 @@ impl Turn<'_> {
 
     async fn stage(
         &self,
-        ground: &mut dyn Ground,
+        backend: &mut dyn Backend,
         url: &str,
         wire: Option<&Wire>,
         batch: usize,
@@ -75,18 +75,18 @@ impl Turn<'_> {
         for _ in 0..WARM_UP {
             producer.stage(batch).await?;
         }
-        let clock = Clock::start(ground, wire).await?;
+        let clock = BenchClock::start(backend, wire).await?;
         for _ in 0..self.messages / batch {
             producer.stage(batch).await?;
         }
-        let figures = clock.stop(ground, self.messages).await?;
+        let figures = clock.stop(backend, self.messages).await?;
         producer.close().await?;
         Ok(figures)
     }
 
     async fn claim(
         &self,
-        ground: &mut dyn Ground,
+        backend: &mut dyn Backend,
         url: &str,
         wire: Option<&Wire>,
         batch: usize,
@@ -108,9 +108,9 @@ impl Turn<'_> {
             left -= left.min(PRELOAD);
         }
         producer.close().await?;
-        let clock = Clock::start(ground, wire).await?;
+        let clock = BenchClock::start(backend, wire).await?;
         let team = drain(team, batch, self.messages).await?;
-        let figures = clock.stop(ground, self.messages).await?;
+        let figures = clock.stop(backend, self.messages).await?;
         for worker in team {
             worker.close().await?;
         }
@@ -118,7 +118,7 @@ impl Turn<'_> {
     }
 }
 
-/// All workers at once, until nothing is left.
+/// All workers concurrently, until no message is left.
 async fn drain(team: Vec<Box<dyn Worker>>, batch: usize, messages: usize) -> Result<Vec<Box<dyn Worker>>> {
     let settled = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
@@ -128,7 +128,7 @@ async fn drain(team: Vec<Box<dyn Worker>>, batch: usize, messages: usize) -> Res
             while settled.load(Ordering::Relaxed) < messages {
                 let count = worker.turn(batch).await?;
                 if count == 0 {
-                    // The others hold the rest.
+                    // The others have the rest in flight.
                     break;
                 }
                 settled.fetch_add(count, Ordering::Relaxed);
@@ -143,28 +143,28 @@ async fn drain(team: Vec<Box<dyn Worker>>, batch: usize, messages: usize) -> Res
     Ok(team)
 }
 
-/// Readings at the beginning of a turn.
-struct Clock<'w> {
+/// The counters at the beginning of a turn.
+struct BenchClock<'w> {
     used: Used,
     client: Option<Duration>,
     wire: Option<(&'w Wire, u64)>,
     began: Instant,
 }
 
-impl<'w> Clock<'w> {
-    async fn start(ground: &mut dyn Ground, wire: Option<&'w Wire>) -> Result<Self> {
+impl<'w> BenchClock<'w> {
+    async fn start(backend: &mut dyn Backend, wire: Option<&'w Wire>) -> Result<Self> {
         Ok(Self {
-            used: ground.used().await?,
+            used: backend.used().await?,
             client: cpu::own(),
             wire: wire.map(|wire| (wire, wire.trips())),
             began: Instant::now(),
         })
     }
 
-    async fn stop(self, ground: &mut dyn Ground, messages: usize) -> Result<Figures> {
+    async fn stop(self, backend: &mut dyn Backend, messages: usize) -> Result<Figures> {
         let (took, client) = (self.began.elapsed(), cpu::own());
         let trips = self.wire.map(|(wire, before)| wire.trips() - before);
-        let used = ground.used().await?;
+        let used = backend.used().await?;
         let messages = messages as f64;
         let micros = |now: Option<Duration>, before: Option<Duration>| {
             Some(now?.saturating_sub(before?).as_secs_f64() * 1e6 / messages)

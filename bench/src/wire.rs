@@ -1,5 +1,5 @@
-//! Counts round trips on the wire: a relay between client and server that counts how often the server says that it is
-//! ready. Runs through it are not timed.
+//! Counts round trips on the wire: a proxy between client and server that counts the server's `ReadyForQuery` messages. Runs
+//! through it are not timed.
 
 use anyhow::Result;
 use std::sync::{
@@ -12,7 +12,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// A relay that counts. It stops when dropped.
+/// A counting proxy. It stops when dropped.
 #[derive(Debug)]
 pub(crate) struct Wire {
     port: u16,
@@ -21,7 +21,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Relays to a server.
+    /// Starts a proxy to a server.
     pub(crate) async fn to(host: &str, port: u16) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let own_port = listener.local_addr()?.port();
@@ -30,7 +30,7 @@ impl Wire {
         let relay = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (count, server) = (Arc::clone(&count), server.clone());
-                // A connection that breaks shows on the client's side.
+                // The client reports a broken connection.
                 tokio::spawn(async move { carry(client, server, &count).await.ok() });
             }
         });
@@ -41,7 +41,7 @@ impl Wire {
         self.port
     }
 
-    /// How often the server was ready so far.
+    /// The number of `ReadyForQuery` messages so far.
     pub(crate) fn trips(&self) -> u64 {
         self.trips.load(Ordering::Relaxed)
     }
@@ -70,7 +70,7 @@ async fn carry(client: TcpStream, server: (String, u16), trips: &AtomicU64) -> R
         if length == 0 {
             break;
         }
-        // Counted before the client can know of it.
+        // Counted before the client can receive it.
         trips.fetch_add(frames.ready(&buffer[..length]), Ordering::Relaxed);
         to_client.write_all(&buffer[..length]).await?;
     }
@@ -78,7 +78,7 @@ async fn carry(client: TcpStream, server: (String, u16), trips: &AtomicU64) -> R
     Ok(())
 }
 
-/// The server's messages: a type, a length that counts itself, a body.
+/// The server's messages: a type, a length that includes itself, a body.
 #[derive(Debug, Default)]
 struct Frames {
     header: Vec<u8>,
@@ -86,7 +86,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// How many messages of these bytes say `ReadyForQuery`.
+    /// The number of `ReadyForQuery` messages in these bytes.
     fn ready(&mut self, mut bytes: &[u8]) -> u64 {
         let mut ready = 0;
         while !bytes.is_empty() {
@@ -114,7 +114,7 @@ mod tests {
     use super::Frames;
 
     #[test]
-    fn ready_is_counted_however_the_bytes_are_cut() {
+    fn ready_is_counted_for_any_split_of_the_bytes() {
         let stream = b"D\0\0\0\x07ZZZC\0\0\0\x04Z\0\0\0\x05IZ\0\0\0\x05T";
         for size in 1..stream.len() {
             let mut frames = Frames::default();

@@ -2,7 +2,7 @@
 //
 //     DATABASE_URL=postgres://shop_web@localhost/shop node stage.js 17
 //
-// The role needs rights on its own table, and what `grants(Role::Producer, …)` prints; none on Postrider's tables.
+// The role needs permissions on its own table and the grants that `grants(Role::Producer, …)` prints; none on Postrider's tables.
 
 "use strict";
 
@@ -13,12 +13,12 @@ async function placeOrder(client, order) {
   await client.query("begin");
   try {
     await client.query("insert into orders (id, placed_by) values ($1, 'node')", [order]);
-    // The function: arguments by name, the id comes back.
+    // The function: named arguments; it returns the id of the message.
     const staged = await client.query(
       "select postrider.stage('orders', $1::text, type => 'order.placed', key => $2, headers => $3::jsonb) as id",
       [JSON.stringify({ order }), `order-${order}`, JSON.stringify({ language: "node" })],
     );
-    // The view: any tool that can insert can stage. This one waits, and can be cancelled by its name.
+    // The view: any tool that can insert can stage. This message is a named timer: due in an hour, and cancellable by its name.
     await client.query(
       `insert into postrider.outbox (queue, payload, type, timer, due_after)
        values ('reminders', $1, 'order.unpaid', $2, interval '1 hour')`,
@@ -42,7 +42,7 @@ async function main() {
     if (!(error instanceof RangeError)) throw error;
     console.log(`rolled back: ${error.message}`);
   }
-  // Bad input is refused in words that name the field.
+  // Bad input is rejected with an error that names the field.
   await client.query("select postrider.stage('my orders', '{}')").catch((error) => {
     if (error.code !== "22023") throw error;
     console.log(`refused: ${error.message}`);

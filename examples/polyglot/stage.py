@@ -2,7 +2,7 @@
 
     DATABASE_URL=postgres://shop_web@localhost/shop python3 stage.py 17
 
-The role needs rights on its own table, and what `grants(Role::Producer, …)` prints; none on Postrider's tables.
+The role needs permissions on its own table and the grants that `grants(Role::Producer, …)` prints; none on Postrider's tables.
 """
 
 import json
@@ -16,12 +16,12 @@ def place_order(connection: psycopg.Connection, order: int) -> str:
     """The order and its messages commit together, or not at all."""
     with connection.transaction():
         connection.execute("insert into orders (id, placed_by) values (%s, 'python')", [order])
-        # The function: arguments by name, the id comes back.
+        # The function: named arguments; it returns the id of the message.
         staged = connection.execute(
             "select postrider.stage('orders', %s::text, type => 'order.placed', key => %s, headers => %s::jsonb)",
             [json.dumps({"order": order}), f"order-{order}", json.dumps({"language": "python"})],
         ).fetchone()
-        # The view: any tool that can insert can stage. This one waits, and can be cancelled by its name.
+        # The view: any tool that can insert can stage. This message is a named timer: due in an hour, and cancellable by its name.
         connection.execute(
             "insert into postrider.outbox (queue, payload, type, timer, due_after)"
             " values ('reminders', %s, 'order.unpaid', %s, interval '1 hour')",
@@ -38,7 +38,7 @@ def main() -> int:
             print(place_order(connection, int(sys.argv[1])))
         except ValueError as error:
             print(f"rolled back: {error}")
-        # Bad input is refused in words that name the field.
+        # Bad input is rejected with an error that names the field.
         try:
             connection.execute("select postrider.stage('my orders', '{}')")
         except psycopg.errors.InvalidParameterValue as error:

@@ -1,8 +1,8 @@
-"""Places an order and stages its messages in the same transaction, in a file of SQLite, with what Python brings along.
+"""Places an order and stages its messages in the same transaction, in a SQLite file, with Python's standard library.
 
     python3 stage_sqlite.py shop.db 17
 
-The file has Postrider's tables already: `SqliteStore::migrate` made them, or the statements that it prints.
+The file must have Postrider's tables: run `SqliteStore::migrate` or the statements that `print()` prints.
 """
 
 import json
@@ -13,7 +13,7 @@ import uuid
 
 def place_order(connection: sqlite3.Connection, order: int) -> str:
     """The order and its messages commit together, or not at all."""
-    # An insert cannot tell the id that it made, so who needs it gives one.
+    # An insert returns no result: a caller that needs the id provides it.
     staged = str(uuid.uuid4())
     with connection:
         connection.execute("insert into orders (id, placed_by) values (?, 'python')", [order])
@@ -22,7 +22,7 @@ def place_order(connection: sqlite3.Connection, order: int) -> str:
             " values ('orders', ?, 'order.placed', ?, ?, ?)",
             [json.dumps({"order": order}), f"order-{order}", json.dumps({"language": "python"}), staged],
         )
-        # This one waits for an hour, and can be cancelled by its name.
+        # A named timer: due in an hour, and cancellable by its name.
         connection.execute(
             "insert into postrider_outbox (queue, payload, type, timer, due_after)"
             " values ('reminders', ?, 'order.unpaid', ?, 3600)",
@@ -34,13 +34,13 @@ def place_order(connection: sqlite3.Connection, order: int) -> str:
 
 
 def main() -> int:
-    # Wait for other writers, and take the lock at the beginning: a transaction that reads first cannot wait later.
+    # Busy timeout for other writers, and BEGIN IMMEDIATE: a transaction that reads before it writes cannot wait for the lock later.
     connection = sqlite3.connect(sys.argv[1], timeout=30, isolation_level="IMMEDIATE")
     try:
         print(place_order(connection, int(sys.argv[2])))
     except ValueError as error:
         print(f"rolled back: {error}")
-    # Bad input is refused in words that name the field.
+    # Bad input is rejected with an error that names the field.
     try:
         connection.execute("insert into postrider_outbox (queue, payload) values ('my orders', '{}')")
     except sqlite3.IntegrityError as error:

@@ -1,11 +1,10 @@
-//! Everything a contributor of Postrider runs: `cargo xtask test | faults | services | ci | bench | program`.
+//! The commands for contributors: `cargo xtask test | faults | services | ci | bench | program`.
 //!
-//! Each command starts the servers it needs, private to it, on free ports of the loopback
-//! interface, and stops them by process id before it ends. What the caller already runs is never
-//! touched.
+//! Each command starts private servers on free ports of the loopback interface, and stops them by
+//! process id before it ends. It never touches a server that the caller already runs.
 
+mod cluster;
 mod commands;
-mod fleet;
 mod options;
 mod packages;
 mod postgres;
@@ -29,7 +28,7 @@ use crate::commands::{bench, ci, faults, program, services, test};
 use crate::signals::{Interrupted, Signals};
 
 #[derive(Debug, Parser)]
-#[command(bin_name = "cargo xtask", about = "Everything a contributor of Postrider runs", version)]
+#[command(bin_name = "cargo xtask", about = "Commands for contributors to Postrider", version)]
 struct Xtask {
     #[command(subcommand)]
     command: Command,
@@ -37,17 +36,17 @@ struct Xtask {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start private servers, run the tests against them, stop them
+    /// Run the tests against private servers
     Test(test::Args),
-    /// Start the test servers, print their addresses, wait for Ctrl-C
+    /// Start the test servers, print their addresses and wait for Ctrl-C
     Services(services::Args),
-    /// Run the fault matrix of the relay, for longer than the tests do
+    /// Run the relay's fault matrix for longer than the tests do
     Faults(faults::Args),
-    /// Formatting, lints, documentation, then the tests
+    /// Check formatting, lints and documentation, then run the tests
     Ci(ci::Args),
-    /// Start a durable PostgreSQL and run one benchmark against it
+    /// Run one benchmark against a durable PostgreSQL
     Bench(bench::Args),
-    /// Build the program as users do, and tell how long that takes, how large it is and how soon it is at work
+    /// Measure the program: build time, size and start-up time
     Program(program::Args),
 }
 
@@ -61,7 +60,7 @@ impl Command {
             Self::Bench(args) => bench::run(&args, signals),
             Self::Program(args) => program::run(&args, signals),
         };
-        // A helper that Ctrl-C ended too fails first; the signal is the reason to report.
+        // A child process that Ctrl-C ended as well fails first; the signal is the cause to report.
         outcome.map_err(|error| signals.take().map_or(error, |signal| Interrupted(signal).into()))
     }
 }
@@ -71,7 +70,7 @@ fn main() -> ExitCode {
     match Signals::install().and_then(|signals| xtask.command.run(&signals)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            terminal::say(&format!("error: {error:#}"));
+            terminal::info(&format!("error: {error:#}"));
             ExitCode::from(error.downcast_ref().map_or(1, Interrupted::exit_code))
         }
     }

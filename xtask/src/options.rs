@@ -1,28 +1,28 @@
-//! What every command that starts servers lets its caller choose.
+//! The options of every command that starts servers.
 
-use postrider_servers::Afterwards;
+use postrider_servers::Cleanup;
 
-use crate::packages::Missing;
+use crate::packages::OnMissing;
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Options {
-    /// Fail when a server is missing instead of installing or fetching it
+    /// Fail if a server is missing, instead of installing or fetching it
     #[arg(long)]
     no_install: bool,
 
-    /// Keep the servers' folders, with data and log
+    /// Keep the servers' folders with their data and logs
     #[arg(long)]
     keep: bool,
 }
 
 impl Options {
-    /// What to do about a missing server.
-    pub(crate) fn missing(self) -> Missing {
-        if self.no_install { Missing::Fail } else { Missing::Install }
+    /// The action for a missing server.
+    pub(crate) fn missing(self) -> OnMissing {
+        if self.no_install { OnMissing::Fail } else { OnMissing::Install }
     }
 
-    /// What happens to a server's folder.
-    pub(crate) fn afterwards(self) -> Afterwards {
-        if self.keep { Afterwards::Keep } else { Afterwards::Remove }
+    /// Whether a server's folder is removed or kept.
+    pub(crate) fn cleanup(self) -> Cleanup {
+        if self.keep { Cleanup::Keep } else { Cleanup::Remove }
     }
 }

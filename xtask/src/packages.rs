@@ -1,4 +1,4 @@
-//! Installs Debian's packages, without the services that they would start by themselves.
+//! Installs Debian packages without starting their services.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -10,28 +10,28 @@ use anyhow::{Context, Result, bail};
 use nix::unistd::geteuid;
 use postrider_servers::process::succeeds;
 
-use crate::terminal::say;
+use crate::terminal::info;
 
 /// Tells Debian's scripts not to start services: 101 means "forbidden by policy".
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// What to do about a server or a program that is not on the machine.
+/// The action for a server or program that is not installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum OnMissing {
     Install,
     Fail,
 }
 
-/// Installs packages for programs that are missing, all at once. Nothing to install is fine.
-pub(crate) fn ensure(packages: &[&str], missing: Missing) -> Result<()> {
+/// Installs the packages of missing programs in one step. An empty list is fine.
+pub(crate) fn ensure(packages: &[&str], missing: OnMissing) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
     }
-    if missing == Missing::Fail || !geteuid().is_root() || !is_debian() {
+    if missing == OnMissing::Fail || !geteuid().is_root() || !is_debian() {
         bail!(
-            "servers or programs that the tests need are missing; as root, run: \
+            "missing servers or programs; as root, run: \
              apt-get update && apt-get install -y --no-install-recommends {}\n\
-             or name fewer with `--only`",
+             or select fewer suites with `--only`",
             packages.join(" ")
         );
     }
@@ -39,19 +39,19 @@ pub(crate) fn ensure(packages: &[&str], missing: Missing) -> Result<()> {
     install(packages)
 }
 
-/// Whether packages can be installed here at all.
+/// Whether this system has apt-get.
 pub(crate) fn is_debian() -> bool {
     succeeds(Command::new("apt-get").arg("--version"))
 }
 
-/// Learns which packages there are.
+/// Updates the list of packages.
 pub(crate) fn update() -> Result<()> {
     apt_get(&["update"])
 }
 
-/// Installs packages, and starts nothing.
+/// Installs packages without starting their services.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
-    say(&format!("installing {}", packages.join(" ")));
+    info(&format!("installing {}", packages.join(" ")));
     let _policy = Policy::forbid_services()?;
     apt_get(&[&["install", "-y", "--no-install-recommends"], packages].concat())
 }
@@ -71,14 +71,14 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The machine's own policy is respected; one of ours ends with the installation.
+/// A policy that forbids services during an installation. A policy of the machine itself is respected and stays.
 #[derive(Debug)]
 struct Policy {
     ours: bool,
 }
 
 impl Policy {
-    /// Until this value is dropped.
+    /// Forbids services until this value is dropped.
     fn forbid_services() -> Result<Self> {
         let ours = create(Path::new(POLICY), "#!/bin/sh\nexit 101\n").context(POLICY)?;
         let policy = Self { ours };
@@ -94,12 +94,12 @@ impl Drop for Policy {
         if self.ours
             && let Err(error) = fs::remove_file(POLICY)
         {
-            say(&format!("remove {POLICY} by hand, it keeps services from starting: {error}"));
+            info(&format!("cannot remove {POLICY}, which keeps services from starting: {error}; remove it"));
         }
     }
 }
 
-/// Creates a file and tells whether it was absent.
+/// Creates a file; returns `false` if it already exists.
 pub(crate) fn create(path: &Path, text: &str) -> io::Result<bool> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(mut file) => file.write_all(text.as_bytes()).map(|()| true),

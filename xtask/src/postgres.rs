@@ -1,4 +1,4 @@
-//! Which PostgreSQL to run: installed, or fetched.
+//! The PostgreSQL builds to run: installed or fetched.
 
 mod apt;
 mod build;
@@ -6,18 +6,18 @@ mod fetch;
 
 use anyhow::{Context, Result};
 
-use crate::packages::Missing;
+use crate::packages::OnMissing;
 use crate::version::Major;
 
 pub(crate) use build::Build;
 
-/// Finds, installs or fetches a build for every wanted version, before anything is started.
-pub(crate) fn builds(wanted: &[Major], missing: Missing) -> Result<Vec<Build>> {
-    if wanted.is_empty() {
-        return Ok(vec![Build::usual(missing).context("no PostgreSQL 14 or newer")?]);
+/// Finds, installs or fetches a build for every required version, before any server is started.
+pub(crate) fn builds(required: &[Major], missing: OnMissing) -> Result<Vec<Build>> {
+    if required.is_empty() {
+        return Ok(vec![Build::default_build(missing).context("cannot provide PostgreSQL 14 or newer")?]);
     }
-    wanted
+    required
         .iter()
-        .map(|major| Build::of(*major, missing).with_context(|| format!("no PostgreSQL {major}")))
+        .map(|major| Build::of(*major, missing).with_context(|| format!("cannot provide PostgreSQL {major}")))
         .collect()
 }

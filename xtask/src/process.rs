@@ -1,8 +1,8 @@
-//! The programs that xtask waits for.
+//! The child processes that xtask waits for.
 //!
-//! They get a process group of their own, as servers do. A terminal sends Ctrl-C to its whole foreground group: a
-//! test runner in it would hear every signal twice, once from the terminal and once from xtask. Apart, the order is always
-//! the same: xtask hears the signal, passes it to the runner once, waits, then stops the servers.
+//! Each gets its own process group, as servers do. A terminal sends Ctrl-C to its whole foreground group: a test runner in that
+//! group would receive every signal twice, once from the terminal and once from xtask. With separate groups the order is always
+//! the same: xtask receives the signal, forwards it to the runner once, waits, then stops the servers.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,11 +15,11 @@ use nix::unistd::Pid;
 use postrider_servers::process::cannot_run;
 
 use crate::signals::{Interrupted, Signals};
-use crate::terminal::say;
+use crate::terminal::info;
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// Runs a command to its end and returns its exit code, passing on the signals that arrive.
+/// Runs a command to its end and returns its exit code. Forwards the signals that arrive.
 pub(crate) fn run(command: &mut Command, signals: &Signals) -> Result<u8> {
     signals.check()?;
     // Outside the terminal's foreground group a read from it would stop the process.
@@ -35,9 +35,9 @@ pub(crate) fn run(command: &mut Command, signals: &Signals) -> Result<u8> {
         }
         if let Some(signal) = signals.take() {
             interrupted = Some(signal);
-            // Cargo does not pass signals to the tests it runs; the group reaches them all.
+            // Cargo does not forward signals to the tests it runs; the process group reaches all of them.
             if let Err(error) = killpg(pid(&child), signal) {
-                say(&format!("cannot pass {signal} on: {error}"));
+                info(&format!("cannot forward {signal}: {error}"));
             }
         }
         sleep(POLL);

@@ -1,4 +1,4 @@
-//! How tests are run: nextest where it is installed, else `cargo test`.
+//! The test runner: nextest if it is installed, else `cargo test`.
 
 use std::env;
 use std::num::NonZeroUsize;
@@ -10,12 +10,12 @@ use postrider_servers::process::succeeds;
 use crate::process;
 use crate::signals::Signals;
 use crate::suites::Selection;
-use crate::terminal::{heading, say};
+use crate::terminal::{heading, info};
 use crate::workspace::cargo;
 
-const FORCED: &str = "POSTRIDER_RUNNER";
+const RUNNER_VARIABLE: &str = "POSTRIDER_RUNNER";
 
-/// Where nextest reads how many threads tests may take; `.config/nextest.toml` says how many each of them takes.
+/// The variable with nextest's number of threads; `.config/nextest.toml` sets how many each test takes.
 const THREADS: &str = "NEXTEST_TEST_THREADS";
 
 /// A program that runs tests.
@@ -28,27 +28,26 @@ pub(crate) enum Runner {
 impl Runner {
     /// The caller's choice, else the best one installed.
     pub(crate) fn choose() -> Result<Self> {
-        match env::var(FORCED).as_deref() {
+        match env::var(RUNNER_VARIABLE).as_deref() {
             Ok("cargo") => Ok(Self::Cargo),
             Ok("nextest") => Ok(Self::Nextest),
             Ok("") | Err(env::VarError::NotPresent) if succeeds(cargo().args(["nextest", "--version"])) => {
                 Ok(Self::Nextest)
             }
             Ok("") | Err(env::VarError::NotPresent) => Ok(Self::Cargo),
-            _ => bail!("{FORCED} must be `nextest` or `cargo`"),
+            _ => bail!("{RUNNER_VARIABLE} must be `nextest` or `cargo`"),
         }
     }
 
-    /// What lets tests take their time, and show what they print.
-    pub(crate) fn patiently(self) -> Vec<String> {
+    /// Arguments that raise the timeouts of tests and print their output.
+    pub(crate) fn long_run_arguments(self) -> Vec<String> {
         match self {
             Self::Nextest => words(&["--profile", "faults", "--no-capture"], &[]),
             Self::Cargo => words(&["--", "--nocapture"], &[]),
         }
     }
 
-    /// Runs the selected tests to their end, whatever fails, and returns the first failing exit
-    /// code.
+    /// Runs every selected test, also after failures, and returns the first failing exit code.
     pub(crate) fn run(
         self,
         selection: &Selection,
@@ -74,15 +73,14 @@ impl Runner {
                 first_failure = code;
             }
         }
-        // The last summary on screen may be green; what failed earlier must not scroll away.
+        // The last summary on screen may be green; earlier failures must not scroll away.
         for arguments in failed_before_last {
-            say(&format!("`cargo {arguments}` failed too, see above"));
+            info(&format!("`cargo {arguments}` failed (see above)"));
         }
         Ok(first_failure)
     }
 
-    /// The invocations of cargo, in order. The one with most to say is last, so that its summary is
-    /// what a run ends with.
+    /// The invocations of cargo, in order. The longest is last, so that a run ends with its summary.
     fn plan(self, selection: &Selection, extra: &[String]) -> Vec<Vec<String>> {
         match self {
             Self::Nextest => Self::plan_nextest(selection, extra),
@@ -101,7 +99,7 @@ impl Runner {
         let suites = selection.suites();
         let mut plan: Vec<_> = suites
             .iter()
-            .filter_map(|suite| suite.documented())
+            .filter_map(|suite| suite.doc_test_package())
             .map(|package| documentation(&["--package", package]))
             .collect();
         match suites {
@@ -133,7 +131,7 @@ impl Runner {
     }
 }
 
-/// Two for each core: a test that works takes two, one that waits for a server takes one.
+/// Two threads per core: a busy test takes two, a test that waits for a server takes one.
 fn threads() -> usize {
     2 * thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }

@@ -1,4 +1,4 @@
-//! Where the programs of each server come from.
+//! The programs of each server: where they are, and how they are installed.
 
 mod moto;
 mod nats;
@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use postrider_servers::Kind;
 
-use crate::packages::Missing;
+use crate::packages::OnMissing;
 use packaged::Packaged;
 
-/// The server's program, where a Debian package brings it.
+/// The server's program, if it comes from a Debian package.
 fn packaged(kind: Kind) -> Option<Packaged> {
     match kind {
         Kind::RabbitMq => Some(rabbitmq::PACKAGED),
@@ -26,7 +26,7 @@ fn packaged(kind: Kind) -> Option<Packaged> {
     }
 }
 
-/// The package that a server lacks here. PostgreSQL installs its own.
+/// The missing Debian package of a server. PostgreSQL is installed separately.
 pub(crate) fn missing_package(kind: Kind) -> Option<&'static str> {
     match (kind, packaged(kind)) {
         (_, Some(packaged)) => packaged.folder().is_none().then_some(packaged.package),
@@ -35,13 +35,13 @@ pub(crate) fn missing_package(kind: Kind) -> Option<&'static str> {
     }
 }
 
-/// The folder of a server's programs, once its packages are there. PostgreSQL's depends on the version.
-pub(crate) fn programs(kind: Kind, missing: Missing) -> Result<PathBuf> {
+/// The folder of a server's programs, after its packages are installed. PostgreSQL's folder depends on its version.
+pub(crate) fn programs(kind: Kind, missing: OnMissing) -> Result<PathBuf> {
     match packaged(kind) {
         Some(packaged) => packaged.folder().with_context(|| {
-            format!("{} is installed, yet there is no `{}`", packaged.package, packaged.program)
+            format!("package {} is installed, but `{}` was not found", packaged.package, packaged.program)
         }),
-        None if kind == Kind::Kafka => tansu::programs(missing).context("no Tansu"),
-        None => moto::programs(missing).context("no moto"),
+        None if kind == Kind::Kafka => tansu::programs(missing).context("cannot provide Tansu"),
+        None => moto::programs(missing).context("cannot provide moto"),
     }
 }

@@ -1,7 +1,7 @@
-//! Ctrl-C and its relatives, turned into a value that the waiting loops look at.
+//! Ctrl-C, SIGTERM and SIGHUP as a value that the waiting loops poll.
 //!
-//! Handlers only store a number, which is read between polls. So every destructor runs, and servers that are still starting
-//! are stopped like those that run.
+//! The handlers only store a number. So every destructor runs, and servers that are still starting are stopped like running
+//! ones.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From here on the watched signals no longer end the process.
+    /// Installs the handlers: from now on these signals no longer end the process.
     pub(crate) fn install() -> Result<Self> {
         let last = Arc::new(AtomicUsize::new(0));
         for signal in WATCHED {
@@ -35,12 +35,12 @@ impl Signals {
         WATCHED.into_iter().find(|signal| *signal as usize == number)
     }
 
-    /// Whether a signal has arrived that nobody has taken yet.
+    /// Whether a signal has arrived that was not taken yet.
     pub(crate) fn pending(&self) -> bool {
         self.last.load(Ordering::SeqCst) != 0
     }
 
-    /// Fails when a signal asked xtask to stop.
+    /// Fails if a signal has asked xtask to stop.
     pub(crate) fn check(&self) -> Result<()> {
         self.take().map_or(Ok(()), |signal| Err(Interrupted(signal).into()))
     }
@@ -51,7 +51,7 @@ impl Signals {
 pub(crate) struct Interrupted(pub(crate) Signal);
 
 impl Interrupted {
-    /// What a shell reports for a program that a signal ended.
+    /// The exit code that a shell reports for a program ended by this signal.
     pub(crate) fn exit_code(&self) -> u8 {
         u8::try_from(128 + self.0 as i32).unwrap_or(u8::MAX)
     }

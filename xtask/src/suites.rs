@@ -1,24 +1,24 @@
-//! What `--only` can name.
+//! The suites that `--only` selects.
 //!
-//! A test that needs a server lives in an integration test binary named after it:
-//! `tests/postgres.rs` or `tests/postgres_….rs`, in any crate. One that needs two is named after the rarer one, whose suite
-//! lists both.
+//! A test that needs a server is in an integration test binary named after the server:
+//! `tests/postgres.rs` or `tests/postgres_….rs`, in any crate. A test that needs two servers is named after the rarer one, whose
+//! suite lists both.
 
 use anyhow::{Result, bail};
 use postrider_servers::Kind;
 
 use crate::tools::{self, Tool};
 
-/// Which tests belong to a suite.
+/// The tests of a suite.
 #[derive(Debug, Clone, Copy)]
 enum Tests {
-    /// Those of one package.
+    /// The tests of one package.
     Package(&'static str),
-    /// Integration test binaries whose name starts so, in every package.
+    /// The integration test binaries with this prefix, in every package.
     Binaries(&'static str),
 }
 
-/// One name that `--only` takes.
+/// A suite that `--only` can select.
 #[derive(Debug)]
 pub(crate) struct Suite {
     name: &'static str,
@@ -37,7 +37,7 @@ const SUITES: &[Suite] = &[
         tools: tools::POSTGRES,
         tests: Tests::Binaries("postgres"),
     },
-    // The receivers of webhooks are servers that the tests start themselves. With a database, because messages go from one to another.
+    // The tests start the receivers of webhooks themselves. They need a database, because messages go from one to another.
     Suite { name: "http", servers: &[Kind::Postgres], tools: &[], tests: Tests::Binaries("http") },
     Suite {
         name: "rabbitmq",
@@ -64,7 +64,7 @@ const SUITES: &[Suite] = &[
         tests: Tests::Binaries("kafka"),
     },
     Suite { name: "sqs", servers: &[Kind::Postgres, Kind::Sqs], tools: &[], tests: Tests::Binaries("sqs") },
-    // One daemon that carries everywhere, out of the transactions of other languages.
+    // One daemon that relays to every broker, from the transactions of other languages.
     Suite {
         name: "daemon",
         servers: &[Kind::Postgres, Kind::RabbitMq, Kind::Nats, Kind::Redis, Kind::Kafka],
@@ -73,7 +73,7 @@ const SUITES: &[Suite] = &[
     },
 ];
 
-/// What `cargo xtask faults` can name: the relay's fault matrix, on each kind of broker.
+/// The suites of `cargo xtask faults`: the relay's fault matrix on each kind of broker.
 const FAULTS: &[Suite] = &[
     Suite { name: "http", servers: &[], tools: &[], tests: Tests::Binaries("http_faults") },
     Suite {
@@ -90,14 +90,14 @@ const FAULTS: &[Suite] = &[
 
 impl Suite {
     /// The package whose documentation tests belong to this suite.
-    pub(crate) fn documented(&self) -> Option<&'static str> {
+    pub(crate) fn doc_test_package(&self) -> Option<&'static str> {
         match self.tests {
             Tests::Package(package) => Some(package),
             Tests::Binaries(_) => None,
         }
     }
 
-    /// Cargo's own arguments that build and run these tests and no others.
+    /// The arguments of cargo that build and run exactly these tests.
     pub(crate) fn targets(&self) -> Vec<String> {
         match self.tests {
             Tests::Package(package) => vec!["--package".into(), package.into()],
@@ -105,7 +105,7 @@ impl Suite {
         }
     }
 
-    /// The same tests as a nextest expression, which unlike cargo's arguments can be joined.
+    /// The same tests as a nextest filter expression, which can be combined with others.
     pub(crate) fn expression(&self) -> String {
         match self.tests {
             Tests::Package(package) => format!("package({package})"),
@@ -114,19 +114,19 @@ impl Suite {
     }
 }
 
-/// The tests that a run is narrowed to.
+/// The suites that a run is limited to.
 #[derive(Debug)]
 pub(crate) struct Selection {
     suites: Vec<&'static Suite>,
 }
 
 impl Selection {
-    /// Looks names up; none means everything.
+    /// Selects suites by name; no name selects everything.
     pub(crate) fn named(names: &[String]) -> Result<Self> {
         Self::among(SUITES, names)
     }
 
-    /// The fault matrix on these brokers; none means all that have one.
+    /// Selects the fault matrix on these brokers; no name selects all.
     pub(crate) fn faults(names: &[String]) -> Result<Self> {
         match names {
             [] => Ok(Self { suites: FAULTS.iter().collect() }),
@@ -139,7 +139,7 @@ impl Selection {
         for name in names {
             let Some(suite) = known.iter().find(|suite| suite.name == name) else {
                 let known = known.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ");
-                bail!("`--only` does not know `{name}`; it knows: {known}");
+                bail!("unknown suite `{name}` in `--only`; known suites: {known}");
             };
             if !suites.iter().any(|chosen| chosen.name == suite.name) {
                 suites.push(suite);
@@ -148,14 +148,14 @@ impl Selection {
         Ok(Self { suites })
     }
 
-    /// The chosen suites; empty means everything.
+    /// The selected suites; empty means everything.
     pub(crate) fn suites(&self) -> &[&'static Suite] {
         &self.suites
     }
 
-    /// The programs of other languages that these tests need.
+    /// The tools that these tests need.
     pub(crate) fn tools(&self) -> Vec<Tool> {
-        let mut tools: Vec<Tool> = self.meant().flat_map(|suite| suite.tools.iter().copied()).collect();
+        let mut tools: Vec<Tool> = self.selected().flat_map(|suite| suite.tools.iter().copied()).collect();
         tools.sort_unstable();
         tools.dedup();
         tools
@@ -163,13 +163,14 @@ impl Selection {
 
     /// The servers that these tests need.
     pub(crate) fn servers(&self) -> Vec<Kind> {
-        let mut servers: Vec<Kind> = self.meant().flat_map(|suite| suite.servers.iter().copied()).collect();
+        let mut servers: Vec<Kind> =
+            self.selected().flat_map(|suite| suite.servers.iter().copied()).collect();
         servers.sort_unstable();
         servers.dedup();
         servers
     }
 
-    fn meant(&self) -> impl Iterator<Item = &'static Suite> {
+    fn selected(&self) -> impl Iterator<Item = &'static Suite> {
         let everything = if self.suites.is_empty() { SUITES } else { &[] };
         self.suites.iter().copied().chain(everything)
     }
@@ -192,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_asked_for_by_the_tests_that_run_them() {
+    fn tools_are_required_only_by_the_tests_that_run_them() {
         let packages = |names: &[&str]| -> Vec<_> {
             only(names).tools().into_iter().map(|(_, package)| package).collect()
         };
         assert!(packages(&["core", "memory"]).is_empty());
         assert_eq!(packages(&["sqlite"]), ["python3", "sqlite3"]);
         assert_eq!(packages(&[]), packages(&["sqlite", "postgres"]));
-        assert_eq!(packages(&[]).len(), tools::POSTGRES.len() + 1, "each once, and the shell of SQLite");
+        assert_eq!(packages(&[]).len(), tools::POSTGRES.len() + 1, "each once, and SQLite's shell");
     }
 
     #[test]
@@ -207,12 +208,12 @@ mod tests {
         let error = Selection::named(&["postgress".into()]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "`--only` does not know `postgress`; it knows: core, memory, sqlite, postgres, http, rabbitmq, nats, redis, kafka, sqs, daemon"
+            "unknown suite `postgress` in `--only`; known suites: core, memory, sqlite, postgres, http, rabbitmq, nats, redis, kafka, sqs, daemon"
         );
     }
 
     #[test]
-    fn faults_are_binaries_of_their_own() {
+    fn fault_tests_are_separate_binaries() {
         let faults = Selection::faults(&["rabbitmq".into()]).unwrap();
         assert_eq!(faults.servers(), [Kind::RabbitMq]);
         assert_eq!(faults.suites()[0].targets(), ["--workspace", "--test", "rabbitmq_faults*"]);
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_of_a_server_is_the_binaries_named_after_it() {
+    fn a_server_suite_selects_the_binaries_with_its_name() {
         let suite = only(&["postgres"]).suites()[0];
         assert_eq!(suite.targets(), ["--workspace", "--test", "postgres*"]);
         assert_eq!(suite.expression(), "binary(/^postgres/)");

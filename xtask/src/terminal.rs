@@ -1,13 +1,13 @@
-//! What xtask itself says. It goes to stderr: stdout belongs to what a shell may `eval`.
+//! The messages of xtask. They go to stderr: stdout is for output that a shell can `eval`.
 
 use std::io::Write;
 
-/// Prints one line. A closed stderr is no reason to leave a server running, so failure is ignored.
-pub(crate) fn say(line: &str) {
+/// Prints one line. Errors are ignored: a closed stderr must not leave a server running.
+pub(crate) fn info(line: &str) {
     let _ = writeln!(std::io::stderr(), "xtask: {line}");
 }
 
-/// Prints a line that opens a part of the run.
+/// Prints the heading of a part of the run.
 pub(crate) fn heading(text: &str) {
     let _ = writeln!(std::io::stderr(), "\n== {text}");
 }

@@ -1,30 +1,30 @@
-//! The programs that tests run besides the servers: those of other languages, and a pooler. And what a build with all features
-//! needs besides Rust.
+//! The programs that tests need in addition to the servers (other languages, a pooler), and the tools that a build with all
+//! features needs in addition to Rust.
 
 use std::process::Command;
 
 use postrider_servers::process::succeeds;
 
-/// How to see that a program is there, and the Debian package that brings it.
+/// A command that succeeds if a program is installed, and the Debian package of the program.
 pub(crate) type Tool = (&'static [&'static str], &'static str);
 
 const PYTHON: Tool = (&["python3", "--version"], "python3");
 
-/// What the tests of SQLite run their examples with: Python brings a client along. A damaged file is mended by its own shell.
+/// The tools of the SQLite tests: Python includes a client; SQLite's shell repairs a damaged file.
 pub(crate) const SQLITE: &[Tool] = &[PYTHON, (&["sqlite3", "--version"], "sqlite3")];
 
-/// What the tests of PostgreSQL run their examples with.
+/// The tools of the PostgreSQL tests.
 pub(crate) const POSTGRES: &[Tool] = &[
     (&["psql", "--version"], "postgresql-client"),
     PYTHON,
     (&["python3", "-m", "pip", "--version"], "python3-pip"),
     (&["node", "--version"], "nodejs"),
     (&["npm", "--version"], "npm"),
-    // By its path: Debian puts it where only root looks.
+    // By its path: Debian installs it in a folder that is only on root's PATH.
     (&["/usr/sbin/pgbouncer", "--version"], "pgbouncer"),
 ];
 
-/// What compiles the client of Kafka, which is written in C.
+/// The tools that compile the Kafka client, which is written in C.
 pub(crate) const BUILD: &[Tool] = &[
     (&["gcc", "--version"], "gcc"),
     (&["g++", "--version"], "g++"),
@@ -33,7 +33,7 @@ pub(crate) const BUILD: &[Tool] = &[
     (&["pkg-config", "--exists", "openssl"], "libssl-dev"),
 ];
 
-/// The packages of those programs that are missing. A missing program is a failure, like a missing server.
+/// The packages of the missing programs. A missing program fails the run, like a missing server.
 pub(crate) fn missing_packages(tools: &[Tool]) -> Vec<&'static str> {
     let there = |command: &[&str]| succeeds(Command::new(command[0]).args(&command[1..]));
     tools.iter().filter(|(command, _)| !there(command)).map(|(_, package)| *package).collect()

@@ -8,8 +8,8 @@ use std::str::FromStr;
 pub(crate) struct Major(u32);
 
 impl Major {
-    /// The version that tests run on unless told otherwise.
-    pub(crate) const USUAL: Self = Self(15);
+    /// The default version of the tests.
+    pub(crate) const DEFAULT: Self = Self(15);
     const OLDEST: Self = Self(14);
 
     /// A version known when xtask is compiled.
@@ -17,7 +17,7 @@ impl Major {
         Self(number)
     }
 
-    /// Reads what `postgres --version` prints, such as `postgres (PostgreSQL) 15.18 (Debian …)`.
+    /// Parses the output of `postgres --version`, such as `postgres (PostgreSQL) 15.18 (Debian …)`.
     pub(crate) fn from_banner(banner: &str) -> Option<Self> {
         let version = banner.split_whitespace().skip_while(|word| *word != "(PostgreSQL)").nth(1)?;
         // `19beta1` and `19devel` have no dot.
@@ -31,7 +31,8 @@ impl FromStr for Major {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let major = text.trim().parse().map(Self);
-        let major = major.map_err(|_| format!("`{text}` is not a major version such as {}", Self::USUAL))?;
+        let major =
+            major.map_err(|_| format!("`{text}` is not a major version such as {}", Self::DEFAULT))?;
         if major < Self::OLDEST {
             return Err(format!("Postrider supports PostgreSQL {} and newer", Self::OLDEST));
         }

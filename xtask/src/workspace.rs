@@ -1,4 +1,4 @@
-//! Where the workspace is, and the cargo that builds it.
+//! The folders of the workspace, and the cargo that builds it.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ pub(crate) fn root() -> &'static Path {
     manifest.parent().unwrap_or(manifest)
 }
 
-/// Where unpacked server builds are kept between runs.
+/// The cache of unpacked server builds.
 pub(crate) fn server_cache() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     root().join(target).join("xtask").join("servers")
 }
 
-/// Where programs from other registries are kept between runs, for every checkout and the account that servers run as.
+/// The cache of programs from other registries, shared by all checkouts and readable for the account that runs servers.
 pub(crate) fn program_cache() -> Result<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = match (set("XDG_CACHE_HOME"), set("HOME")) {
         (Some(caches), _) => caches,
-        // Nobody but root can enter root's home.
+        // Only root can enter root's home.
         _ if geteuid().is_root() => "/var/cache".into(),
         (None, Some(home)) => home.join(".cache"),
-        (None, None) => bail!("set HOME or XDG_CACHE_HOME: programs that the tests need are kept there"),
+        (None, None) => bail!("set HOME or XDG_CACHE_HOME: programs that the tests need are cached there"),
     };
     Ok(folder.join("postrider"))
 }

@@ -34,7 +34,7 @@ struct Record {
     event_type: Option<&'static str>,
 }
 
-const SIGNAL: &str = "select pg_notify('hand', s.queue::text) from hand.sleeper s \
+const SIGNAL: &str = "select pg_notify('hand', s.queue::text) from hand.idle s \
     where s.queue = $1 and s.until > clock_timestamp()";
 
 pub(crate) struct Ours;

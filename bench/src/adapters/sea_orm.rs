@@ -37,7 +37,7 @@ mod ready {
     impl ActiveModelBehavior for ActiveModel {}
 }
 
-const SIGNAL: &str = "select pg_notify('hand', s.queue::text) from hand.sleeper s \
+const SIGNAL: &str = "select pg_notify('hand', s.queue::text) from hand.idle s \
     where s.queue = $1 and s.until > clock_timestamp()";
 
 pub(crate) struct Ours;
@@ -67,7 +67,7 @@ impl Stages for Hand {
     }
 }
 
-/// A pool of one. Otherwise as SeaORM opens it.
+/// A pool of one connection. Otherwise with SeaORM's defaults.
 async fn connect(url: &str) -> Result<DatabaseConnection> {
     let mut options = ConnectOptions::new(url);
     options.max_connections(1).sqlx_logging(false);

@@ -63,7 +63,7 @@ impl Stages for Hand {
     }
 }
 
-/// A pool of one, with the durability of the other sides. Otherwise as SeaORM opens it.
+/// A pool of one connection, with the durability of the other sides. Otherwise with SeaORM's defaults.
 async fn connect(path: &str) -> Result<DatabaseConnection> {
     let mut options = ConnectOptions::new(format!("sqlite:{path}"));
     let path = path.to_owned();

@@ -42,7 +42,7 @@ impl Stages for Hand {
 
 async fn connect(url: &str) -> Result<Client> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    // It ends with its client.
+    // The connection task ends with its client.
     tokio::spawn(connection);
     Ok(client)
 }

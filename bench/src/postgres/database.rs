@@ -1,8 +1,8 @@
-//! A server of PostgreSQL with a database for each side, gone when the benchmark ends.
+//! A PostgreSQL server with a database for each side, dropped when the benchmark ends.
 
 use crate::{
+    backend::{Backend, Tuples, Used},
     cpu::Server,
-    ground::{Ground, Tuples, Used},
     side::Side,
     wire::Wire,
 };
@@ -16,7 +16,7 @@ use std::{env, str::FromStr, time::Duration};
 
 const URL: &str = "POSTRIDER_BENCH_POSTGRES_URL";
 
-/// The server, and the databases that are made in it.
+/// The server, and the databases that are created in it.
 #[derive(Debug)]
 pub(crate) struct Databases {
     options: PgConnectOptions,
@@ -35,7 +35,7 @@ impl Databases {
         let options = PgConnectOptions::from_str(&url)?.ssl_mode(PgSslMode::Disable);
         let mut admin = PgConnection::connect_with(&options).await.context("connecting to the server")?;
         let row = sqlx::query("select current_setting('server_version')").fetch_one(&mut admin).await?;
-        // Packagers add their own words.
+        // Packagers append their own version.
         let version: String = row.try_get(0)?;
         let version = version.split_whitespace().next().unwrap_or_default().to_owned();
         Ok(Self { options, server, version, admin, made: Vec::new() })
@@ -49,7 +49,7 @@ fn url(options: &PgConnectOptions) -> String {
 }
 
 #[async_trait]
-impl Ground for Databases {
+impl Backend for Databases {
     fn title(&self) -> String {
         format!("PostgreSQL {}", self.version)
     }

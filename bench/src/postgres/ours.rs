@@ -1,4 +1,4 @@
-//! The store as users hold it.
+//! The store, as users use it.
 
 use crate::side::{LEASE_SECONDS, Producer, QUEUE, Side, Worker, batch};
 use anyhow::{Result, ensure};
@@ -39,7 +39,7 @@ impl Side for Ours {
     }
 }
 
-/// One connection, like every other side's worker.
+/// One connection, like the workers of every other side.
 async fn open(url: &str) -> Result<PostgresStore> {
     Ok(PostgresStore::open(PostgresOptions::new(url)?.with_connections(1)).await?)
 }

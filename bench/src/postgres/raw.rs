@@ -1,5 +1,5 @@
-//! The leanest lease there is: two columns of content, one index, rows claimed and settled by their physical place. It keeps
-//! no identity, never looks back and answers nothing. It is no outbox; it shows what the server can do.
+//! The cheapest possible lease: two content columns, one index, rows claimed and settled by their physical position. It has no
+//! identity, never sweeps and reports nothing. It is not an outbox; it shows the limit of the server.
 
 use super::reference::SETTINGS;
 use crate::side::{LEASE_SECONDS, PAYLOAD, Producer, Side, Worker};
@@ -102,10 +102,10 @@ impl Worker for RawWorker {
             .bind(i64::try_from(batch)?)
             .fetch_all(&mut self.connection)
             .await?;
-        let mut places = Vec::with_capacity(rows.len());
+        let mut tuple_ids = Vec::with_capacity(rows.len());
         let mut payloads: Vec<Vec<u8>> = Vec::with_capacity(rows.len());
         for row in &rows {
-            places.push(row.try_get::<Place, _>(0)?);
+            tuple_ids.push(row.try_get::<TupleId, _>(0)?);
             self.mark = self.mark.max(row.try_get(1)?);
             payloads.push(row.try_get(2)?);
         }
@@ -113,8 +113,12 @@ impl Worker for RawWorker {
         if rows.is_empty() {
             return Ok(0);
         }
-        let settled =
-            sqlx::query(SETTLE).bind(token).bind(places).execute(&mut self.connection).await?.rows_affected();
+        let settled = sqlx::query(SETTLE)
+            .bind(token)
+            .bind(tuple_ids)
+            .execute(&mut self.connection)
+            .await?
+            .rows_affected();
         if settled != u64::try_from(rows.len())? {
             bail!("settled {settled} of {}", rows.len());
         }
@@ -128,9 +132,9 @@ impl Worker for RawWorker {
 
 /// A `tid`: block and line.
 #[derive(Debug, Clone, Copy)]
-struct Place([u8; 6]);
+struct TupleId([u8; 6]);
 
-impl Type<Postgres> for Place {
+impl Type<Postgres> for TupleId {
     fn type_info() -> PgTypeInfo {
         PgTypeInfo::with_oid(Oid(27))
     }
@@ -140,19 +144,19 @@ impl Type<Postgres> for Place {
     }
 }
 
-impl PgHasArrayType for Place {
+impl PgHasArrayType for TupleId {
     fn array_type_info() -> PgTypeInfo {
         PgTypeInfo::with_oid(Oid(1010))
     }
 }
 
-impl<'r> Decode<'r, Postgres> for Place {
+impl<'r> Decode<'r, Postgres> for TupleId {
     fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
         Ok(Self(value.as_bytes()?.try_into().context("a tid has six bytes")?))
     }
 }
 
-impl Encode<'_, Postgres> for Place {
+impl Encode<'_, Postgres> for TupleId {
     fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
         buffer.extend_from_slice(&self.0);
         Ok(IsNull::No)

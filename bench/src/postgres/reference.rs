@@ -1,7 +1,7 @@
-//! The same promises as hand-written SQL over the bare driver: the same columns and keys, ids in the order of xids, a signal
-//! only for sleepers, leases with tokens, sweeps for late commits and lapsed leases, and an answer about what was lost.
+//! The same guarantees in hand-written SQL over the bare driver: the same columns and keys, ids in the order of xids, a
+//! notification only for idle workers, leases with tokens, sweeps for late commits and expired leases, and a report of lost leases.
 //!
-//! What it leaves out are features, not promises that these messages use: timers, ordered keys, the archive, queue names.
+//! It leaves out features that these messages do not use: timers, ordered keys, the archive, queue names.
 
 use crate::side::{EVENT_TYPE, LEASE_SECONDS, PAYLOAD, Producer, Side, Worker};
 use anyhow::{Result, ensure};
@@ -18,16 +18,16 @@ pub(crate) const QUEUE: i16 = 1;
 const TICK: Duration = Duration::from_millis(100);
 const LAPSE_SWEEP: Duration = Duration::from_secs(5);
 
-/// The settings that give each statement one plan: those of the store.
+/// The settings that give each statement one plan, as in the store.
 pub(crate) const SETTINGS: &str = "set search_path = pg_catalog; set plan_cache_mode = force_generic_plan; \
     set enable_seqscan = off; set enable_bitmapscan = off; set enable_sort = off; set jit = off; \
     set default_transaction_isolation = 'read committed'; \
     set lock_timeout = '10s'; set statement_timeout = '60s'; set idle_in_transaction_session_timeout = '60s'";
 
 const CREATE: &str = "create schema hand;
-    create sequence hand.place as bigint cache 1;
+    create sequence hand.position as bigint cache 1;
     create table hand.ready (
-      id bigint not null default (case when pg_current_xact_id() is not null then nextval('hand.place') end),
+      id bigint not null default (case when pg_current_xact_id() is not null then nextval('hand.position') end),
       staged_at timestamptz not null default clock_timestamp(),
       due_at timestamptz not null default clock_timestamp(),
       lease_until timestamptz not null default '-infinity',
@@ -55,18 +55,18 @@ const CREATE: &str = "create schema hand;
       autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,
       autovacuum_vacuum_cost_delay = 0
     );
-    create table hand.sleeper (
+    create table hand.idle (
       queue smallint not null,
       worker uuid not null,
       until timestamptz not null,
       primary key (queue, worker)
     ) with (fillfactor = 20)";
 
-/// The sleepers are looked up once.
+/// The idle workers are looked up once.
 pub(crate) const STAGE: &str = "insert into hand.ready (queue, message_id, payload, event_type) \
     select u.queue, u.message_id, u.payload, u.event_type \
     from unnest($1::smallint[], $2::uuid[], $3::bytea[], $4::text[]) u(queue, message_id, payload, event_type) \
-    where (select count(pg_notify('hand', s.queue::text)) from hand.sleeper s \
+    where (select count(pg_notify('hand', s.queue::text)) from hand.idle s \
            where s.queue = any($5::smallint[]) and s.until > clock_timestamp()) >= 0";
 
 const CLAIM: &str = "update hand.ready r set token = $1, deliveries = r.deliveries + 1, \
@@ -108,7 +108,7 @@ impl Side for Reference {
     async fn worker(&self, url: &str) -> Result<Box<dyn Worker>> {
         let mut connection = PgConnection::connect(url).await?;
         connection.execute(SETTINGS).await?;
-        Ok(Box::new(HandWorker { connection, line: Line::new(Instant::now()) }))
+        Ok(Box::new(HandWorker { connection, cursor: ClaimCursor::new(Instant::now()) }))
     }
 }
 
@@ -141,46 +141,46 @@ impl Producer for HandProducer {
     }
 }
 
-/// Where a claim starts.
+/// The low-water mark, where a claim starts.
 #[derive(Debug)]
-struct Line {
-    mark: i64,
-    /// The mark of the tick before.
-    low: i64,
-    /// A sweep that reached its limit below the mark goes on here.
+struct ClaimCursor {
+    low_water_mark: i64,
+    /// The low-water mark at the previous tick.
+    previous_mark: i64,
+    /// A sweep that reached its limit below the low-water mark continues here.
     unfinished: Option<i64>,
     next_tick: Instant,
     next_lapse: Instant,
 }
 
-impl Line {
+impl ClaimCursor {
     fn new(now: Instant) -> Self {
-        Self { mark: 0, low: 0, unfinished: None, next_tick: now, next_lapse: now }
+        Self { low_water_mark: 0, previous_mark: 0, unfinished: None, next_tick: now, next_lapse: now }
     }
 
     fn start(&mut self, now: Instant) -> i64 {
-        if let Some(place) = self.unfinished {
-            return place;
+        if let Some(position) = self.unfinished {
+            return position;
         }
         if now < self.next_tick {
-            return self.mark;
+            return self.low_water_mark;
         }
         self.next_tick = now + TICK;
-        let low = std::mem::replace(&mut self.low, self.mark);
+        let previous_mark = std::mem::replace(&mut self.previous_mark, self.low_water_mark);
         if now < self.next_lapse {
-            return low;
+            return previous_mark;
         }
         self.next_lapse = now + LAPSE_SWEEP;
         0
     }
 
     fn passed(&mut self, last: Option<i64>, full: bool) {
-        self.unfinished = last.filter(|last| full && *last < self.mark);
-        self.mark = self.mark.max(last.unwrap_or(0));
+        self.unfinished = last.filter(|last| full && *last < self.low_water_mark);
+        self.low_water_mark = self.low_water_mark.max(last.unwrap_or(0));
     }
 }
 
-/// What a handler is given.
+/// The message as a handler receives it.
 #[derive(Debug)]
 #[expect(dead_code, reason = "decoded as a handler would need it")]
 struct Delivery {
@@ -226,7 +226,7 @@ impl Delivery {
 #[derive(Debug)]
 struct HandWorker {
     connection: PgConnection,
-    line: Line,
+    cursor: ClaimCursor,
 }
 
 #[async_trait]
@@ -237,13 +237,13 @@ impl Worker for HandWorker {
             .bind(token)
             .bind(f64::from(LEASE_SECONDS))
             .bind(QUEUE)
-            .bind(self.line.start(Instant::now()))
+            .bind(self.cursor.start(Instant::now()))
             .bind(i64::try_from(batch)?)
             .fetch_all(&mut self.connection)
             .await?;
         let mut deliveries = rows.iter().map(Delivery::read).collect::<Result<Vec<_>, _>>()?;
         deliveries.sort_unstable_by_key(|delivery| delivery.id);
-        self.line.passed(deliveries.last().map(|delivery| delivery.id), deliveries.len() == batch);
+        self.cursor.passed(deliveries.last().map(|delivery| delivery.id), deliveries.len() == batch);
         if deliveries.is_empty() {
             return Ok(0);
         }

@@ -1,4 +1,4 @@
-//! A broker, as a relay, a consumer and its client library see it.
+//! A broker, with the transport, source and client library for it.
 
 use anyhow::Result;
 use async_trait::async_trait;
@@ -9,16 +9,16 @@ use std::sync::Arc;
 pub(crate) trait Broker: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// What a relay sends with.
+    /// The transport of a relay.
     fn transport(&self) -> Result<Arc<dyn Transport>>;
 
-    /// Makes a destination that keeps what it gets.
+    /// Creates a destination that stores its messages.
     async fn create(&self) -> Result<String>;
 
     /// Removes it with everything in it.
     async fn remove(&self, destination: &str) -> Result<()>;
 
-    /// What a consumer receives with from a destination that was made before.
+    /// The source of a consumer, for a destination that was created before.
     fn source(&self, destination: &str) -> Result<Arc<dyn Source>>;
 
     /// The client library alone.
@@ -28,6 +28,6 @@ pub(crate) trait Broker: Send + Sync {
 /// Publishes without Postrider.
 #[async_trait]
 pub(crate) trait Client: Send {
-    /// Publishes a batch, and returns when the broker has accepted every message of it.
+    /// Publishes a batch, and returns when the broker has confirmed every message of it.
     async fn publish(&mut self, batch: &[Outgoing]) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! Kafka: an idempotent producer, acknowledged by all replicas.
+//! Kafka: an idempotent producer, with acks from all replicas.
 
 use super::broker::{Broker, Client};
 use anyhow::{Result, anyhow};
@@ -55,7 +55,7 @@ impl Broker for Kafka {
         Ok(())
     }
 
-    /// Answers are small, because Tansu looks for each record's headers among those of all records of an answer.
+    /// Fetches are small, because Tansu searches the headers of each record among those of all records of a reply.
     fn source(&self, destination: &str) -> Result<Arc<dyn Source>> {
         let builder = KafkaSource::builder(self.url.as_str(), destination).with_group(destination);
         let builder =

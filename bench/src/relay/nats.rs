@@ -1,4 +1,4 @@
-//! NATS JetStream: a stream in a file, acknowledgements.
+//! NATS JetStream: a file-backed stream, with acks.
 
 use super::broker::{Broker, Client};
 use anyhow::Result;

@@ -1,5 +1,5 @@
-//! Redis Streams: an append-only file, pipelines of XADD. As the guide says, with every answer after the disk has it; and as Redis is
-//! at its fastest, when a crash of the machine loses what it has answered for.
+//! Redis Streams: an append-only file, pipelines of XADD. Once as the guide recommends, with every reply after the disk write; and
+//! once at full speed, where a crash of the machine loses confirmed messages.
 
 use super::broker::{Broker, Client};
 use anyhow::{Result, ensure};
@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
 
-/// What it is called without waiting for the disk.
+/// The name of the variant that does not wait for the disk.
 pub(super) const UNSYNCED: &str = "redis/unsynced";
 
 pub(super) struct Redis {

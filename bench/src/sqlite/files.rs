@@ -1,8 +1,8 @@
-//! A folder with a file for each side, made anew before each turn and gone when the benchmark ends.
+//! A folder with a file for each side, recreated before each turn and removed when the benchmark ends.
 
 use super::writing;
 use crate::{
-    ground::{Ground, Tuples, Used},
+    backend::{Backend, Tuples, Used},
     side::Side,
     wire::Wire,
 };
@@ -28,7 +28,7 @@ impl Files {
 }
 
 #[async_trait]
-impl Ground for Files {
+impl Backend for Files {
     fn title(&self) -> String {
         format!("SQLite {}, write-ahead log, synchronous = full", self.version)
     }

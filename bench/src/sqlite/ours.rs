@@ -1,4 +1,4 @@
-//! The store as users hold it.
+//! The store, as users use it.
 
 use super::writing;
 use crate::side::{LEASE_SECONDS, Producer, QUEUE, Side, Worker, batch};
@@ -35,7 +35,7 @@ impl Side for Ours {
         Ok(Box::new(OurProducer { connection, outbox: SqliteOutbox::default() }))
     }
 
-    /// A store of its own, as in a process of its own.
+    /// A separate store handle, as in a separate process.
     async fn worker(&self, path: &str) -> Result<Box<dyn Worker>> {
         Ok(Box::new(OurWorker { store: SqliteStore::open(path).await?, queue: QueueName::new(QUEUE)? }))
     }

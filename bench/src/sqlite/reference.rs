@@ -1,8 +1,7 @@
-//! The same promises as hand-written SQL over the bare driver: the same columns and keys, places that are never drawn twice,
-//! a signal only for sleepers, leases with tokens by SQLite's clock, lapsed leases handed out again, and an answer about what
-//! was lost.
+//! The same guarantees in hand-written SQL over the bare driver: the same columns and keys, positions that are never reused, a
+//! notification only for idle workers, leases with tokens by SQLite's clock, reclaimed leases, and a report of lost leases.
 //!
-//! What it leaves out are features, not promises that these messages use: timers, ordered keys, the archive, queue names.
+//! It leaves out features that these messages do not use: timers, ordered keys, the archive, queue names.
 
 use super::writing;
 use crate::side::{EVENT_TYPE, LEASE_SECONDS, PAYLOAD, Producer, Side, Worker};
@@ -14,7 +13,7 @@ use std::{collections::HashSet, hint::black_box};
 use uuid::Uuid;
 
 pub(crate) const QUEUE: i64 = 1;
-/// How many rows are one statement: a text that the driver keeps prepared, and few parameters.
+/// The number of rows in one statement: a text that the driver keeps prepared, with few parameters.
 const ROWS: usize = 100;
 
 const CREATE: &str = "create table hand_queue (id integer primary key, name text not null, signals integer not null default 0);
@@ -44,17 +43,17 @@ const CREATE: &str = "create table hand_queue (id integer primary key, name text
     create unique index hand_message on hand_ready (message_id, queue);
     create index hand_free on hand_ready (queue, id) where token is null;
     create index hand_leased on hand_ready (queue, lease_until, id) where token is not null;
-    create table hand_sleeper (
+    create table hand_idle (
       queue integer not null,
       worker blob not null,
       until integer not null,
       primary key (queue, worker)
     ) strict, without rowid";
 
-pub(crate) const SIGNAL: &str = "update hand_queue set signals = signals + 1 where id = ?1 and exists (select 1 from hand_sleeper s \
+pub(crate) const SIGNAL: &str = "update hand_queue set signals = signals + 1 where id = ?1 and exists (select 1 from hand_idle s \
     where s.queue = ?1 and s.until > cast(unixepoch('subsec') * 1000000 as integer))";
 
-/// What is free, and what has lapsed, each from its own index.
+/// Pending rows and rows with expired leases, each from its own index.
 const CLAIM: &str = "update hand_ready set token = ?1, deliveries = deliveries + 1, \
       lease_until = cast(unixepoch('subsec') * 1000000 as integer) + ?2 \
     where id in (select id from ( \
@@ -125,7 +124,7 @@ impl Producer for HandProducer {
     }
 }
 
-/// What a handler is given.
+/// The message as a handler receives it.
 #[derive(Debug)]
 #[expect(dead_code, reason = "decoded as a handler would need it")]
 struct Delivery {

@@ -1,6 +1,6 @@
-//! What a busy worker's wake-ups cost those who commit beside it.
+//! The cost of a busy worker's notifications for concurrent producers.
 
-use super::{Place, best};
+use super::{BenchDatabase, best};
 use crate::{figure::Figure, report::median};
 use anyhow::Result;
 use postrider_core::Outbox as _;
@@ -16,14 +16,14 @@ use tokio::{task::JoinSet, time::sleep};
 
 const COMMITTERS: usize = 8;
 
-pub(super) async fn measure(place: &Place, rounds: u32, quick: bool) -> Result<Vec<Figure>> {
+pub(super) async fn measure(bench_db: &BenchDatabase, rounds: u32, quick: bool) -> Result<Vec<Figure>> {
     let lasting = Duration::from_secs(if quick { 3 } else { 6 });
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         eprintln!("committers: round {} of {rounds}", round + 1);
         let is_first = round % 2 == 0;
         for signals in [is_first, !is_first] {
-            let rate = commits(place, signals, lasting).await?;
+            let rate = commits(bench_db, signals, lasting).await?;
             if signals { &mut with } else { &mut without }.push(rate);
         }
     }
@@ -35,21 +35,21 @@ pub(super) async fn measure(place: &Place, rounds: u32, quick: bool) -> Result<V
         unit: "commits/s",
         ours: median(with).unwrap_or(f64::NAN),
         reference: median(without).unwrap_or(f64::NAN),
-        beside: "commits beside a worker that polls",
+        reference_name: "commits beside a worker that polls",
         goal: "≥ 0.9",
     }])
 }
 
-/// Commits a second, of eight who commit one message each at a time, beside a worker that handles them.
-async fn commits(place: &Place, signals: bool, lasting: Duration) -> Result<f64> {
-    let queue = Queue::new(place.queue.as_str()).on_any(async |_: Context| Ok::<(), Failure>(()));
-    let builder = best(Worker::builder(place.store.clone()), queue);
-    let worker = if signals { builder } else { builder.without_signals() }.build()?;
+/// Commits per second of eight producers, each with one message per transaction, next to a worker that handles the messages.
+async fn commits(bench_db: &BenchDatabase, signals: bool, lasting: Duration) -> Result<f64> {
+    let queue = Queue::new(bench_db.queue.as_str()).on_any(async |_: Context| Ok::<(), Failure>(()));
+    let builder = best(Worker::builder(bench_db.store.clone()), queue);
+    let worker = if signals { builder } else { builder.without_notifications() }.build()?;
     let running = worker.start();
     let (committed, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let mut team = JoinSet::new();
     for _ in 0..COMMITTERS {
-        let (app, outbox) = (place.app.clone(), place.store.outbox());
+        let (app, outbox) = (bench_db.app.clone(), bench_db.store.outbox());
         let (committed, is_over) = (Arc::clone(&committed), Arc::clone(&is_over));
         team.spawn(async move {
             while !is_over.load(Relaxed) {
@@ -70,9 +70,9 @@ async fn commits(place: &Place, signals: bool, lasting: Duration) -> Result<f64>
     while let Some(one) = team.join_next().await {
         one??;
     }
-    while running.tally().in_hand > 0 {
+    while running.report().in_flight > 0 {
         sleep(Duration::from_millis(10)).await;
     }
-    running.shutdown(Duration::from_secs(10)).await;
+    running.stop(Duration::from_secs(10)).await;
     Ok(rate)
 }

@@ -1,8 +1,8 @@
-//! Draining a backlog: by claims and settlements alone, by a worker at its best and as it comes, with a handler that
-//! reads JSON, and with failures.
+//! Draining a backlog: by claims and settlements alone, by a worker with tuned and with default settings, with a handler that
+//! decodes JSON, and with failures.
 
-use super::Place;
-use crate::{extent::turns, figure::Figure, report::median};
+use super::BenchDatabase;
+use crate::{figure::Figure, report::median, workload::turns};
 use anyhow::Result;
 use postrider_core::{ClaimRequest, RetryStrategy, Store as _};
 use postrider_engine::{Context, Failure, Queue, Worker};
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use std::time::{Duration, Instant};
 use tokio::{task::JoinSet, time::sleep};
 
-/// What the payload of the benchmark says.
+/// The payload of the benchmark.
 #[derive(Debug, Deserialize)]
 #[expect(dead_code, reason = "it is only read")]
 struct Order {
@@ -18,22 +18,22 @@ struct Order {
     customer: String,
     currency: String,
     total: u64,
-    lines: Vec<Line>,
+    lines: Vec<OrderLine>,
     note: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[expect(dead_code, reason = "it is only read")]
-struct Line {
+struct OrderLine {
     sku: String,
     quantity: u32,
     price: Option<u32>,
 }
 
-/// Who drains.
+/// How the backlog is drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
-    /// Claims and settlements of a thousand, by so many at once: the store's own ceiling.
+enum DrainMode {
+    /// Claims and settlements of a thousand, with this concurrency: the upper limit of the store.
     Store(usize),
     Best,
     Default,
@@ -42,55 +42,68 @@ enum Who {
     Failing,
 }
 
-const ALL: [Who; 6] = [Who::Store(2), Who::Store(4), Who::Best, Who::Default, Who::Json, Who::Failing];
+const ALL: [DrainMode; 6] = [
+    DrainMode::Store(2),
+    DrainMode::Store(4),
+    DrainMode::Best,
+    DrainMode::Default,
+    DrainMode::Json,
+    DrainMode::Failing,
+];
 
-pub(super) async fn measure(place: &Place, rounds: u32, messages: usize) -> Result<Vec<Figure>> {
+pub(super) async fn measure(bench_db: &BenchDatabase, rounds: u32, messages: usize) -> Result<Vec<Figure>> {
     let mut rates = vec![Vec::new(); ALL.len()];
     for index in turns(rounds, ALL.len()) {
         eprintln!("drain: {:?}: round {} of {rounds}", ALL[index], rates[index].len() + 1);
-        rates[index].push(drain(place, ALL[index], messages).await?);
+        rates[index].push(drain(bench_db, ALL[index], messages).await?);
     }
-    let rate = |who: Who| {
+    let rate = |who: DrainMode| {
         ALL.iter()
             .position(|each| *each == who)
             .and_then(|index| median(rates[index].clone()))
             .unwrap_or(f64::NAN)
     };
-    let ceiling = rate(Who::Store(2)).max(rate(Who::Store(4)));
-    let figure = |scenario: &str, ours, reference, beside, goal| Figure {
+    let ceiling = rate(DrainMode::Store(2)).max(rate(DrainMode::Store(4)));
+    let figure = |scenario: &str, ours, reference, reference_name, goal| Figure {
         bench: "worker",
         scenario: format!("drain/{scenario}"),
         unit: "messages/s",
         ours,
         reference,
-        beside,
+        reference_name,
         goal,
     };
     let alone = "claims and settlements alone";
     Ok(vec![
-        figure("best", rate(Who::Best), ceiling, alone, "≥ 0.7"),
-        figure("json", rate(Who::Json), ceiling, alone, "≥ 0.5"),
-        figure("default", rate(Who::Default), rate(Who::Best), "the best settings", "≥ 0.5"),
-        figure("failing-twice", rate(Who::Failing), rate(Who::Best), "deliveries without failures", "≥ 0.5"),
+        figure("best", rate(DrainMode::Best), ceiling, alone, "≥ 0.7"),
+        figure("json", rate(DrainMode::Json), ceiling, alone, "≥ 0.5"),
+        figure("default", rate(DrainMode::Default), rate(DrainMode::Best), "the best settings", "≥ 0.5"),
+        figure(
+            "failing-twice",
+            rate(DrainMode::Failing),
+            rate(DrainMode::Best),
+            "deliveries without failures",
+            "≥ 0.5",
+        ),
     ])
 }
 
 /// Deliveries a second.
-async fn drain(place: &Place, who: Who, messages: usize) -> Result<f64> {
-    place.fill(messages).await?;
-    sqlx::query("checkpoint").execute(&place.app).await?;
+async fn drain(bench_db: &BenchDatabase, who: DrainMode, messages: usize) -> Result<f64> {
+    bench_db.fill(messages).await?;
+    sqlx::query("checkpoint").execute(&bench_db.app).await?;
     let began = Instant::now();
     let deliveries = match who {
-        Who::Store(workers) => claims_alone(place, workers).await?,
-        who => worker(place, who, messages).await?,
+        DrainMode::Store(workers) => claims_alone(bench_db, workers).await?,
+        who => worker(bench_db, who, messages).await?,
     };
     Ok(deliveries as f64 / began.elapsed().as_secs_f64())
 }
 
-async fn claims_alone(place: &Place, workers: usize) -> Result<usize> {
+async fn claims_alone(bench_db: &BenchDatabase, workers: usize) -> Result<usize> {
     let mut team = JoinSet::new();
     for _ in 0..workers {
-        let (store, request) = (place.store.clone(), ClaimRequest::new(place.queue.clone(), 1_000));
+        let (store, request) = (bench_db.store.clone(), ClaimRequest::new(bench_db.queue.clone(), 1_000));
         team.spawn(async move {
             let mut count = 0;
             loop {
@@ -110,29 +123,29 @@ async fn claims_alone(place: &Place, workers: usize) -> Result<usize> {
     Ok(count)
 }
 
-async fn worker(place: &Place, who: Who, messages: usize) -> Result<usize> {
-    let queue = Queue::new(place.queue.as_str());
+async fn worker(bench_db: &BenchDatabase, who: DrainMode, messages: usize) -> Result<usize> {
+    let queue = Queue::new(bench_db.queue.as_str());
     let queue = match who {
-        Who::Json => queue.on_json(async |_: Order, _: Context| Ok::<(), Failure>(())),
-        Who::Failing => {
+        DrainMode::Json => queue.on_json(async |_: Order, _: Context| Ok::<(), Failure>(())),
+        DrainMode::Failing => {
             queue.retry(RetryStrategy::constant(Duration::ZERO)).on_any(async |context: Context| {
                 if context.attempt() < 3 { Err(Failure::retry("not yet")) } else { Ok(()) }
             })
         }
         _ => queue.on_any(async |_: Context| Ok::<(), Failure>(())),
     };
-    let builder = Worker::builder(place.store.clone());
+    let builder = Worker::builder(bench_db.store.clone());
     let worker = match who {
-        Who::Default => builder.queue(queue),
+        DrainMode::Default => builder.queue(queue),
         _ => super::best(builder, queue),
     }
     .build()?;
     let running = worker.start();
-    let before = running.tally();
-    while running.tally().delivered - before.delivered < messages as u64 {
+    let before = running.report();
+    while running.report().delivered - before.delivered < messages as u64 {
         sleep(Duration::from_millis(1)).await;
     }
-    let after = running.tally();
-    tokio::spawn(running.shutdown(Duration::from_secs(10))).await?;
+    let after = running.report();
+    tokio::spawn(running.stop(Duration::from_secs(10))).await?;
     Ok(usize::try_from(after.delivered + after.retried - before.delivered - before.retried)?)
 }

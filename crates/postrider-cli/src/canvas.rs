@@ -1,7 +1,7 @@
-//! A terminal that is drawn over.
+//! A full-screen terminal view.
 //!
-//! It is drawn on its second screen, as `top` does: what was there comes back afterwards, and no line that a narrower window breaks
-//! in two can be left behind. Each picture is one write, so that nothing flickers.
+//! It draws on the alternate screen, as `top` does: the previous content returns afterwards, and a line that a narrower window wraps
+//! leaves nothing behind. Each frame is one write, so that nothing flickers.
 
 use std::{
     env,
@@ -9,11 +9,11 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
-/// The second screen without a cursor and without breaking lines; and the way back.
+/// Enters the alternate screen, without cursor and line wrapping; and leaves it.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// How much room there is.
+/// The size of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) columns: usize,
@@ -26,7 +26,7 @@ pub(crate) enum Paint {
     Colours,
 }
 
-/// How a piece of text looks, as the terminal calls it.
+/// The style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     Plain,
@@ -38,6 +38,7 @@ pub(crate) enum Look {
 }
 
 impl Look {
+    /// The SGR code.
     fn code(self) -> Option<u8> {
         match self {
             Self::Plain => None,
@@ -50,51 +51,51 @@ impl Look {
     }
 }
 
-/// Pieces of text beside each other.
+/// A line of styled pieces of text.
 pub(crate) type Line = Vec<(Look, String)>;
 
-/// Stdout, as long as it is drawn on.
+/// Stdout, while the view owns it.
 #[derive(Debug)]
 pub(crate) struct Canvas {
     paint: Paint,
 }
 
 impl Canvas {
-    /// None when stdout is no terminal that can be drawn on.
+    /// None if stdout is not a terminal that supports full-screen output.
     pub(crate) fn open() -> Option<Self> {
         let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
         if is_dumb || !io::stdout().is_terminal() {
             return None;
         }
-        put(ENTER);
+        write_out(ENTER);
         let no_colour = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Some(Self { paint: if no_colour { Paint::Plain } else { Paint::Colours } })
     }
 
-    /// Draws over what is there.
+    /// Draws a frame over the previous one.
     pub(crate) fn draw(&self, picture: impl FnOnce(Size) -> Vec<Line>) {
         let size = size();
-        put(&frame(&render(&picture(size), size, self.paint)));
+        write_out(&frame(&render(&picture(size), size, self.paint)));
     }
 }
 
 impl Drop for Canvas {
     fn drop(&mut self) {
-        put(LEAVE);
+        write_out(LEAVE);
     }
 }
 
-/// The lines of a picture, none longer or more than there is room for.
+/// Renders lines, cut to the size of the terminal.
 pub(crate) fn render(lines: &[Line], size: Size, paint: Paint) -> Vec<String> {
-    lines.iter().take(size.rows).map(|line| rendered(line, size.columns, paint)).collect()
+    lines.iter().take(size.rows).map(|line| render_line(line, size.columns, paint)).collect()
 }
 
-/// Cuts a line to its room, and paints it.
-fn rendered(line: &Line, columns: usize, paint: Paint) -> String {
+/// Renders one line, cut to the number of columns.
+fn render_line(line: &Line, columns: usize, paint: Paint) -> String {
     let mut left = columns;
     let mut text = String::new();
     for (look, piece) in line {
-        // What came from elsewhere must not steer the terminal.
+        // Text from messages must not contain control sequences.
         let piece: String = piece.chars().filter(|c| !c.is_control()).take(left).collect();
         left -= piece.chars().count();
         match look.code().filter(|_| paint == Paint::Colours && !piece.is_empty()) {
@@ -106,13 +107,13 @@ fn rendered(line: &Line, columns: usize, paint: Paint) -> String {
     if paint == Paint::Plain { text.trim_end().to_owned() } else { text }
 }
 
-/// Line by line, and shown at once where the terminal can do that.
+/// One frame, as a synchronized update if the terminal supports it.
 fn frame(lines: &[String]) -> String {
     format!("\x1b[?2026h\x1b[H{}\x1b[K\x1b[J\x1b[?2026l", lines.join("\x1b[K\r\n"))
 }
 
-/// A terminal that is gone is told nothing.
-fn put(text: &str) {
+/// Writes to stdout. Errors are ignored: the terminal may be gone.
+fn write_out(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -1,4 +1,4 @@
-//! Where `--db` leads.
+//! The database that `--db` names.
 
 use crate::problem::{Code, Problem};
 use clap::{
@@ -10,24 +10,24 @@ use sqlx::{Connection, PgConnection, error::DatabaseError, postgres::PgConnectOp
 use std::{ffi::OsStr, fmt, io, path::PathBuf, str::FromStr, time::Duration};
 use tempfile::TempDir;
 
-/// A server that says nothing for so long is away.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for a connection to the server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A database by its path or URL.
 #[derive(Debug, Clone)]
 pub(crate) enum Database {
-    /// A file of SQLite.
+    /// A SQLite file.
     File(PathBuf),
-    /// A database on a server of PostgreSQL, by its URL, which may hold a password.
+    /// A PostgreSQL database by its URL, which may hold a password.
     Postgres { url: String, options: Box<PgConnectOptions>, way: Way },
 }
 
-/// How a server is reached.
+/// How to connect to a server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Way {
-    /// Through a pooler that lends a session of the server for one transaction at a time.
+    /// The URL points to a pooler in transaction mode.
     pub(crate) behind_pooler: bool,
-    /// The server's own URL, for what needs a session to itself: signals and migrations.
+    /// The direct URL of the server, for LISTEN and migrations, which need a session of their own.
     pub(crate) listen_url: Option<String>,
 }
 
@@ -35,30 +35,25 @@ impl FromStr for Database {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let help = "give the path of a file for SQLite, or postgres://user@host:5432/database";
+        let help = "write the path of a SQLite file, or postgres://user@host:5432/database";
         match text.split_once(':') {
             Some(("postgres" | "postgresql", _)) => {
-                let options =
-                    text.parse().map_err(|error| format!("the URL cannot be read ({error}); {help}"))?;
+                let options = text.parse().map_err(|error| format!("invalid URL ({error}); {help}"))?;
                 Ok(Self::Postgres { url: text.to_owned(), options: Box::new(options), way: Way::default() })
             }
-            Some(("", "memory:")) => {
-                Err(format!("leave --db out for a database that is thrown away; or {help}"))
-            }
+            Some(("", "memory:")) => Err(format!("omit --db for a temporary database; or {help}")),
             Some(("sqlite", path)) => Self::file(path.strip_prefix("//").unwrap_or(path), help),
-            Some((_, rest)) if rest.starts_with("//") => {
-                Err(format!("no such kind of database is known; {help}"))
-            }
+            Some((_, rest)) if rest.starts_with("//") => Err(format!("unsupported database scheme; {help}")),
             _ => Self::file(text, help),
         }
     }
 }
 
-/// Reads a database from the arguments. Unlike the usual one, it does not repeat what it cannot read, which may hold a password.
+/// Parses `--db`. Unlike clap's own parser, it does not repeat an invalid value, which may hold a password.
 #[derive(Debug, Clone)]
-pub(crate) struct Reader;
+pub(crate) struct DatabaseParser;
 
-impl TypedValueParser for Reader {
+impl TypedValueParser for DatabaseParser {
     type Value = Database;
 
     fn parse_ref(
@@ -67,7 +62,7 @@ impl TypedValueParser for Reader {
         _: Option<&clap::Arg>,
         value: &OsStr,
     ) -> Result<Database, clap::Error> {
-        let text = value.to_str().ok_or_else(|| "it is not UTF-8; give a path or a URL that is".to_owned());
+        let text = value.to_str().ok_or_else(|| "not UTF-8; write a path or a URL in UTF-8".to_owned());
         text.and_then(str::parse).map_err(|error: String| {
             clap::Error::raw(ErrorKind::ValueValidation, format!("--db: {error}\n")).with_cmd(command)
         })
@@ -75,10 +70,10 @@ impl TypedValueParser for Reader {
 }
 
 impl ValueParserFactory for Database {
-    type Parser = Reader;
+    type Parser = DatabaseParser;
 
-    fn value_parser() -> Reader {
-        Reader
+    fn value_parser() -> DatabaseParser {
+        DatabaseParser
     }
 }
 
@@ -87,13 +82,13 @@ impl Database {
         if path.is_empty() { Err(help.to_owned()) } else { Ok(Self::File(path.into())) }
     }
 
-    /// The same database, reached this way. A file is reached in one way only.
+    /// The same database with these connection settings. They do not apply to a file.
     #[must_use]
     pub(crate) fn reached(self, way: Way) -> Self {
         match self {
             Self::Postgres { url, mut options, .. } => {
                 if way.behind_pooler {
-                    // Poolers refuse what they do not know at the start of a connection.
+                    // Poolers reject unknown startup parameters.
                     *options = options.extra_float_digits(None);
                 }
                 Self::Postgres { url, options, way }
@@ -102,7 +97,7 @@ impl Database {
         }
     }
 
-    /// How it is reached.
+    /// The connection settings.
     pub(crate) fn way(&self) -> Way {
         match self {
             Self::Postgres { way, .. } => way.clone(),
@@ -110,63 +105,69 @@ impl Database {
         }
     }
 
-    /// A file of this name in a folder that goes with its guard.
+    /// A file of this name in a temporary directory, which the guard deletes.
     pub(crate) fn temporary(name: &str) -> Result<(Self, TempDir), Problem> {
         let folder = tempfile::Builder::new().prefix("postrider-").tempdir().map_err(|error| {
             let what =
-                format!("no temporary file can be made in {}: {error}", std::env::temp_dir().display());
-            let advice = "point TMPDIR to a folder that this user may write to, or give a path with --db";
-            Problem::new(what, advice).coded(Code::Database)
+                format!("cannot create a temporary file in {}: {error}", std::env::temp_dir().display());
+            let advice = "point TMPDIR to a directory that this user may write to, or pass a path with --db";
+            Problem::new(what, advice).with_code(Code::Database)
         })?;
         Ok((Self::File(folder.path().join(name)), folder))
     }
 
-    /// What to do about an error that the store reports.
+    /// An error of the store as a problem with advice.
     pub(crate) fn problem(&self, error: &Error) -> Problem {
         let advice = match (self, error) {
             (_, Error::SchemaMismatch(_)) => {
-                "its tables come from another version: give another database".to_owned()
+                "run `postrider migrate status`: `postrider migrate up` upgrades older tables; newer tables need a newer postrider".to_owned()
             }
             (Self::File(_), Error::Unavailable(_)) => {
-                "give a path with --db that this user may write to".to_owned()
+                "pass a path with --db that this user may write to".to_owned()
             }
-            (Self::File(_), _) => "if it is not a file of SQLite, give another path with --db".to_owned(),
+            (Self::File(_), error) if error.to_string().contains("not a database") => {
+                "pass the path of a SQLite database with --db".to_owned()
+            }
+            (Self::File(path), _) => format!("look for the cause: postrider doctor --db {}", path.display()),
             (Self::Postgres { options, .. }, error) => {
                 let cause = match error {
                     Error::Unavailable(source) | Error::Other(source) => source.downcast_ref::<sqlx::Error>(),
                     _ => None,
                 };
-                let what = cause.map_or_else(|| error.to_string(), words);
+                let what = cause.map_or_else(|| error.to_string(), server_message);
                 return Problem::new(format!("{self}: {what}"), postgres_advice(cause, options))
-                    .coded(Code::Database);
+                    .with_code(Code::Database);
             }
         };
         let code = if matches!(error, Error::SchemaMismatch(_)) { Code::Schema } else { Code::Database };
-        Problem::new(error.to_string(), advice).coded(code)
+        Problem::new(error.to_string(), advice).with_code(code)
     }
 
-    /// Knocks at a server once, which tells sooner and better what is wrong than a pool that keeps trying.
-    pub(crate) async fn knock(&self) -> Result<(), Problem> {
+    /// Connects to the server once. This fails faster and with a better error than a pool that keeps trying.
+    pub(crate) async fn check_connection(&self) -> Result<(), Problem> {
         let Self::Postgres { options, .. } = self else { return Ok(()) };
-        let answer = match tokio::time::timeout(PATIENCE, PgConnection::connect_with(options)).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {PATIENCE:?}")).into())
-            }
-        };
-        match answer {
+        let connection =
+            match tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await {
+                Ok(connection) => connection,
+                Err(_) => Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("no response within {CONNECT_TIMEOUT:?}"),
+                )
+                .into()),
+            };
+        match connection {
             Ok(connection) => connection.close().await.or(Ok(())),
             Err(error) => Err(Problem::new(
-                format!("{self}: {}", words(&error)),
+                format!("{self}: {}", server_message(&error)),
                 postgres_advice(Some(&error), options),
             )
-            .coded(Code::Database)),
+            .with_code(Code::Database)),
         }
     }
 }
 
-/// The server's own words, without those of the driver.
-fn words(error: &sqlx::Error) -> String {
+/// The server's message, without the driver's prefix.
+fn server_message(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(error) => error.message().to_owned(),
         sqlx::Error::Io(error) => error.to_string(),
@@ -178,10 +179,10 @@ fn postgres_advice(error: Option<&sqlx::Error>, options: &PgConnectOptions) -> S
     let code = error.and_then(sqlx::Error::as_database_error).and_then(DatabaseError::code);
     let name = options.get_database().unwrap_or(options.get_username());
     match (code.as_deref(), error) {
-        (Some("3D000"), _) => format!("make the database first: createdb {name}"),
+        (Some("3D000"), _) => format!("create the database first: createdb {name}"),
         (Some("28P01" | "28000"), _) => "check the user and the password in the URL".to_owned(),
         (Some("42501"), _) => {
-            format!("this user may not make tables there; let it: grant create on database {name} to …")
+            permission_advice(&error.map(server_message).unwrap_or_default(), name, options.get_username())
         }
         (Some("53300"), _) => {
             "the server has no free connection: close some, or raise max_connections".to_owned()
@@ -190,6 +191,15 @@ fn postgres_advice(error: Option<&sqlx::Error>, options: &PgConnectOptions) -> S
             "start the server, or check the host and the port in the URL".to_owned()
         }
         _ => "check the URL and the server's log".to_owned(),
+    }
+}
+
+/// Which permission is missing: only creating the schema needs a right on the whole database.
+fn permission_advice(message: &str, database: &str, role: &str) -> String {
+    if message.contains("for database") {
+        format!("grant the right to create the schema: grant create on database {database} to {role}")
+    } else {
+        format!("grant role {role} what it lacks: postrider doctor --db with this URL prints the statements")
     }
 }
 
@@ -210,12 +220,12 @@ impl fmt::Display for Database {
 mod tests {
     use super::*;
 
-    fn shown(text: &str) -> Result<String, String> {
+    fn parse(text: &str) -> Result<String, String> {
         text.parse::<Database>().map(|database| database.to_string())
     }
 
     #[test]
-    fn paths_and_urls_are_told_apart() {
+    fn parse_distinguishes_paths_from_urls() {
         for (text, expected) in [
             ("shop.db", "SQLite in shop.db"),
             ("/tmp/shop.db", "SQLite in /tmp/shop.db"),
@@ -225,17 +235,27 @@ mod tests {
             ("postgres://me:secret@db:5433/shop", "PostgreSQL at db:5433/shop"),
             ("postgresql://me@db/shop", "PostgreSQL at db:5432/shop"),
         ] {
-            assert_eq!(shown(text), Ok(expected.to_owned()));
+            assert_eq!(parse(text), Ok(expected.to_owned()));
         }
     }
 
     #[test]
-    fn what_is_neither_is_refused_with_help_and_without_the_password() {
+    fn permission_advice_fits_the_object_that_was_denied() {
+        let create = permission_advice("permission denied for database shop", "shop", "app");
+        assert!(create.contains("grant create on database shop to app"), "{create}");
+        for denied in ["permission denied for schema postrider", "permission denied for table ready"] {
+            let advice = permission_advice(denied, "shop", "app");
+            assert!(advice.contains("postrider doctor") && !advice.contains("grant create"), "{advice}");
+        }
+    }
+
+    #[test]
+    fn parse_rejects_other_text_with_help_and_without_the_password() {
         for text in
             ["", "sqlite://", ":memory:", "mysql://me:secret@db/shop", "postgres://me:secret@db:port/shop"]
         {
-            let error = shown(text).unwrap_err();
-            assert!(error.contains("give the path of a file"), "{error}");
+            let error = parse(text).unwrap_err();
+            assert!(error.contains("write the path of a SQLite file"), "{error}");
             assert!(!error.contains("secret"), "{error}");
         }
     }

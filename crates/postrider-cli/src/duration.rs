@@ -1,29 +1,36 @@
-//! Durations as people write them: `10s`, `2m`, `1h`, `7d`, `500ms`, or just `10` for seconds.
+//! Durations as jiff's friendly format writes them: `10s`, `2m`, `1h30m`, `7d`, `500ms`; a bare number is in seconds.
 
+use jiff::{Span, SpanRelativeTo};
 use std::time::Duration;
 
-/// The longest that makes sense to anybody.
+/// The longest duration that any setting accepts.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// Reads a duration that is more than nothing.
+/// Parses a duration between a millisecond and a year.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let help = || format!("{text:?} is no duration; write 10s, 2m, 1h, 7d, 500ms, or 10 for seconds");
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let seconds = match unit {
-        "" | "s" => 1.0,
-        "ms" => 0.001,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        _ => return Err(help()),
-    };
-    let number: f64 = number.parse().map_err(|_| help())?;
-    let duration = Duration::try_from_secs_f64(number * seconds).map_err(|_| help())?;
+    let duration = seconds(text).or_else(|| days(text)).or_else(|| friendly(text)).ok_or_else(|| {
+        format!("invalid duration {text:?}: write 10s, 2m, 1h30m, 7d, 500ms, or 10 for seconds")
+    })?;
     if duration.is_zero() || duration > LONGEST {
-        return Err(format!("{text:?} is not between 1ms and a year"));
+        return Err(format!("duration {text:?} out of range: write one between 1ms and a year"));
     }
     Ok(duration)
+}
+
+/// A bare number of seconds.
+fn seconds(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.parse().ok()?).ok()
+}
+
+/// Days with a fraction, which jiff does not have.
+fn days(text: &str) -> Option<Duration> {
+    let days: f64 = text.strip_suffix('d')?.parse().ok()?;
+    Duration::try_from_secs_f64(days * 86_400.0).ok()
+}
+
+fn friendly(text: &str) -> Option<Duration> {
+    let span: Span = text.parse().ok()?;
+    span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?.try_into().ok()
 }
 
 #[cfg(test)]
@@ -31,23 +38,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read() {
+    fn durations_are_parsed() {
         for (text, millis) in [
             ("10", 10_000),
+            ("1.5", 1_500),
             ("10s", 10_000),
             ("2m", 120_000),
             ("1.5s", 1_500),
             ("250ms", 250),
+            ("1.5ms", 1),
             ("1h", 3_600_000),
+            ("1.5h", 5_400_000),
             ("7d", 604_800_000),
+            ("1.5d", 129_600_000),
+            ("1h30m", 5_400_000),
+            ("1d 12h", 129_600_000),
+            ("2 weeks", 1_209_600_000),
         ] {
-            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+            let parsed = parse(text).map(|duration| duration.as_millis());
+            assert_eq!(parsed, Ok(millis), "{text}");
         }
     }
 
     #[test]
-    fn the_rest_is_refused_with_help() {
-        for text in ["", "s", "ten", "10x", "-1", "1..2s", "10 s", "nan", "inf", "1e400"] {
+    fn invalid_durations_are_rejected_with_help() {
+        for text in
+            ["", "s", "ten", "10x", "-1", "-1s", "1s ago", "1..2s", "nan", "inf", "1e400", "1mo", "1y"]
+        {
             assert!(parse(text).is_err_and(|help| help.contains("write 10s, 2m")), "{text}");
         }
         for text in ["0", "0s", "999999h"] {

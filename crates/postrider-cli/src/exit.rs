@@ -1,29 +1,29 @@
-//! How the program ends.
+//! Exit codes.
 
 use std::process::ExitCode;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    Well,
+    Success,
     Failed,
-    /// Called wrongly, in a way that the arguments alone do not show.
-    Misused,
-    /// It works, and something should be seen to.
-    Warned,
-    /// What was asked for is not there.
+    /// Invalid input that argument parsing cannot detect.
+    Usage,
+    /// Success, with warnings.
+    Warnings,
+    /// The requested object does not exist.
     NotFound,
     Interrupted,
-    /// As whoever called it counts.
+    /// A code defined by the caller's protocol.
     Code(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(match exit {
-            Exit::Well => 0,
+            Exit::Success => 0,
             Exit::Failed => 1,
-            Exit::Misused => 2,
-            Exit::Warned => 3,
+            Exit::Usage => 2,
+            Exit::Warnings => 3,
             Exit::NotFound => 4,
             Exit::Interrupted => 130,
             Exit::Code(code) => code,

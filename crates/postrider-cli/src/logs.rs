@@ -1,6 +1,6 @@
-//! What the libraries have to say.
+//! The log.
 //!
-//! It goes to stderr, or, while a view owns the terminal, to the view's notes. `POSTRIDER_LOG` says how much: `info`, or
+//! It goes to stderr, or, while a view owns the terminal, to the view's notes. `POSTRIDER_LOG` sets the level: `info`, or
 //! `warn,postrider_engine=debug`.
 
 use std::{
@@ -13,9 +13,9 @@ use tracing_subscriber::{
 };
 
 const VARIABLE: &str = "POSTRIDER_LOG";
-const KEPT: usize = 5;
+const MAX_NOTES: usize = 5;
 
-/// The last few lines, for a view to show.
+/// The last log lines, for a view to show.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Notes(Arc<Mutex<VecDeque<String>>>);
 
@@ -26,13 +26,13 @@ impl Notes {
 }
 
 impl io::Write for Notes {
-    /// The subscriber writes a whole event at once.
+    /// The subscriber writes one whole event per call.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for line in String::from_utf8_lossy(bytes).lines() {
             lines.push_back(line.to_owned());
         }
-        while lines.len() > KEPT {
+        while lines.len() > MAX_NOTES {
             lines.pop_front();
         }
         Ok(bytes.len())
@@ -43,12 +43,12 @@ impl io::Write for Notes {
     }
 }
 
-/// How lines are written.
+/// The log format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// For people
     Human,
-    /// For programs: one object of JSON on each line
+    /// For programs: one JSON object per line
     Json,
 }
 
@@ -60,36 +60,36 @@ impl std::fmt::Display for Format {
     }
 }
 
-/// Somebody who listens to the libraries.
+/// A layer of the tracing subscriber.
 pub(crate) type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Starts to listen to the libraries. `quiet` is what they say unless the user asks for something else.
-pub(crate) fn start(notes: Option<Notes>, quiet: &str) {
+/// Installs the log subscriber. `default_filter` applies unless the user sets another.
+pub(crate) fn start(notes: Option<Notes>, default_filter: &str) {
     let layer = fmt::layer().with_ansi(false);
     let layer = match notes {
         Some(notes) => layer.without_time().with_writer(move || notes.clone()).boxed(),
         None => layer.with_writer(io::stderr).boxed(),
     };
-    listen(layer, quiet, None);
+    install(layer, default_filter, None);
 }
 
-/// The same, on stderr, in this format; and somebody else may listen, too.
-pub(crate) fn start_as(format: Format, quiet: &str, besides: Option<Lines>) {
+/// Installs the log subscriber on stderr, in this format, with an additional layer.
+pub(crate) fn start_as(format: Format, default_filter: &str, extra: Option<Lines>) {
     let layer = match format {
         Format::Human => fmt::layer().with_ansi(false).with_writer(io::stderr).boxed(),
         Format::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
     };
-    listen(layer, quiet, besides);
+    install(layer, default_filter, extra);
 }
 
-fn listen(layer: Lines, quiet: &str, besides: Option<Lines>) {
-    let wanted = std::env::var(VARIABLE).unwrap_or_default();
-    let wanted = if wanted.is_empty() { quiet } else { &wanted };
-    let targets = wanted.parse::<Targets>().unwrap_or_else(|error| {
-        eprintln!("{VARIABLE} is {wanted:?}, which cannot be read ({error}); going on with {quiet:?}");
-        quiet.parse().unwrap_or_default()
+fn install(layer: Lines, default_filter: &str, extra: Option<Lines>) {
+    let filter = std::env::var(VARIABLE).unwrap_or_default();
+    let filter = if filter.is_empty() { default_filter } else { &filter };
+    let targets = filter.parse::<Targets>().unwrap_or_else(|error| {
+        eprintln!("invalid {VARIABLE} {filter:?} ({error}); using {default_filter:?}");
+        default_filter.parse().unwrap_or_default()
     });
-    // Somebody else's subscriber is as good.
-    let layers: Vec<Lines> = [layer.with_filter(targets).boxed()].into_iter().chain(besides).collect();
+    // An existing subscriber stays.
+    let layers: Vec<Lines> = [layer.with_filter(targets).boxed()].into_iter().chain(extra).collect();
     let _ = tracing_subscriber::registry().with(layers).try_init();
 }

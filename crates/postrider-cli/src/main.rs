@@ -1,33 +1,33 @@
 //! The program `postrider`.
 //!
-//! Data goes to stdout, everything else to stderr. It ends with 0 when all is well, 1 when something failed or does not add
-//! up, 2 when it was called wrongly, 3 when there are only warnings, 4 when what it was asked for is not there, and 130 when it was interrupted.
+//! Data goes to stdout, everything else to stderr. Exit codes: 0 success, 1 failure or failed check, 2 wrong arguments or input,
+//! 3 warnings only, 4 not found, 130 interrupted.
 
-mod answer;
-mod asking;
 mod brokers;
 mod canvas;
 mod commands;
 mod config;
+mod confirm;
 mod database;
 mod duration;
 mod exit;
+mod format;
 mod logs;
-mod moment;
-mod opened;
-mod pace;
+mod open_database;
+mod output;
 mod panic;
 mod problem;
 mod progress;
+mod rate;
 mod resolver;
 mod shared;
 mod signals;
 mod source;
 mod stager;
 mod table;
+mod timestamp;
 mod traces;
 mod transport;
-mod words;
 
 use clap::Parser;
 use commands::Command;
@@ -35,7 +35,7 @@ use exit::Exit;
 use problem::Problem;
 use std::process::ExitCode;
 
-/// Transactional outbox: a message is staged in your own transaction, then carried
+/// Transactional outbox, relay and inbox for PostgreSQL and SQLite
 #[derive(Debug, Parser)]
 #[command(name = "postrider", version, arg_required_else_help = true)]
 struct Postrider {
@@ -44,13 +44,13 @@ struct Postrider {
 }
 
 fn main() -> ExitCode {
-    panic::explain();
-    // Ends with 2 by itself when it cannot read the arguments.
+    panic::install_hook();
+    // Exits with 2 if the arguments are invalid.
     let postrider = Postrider::parse();
     match run(postrider.command) {
         Ok(exit) => exit.into(),
         Err(problem) => {
-            problem.tell();
+            problem.print();
             problem.exit().into()
         }
     }
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<Exit, Problem> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
-        Problem::new(format!("the program cannot start: {error}"), "free some memory and threads")
+        Problem::new(format!("cannot start the async runtime: {error}"), "free memory and threads")
     })?;
     let exit = runtime.block_on(async {
         let signals = signals::listen()?;
@@ -67,7 +67,7 @@ fn run(command: Command) -> Result<Exit, Problem> {
             () = signals.second.cancelled() => Ok(Exit::Interrupted),
         }
     });
-    // Whoever still runs must not keep the user waiting.
+    // Background tasks must not delay the exit.
     runtime.shutdown_background();
     exit
 }
@@ -78,7 +78,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_arguments_make_sense_to_clap() {
+    fn command_line_definition_is_valid() {
         Postrider::command().debug_assert();
     }
 }

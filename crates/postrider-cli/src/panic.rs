@@ -1,4 +1,4 @@
-//! What is said when the program meets a mistake of its own.
+//! The report of an internal error.
 
 use std::{
     backtrace::Backtrace,
@@ -8,8 +8,8 @@ use std::{
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const ISSUES: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/issues/new");
 
-/// From now on whoever reads a panic knows that nothing is lost, and where to report it.
-pub(crate) fn explain() {
+/// Installs a panic hook whose report says that no data is lost, and where to file an issue.
+pub(crate) fn install_hook() {
     panic::set_hook(Box::new(|panic| {
         let trace = Backtrace::force_capture();
         eprintln!("{}", report(panic, &trace.to_string()));
@@ -17,14 +17,14 @@ pub(crate) fn explain() {
 }
 
 fn report(panic: &PanicHookInfo<'_>, trace: &str) -> String {
-    let words = panic.payload_as_str().unwrap_or("a panic without words");
-    let place = panic.location().map(|place| format!(" ({place})")).unwrap_or_default();
+    let message = panic.payload_as_str().unwrap_or("no message");
+    let location = panic.location().map(|location| format!(" ({location})")).unwrap_or_default();
     let system = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
     format!(
-        "error[mistake]: postrider {VERSION} has met a mistake of its own: {words}{place}\n  \
-         Nothing that was committed is lost: what was in its hands stays in the database, and is claimed again when its lease\n  \
-         lapses.\n  \
-         help: please report it at {ISSUES} with these lines ({system}), after you have looked that they hold no secret\n\n{trace}"
+        "error[mistake]: internal error in postrider {VERSION}: {message}{location}\n  \
+         No committed message is lost: messages in flight stay in the database, and are claimed again when their leases\n  \
+         expire.\n  \
+         help: please report this bug at {ISSUES} with these lines ({system}), after checking that they contain no secret\n\n{trace}"
     )
 }
 
@@ -33,25 +33,25 @@ mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
 
-    /// A hook belongs to the whole process, so that this test must have one of its own: nextest gives it one.
+    /// A panic hook belongs to the whole process; nextest runs each test in a process of its own.
     #[test]
-    fn a_panic_says_that_nothing_is_lost_and_where_to_report_it() {
-        let said = Arc::new(Mutex::new(String::new()));
-        let heard = Arc::clone(&said);
+    fn panic_report_says_that_nothing_is_lost_and_where_to_report_it() {
+        let reported = Arc::new(Mutex::new(String::new()));
+        let hook_report = Arc::clone(&reported);
         let before = panic::take_hook();
-        panic::set_hook(Box::new(move |panic| *heard.lock().unwrap() = report(panic, "<trace>")));
-        let ended = panic::catch_unwind(|| panic!("the {} is gone", "lease"));
+        panic::set_hook(Box::new(move |panic| *hook_report.lock().unwrap() = report(panic, "<trace>")));
+        let caught = panic::catch_unwind(|| panic!("the {} is gone", "lease"));
         panic::set_hook(before);
-        assert!(ended.is_err());
-        let said = said.lock().unwrap();
+        assert!(caught.is_err());
+        let reported = reported.lock().unwrap();
         for words in [
-            "error[mistake]: postrider",
+            "error[mistake]: internal error in postrider",
             "the lease is gone (crates/postrider-cli/src/panic.rs:",
-            "Nothing that was committed is lost",
+            "No committed message is lost",
             "/issues/new",
             "<trace>",
         ] {
-            assert!(said.contains(words), "{words:?} in {said}");
+            assert!(reported.contains(words), "{words:?} in {reported}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What the user is told when something goes wrong: what it is, its code, and what to do about it.
+//! An error for the user: what is wrong, its code, and what to do about it.
 //!
-//! On a terminal it is drawn, with the place in the file where there is one. Elsewhere it is two lines that are easy to search
+//! On a terminal it is drawn, with the position in the file if there is one. Otherwise it is two lines that are easy to search
 //! for: `error[config]: …` and `help: …`.
 
 use crate::exit::Exit;
@@ -12,10 +12,10 @@ use std::{
     ops::Range,
 };
 
-/// The narrowest picture that can be read.
-const NARROWEST: usize = 40;
+/// The minimum width of a drawn error.
+const MIN_WIDTH: usize = 40;
 
-/// What kind of problem it is. The words are a promise; `docs/guides/errors.md` explains each.
+/// The code of an error. The names are stable; `docs/guides/errors.md` explains each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
     Usage,
@@ -45,46 +45,52 @@ impl Code {
     }
 }
 
-/// What went wrong, and what to do about it.
+/// An error with advice.
 #[derive(Debug)]
 pub(crate) struct Problem {
     what: String,
     advice: String,
     code: Code,
     exit: Exit,
-    place: Option<Box<Place>>,
+    snippet: Option<Box<Snippet>>,
 }
 
-/// Where in a file it stands.
+/// The part of a file that the error is about.
 #[derive(Debug)]
-struct Place {
+struct Snippet {
     file: NamedSource<String>,
     span: Range<usize>,
 }
 
 impl Problem {
     pub(crate) fn new(what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { what: what.into(), advice: advice.into(), code: Code::Failed, exit: Exit::Failed, place: None }
+        Self {
+            what: what.into(),
+            advice: advice.into(),
+            code: Code::Failed,
+            exit: Exit::Failed,
+            snippet: None,
+        }
     }
 
-    /// Of this kind.
-    pub(crate) fn coded(self, code: Code) -> Self {
+    /// Sets the code.
+    pub(crate) fn with_code(self, code: Code) -> Self {
         Self { code, ..self }
     }
 
-    /// The program ends like this because of it.
-    pub(crate) fn ending(self, exit: Exit) -> Self {
+    /// Sets the exit code of the program.
+    pub(crate) fn with_exit(self, exit: Exit) -> Self {
         let code = match exit {
-            Exit::Misused => Code::Usage,
+            Exit::Usage => Code::Usage,
             Exit::NotFound => Code::NotFound,
             _ => self.code,
         };
         Self { exit, code, ..self }
     }
 
-    /// It stands there in `file`, whose text is shown around it. What is secret must not be in the text any more.
+    /// Sets the position in `file`, whose text is shown around it. The text must not contain secrets.
     pub(crate) fn at(self, file: impl AsRef<str>, text: String, span: Range<usize>) -> Self {
-        Self { place: Some(Box::new(Place { file: NamedSource::new(file, text), span })), ..self }
+        Self { snippet: Some(Box::new(Snippet { file: NamedSource::new(file, text), span })), ..self }
     }
 
     pub(crate) fn exit(&self) -> Exit {
@@ -96,23 +102,23 @@ impl Problem {
         &self.advice
     }
 
-    /// The same, where something else has to be done about it.
-    pub(crate) fn helped_by(self, advice: impl Into<String>) -> Self {
+    /// Replaces the advice.
+    pub(crate) fn with_advice(self, advice: impl Into<String>) -> Self {
         Self { advice: advice.into(), ..self }
     }
 
-    /// The same in one line, for a log.
-    pub(crate) fn in_a_line(&self) -> String {
+    /// The error on one line, for the log.
+    pub(crate) fn one_line(&self) -> String {
         format!("{}; {}", self.what, self.advice)
     }
 
-    /// Tells whoever sits there.
-    pub(crate) fn tell(&self) {
-        let told = match io::stderr().is_terminal() {
-            true => drawn(self).unwrap_or_else(|fmt::Error| self.plain()),
+    /// Prints the error on stderr.
+    pub(crate) fn print(&self) {
+        let text = match io::stderr().is_terminal() {
+            true => draw(self).unwrap_or_else(|fmt::Error| self.plain()),
             false => self.plain(),
         };
-        eprintln!("{}", told.trim_end());
+        eprintln!("{}", text.trim_end());
     }
 
     fn plain(&self) -> String {
@@ -120,12 +126,12 @@ impl Problem {
     }
 }
 
-fn drawn(problem: &Problem) -> Result<String, fmt::Error> {
+fn draw(problem: &Problem) -> Result<String, fmt::Error> {
     let colours = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let theme = if colours { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let width = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(columns, _)| columns.0.into());
     let handler = GraphicalReportHandler::new_themed(theme)
-        .with_width(NARROWEST.max(width))
+        .with_width(MIN_WIDTH.max(width))
         .with_context_lines(1)
         .with_wrap_lines(true);
     let mut text = String::new();
@@ -151,11 +157,11 @@ impl Diagnostic for Problem {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        Some(&self.place.as_ref()?.file)
+        Some(&self.snippet.as_ref()?.file)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.place.as_ref()?.span.clone();
+        let span = self.snippet.as_ref()?.span.clone();
         Some(Box::new([LabeledSpan::new_with_span(None, span)].into_iter()))
     }
 }
@@ -165,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_guide_explains_every_code() {
+    fn errors_guide_documents_every_code() {
         let guide = include_str!("../../../docs/guides/errors.md");
         let codes = [
             Code::Usage,
@@ -185,9 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn a_log_has_it_in_a_line() {
-        let problem = Problem::new("the door is shut", "open it");
-        assert_eq!(problem.in_a_line(), "the door is shut; open it");
-        assert_eq!(problem.plain(), "error[failed]: the door is shut\n  help: open it");
+    fn problem_is_one_line_in_the_log() {
+        let problem = Problem::new("port 80 is in use", "choose another");
+        assert_eq!(problem.one_line(), "port 80 is in use; choose another");
+        assert_eq!(problem.plain(), "error[failed]: port 80 is in use\n  help: choose another");
     }
 }

@@ -1,4 +1,4 @@
-//! A bar on stderr for work that takes long: how far it is, how fast it goes and when it ends. Where nobody watches there is none.
+//! A progress bar on stderr for bulk work, with rate and estimated time. Hidden unless stderr is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -6,25 +6,24 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Of so many in all.
+    /// A bar for `total` items.
     pub(crate) fn of(total: u64) -> Self {
-        // Hides itself unless stderr is a terminal.
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        let plain = "{bar:30} {human_pos} of {human_len}  {per_sec}  {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(plain) {
+        let template = "{bar:30} {human_pos} of {human_len}  {per_sec}  {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
         Self(bar)
     }
 
-    /// So many more are done with.
+    /// Counts more items as done.
     pub(crate) fn advance(&self, by: u64) {
         self.0.inc(by);
     }
 }
 
 impl Drop for Progress {
-    /// Leaves the line to whoever writes next.
+    /// Clears the line.
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

@@ -1,18 +1,18 @@
-//! Carries out follow-ups as webhooks.
+//! Makes the calls of follow-ups as webhooks.
 //!
-//! | answer | what it means |
+//! | response | outcome |
 //! |---|---|
-//! | 2xx, and what the file says with `done_on` | done |
-//! | 408, 425, 429, 3xx, 5xx | to be tried again, after `Retry-After` if that is said |
-//! | every other 4xx | refused: trying again is of no use |
-//! | none, or no connection | to be tried again; nobody knows whether it had its effect |
+//! | 2xx, and the statuses of `done_on` | done |
+//! | 408, 425, 429, 3xx, 5xx | retried, after `Retry-After` if the response has it |
+//! | any other 4xx | rejected: a retry would not help |
+//! | none, or no connection | retried; the call may or may not have had its effect |
 
 use crate::{brokers::webhook, config::FollowUpSection, problem::Problem};
 use async_trait::async_trait;
 use postrider::{
     Failure, Format, Invalid, Message, Outgoing, PublishError, Template, TenantId, Transport,
     cloudevents::rfc3339,
-    saga::{Call, Resolved, Resolver},
+    saga::{Resolution, Resolver, ResolverCall},
     transports::http::HttpTransport,
 };
 use serde::Serialize;
@@ -24,10 +24,10 @@ use std::{
     time::SystemTime,
 };
 
-/// So many follow-ups are called for at once.
-pub(crate) const AT_ONCE: usize = 50;
+/// How many calls are in flight at once.
+pub(crate) const CONCURRENT_CALLS: usize = 50;
 
-/// Calls one receiver.
+/// A resolver that calls one webhook receiver.
 #[derive(Debug)]
 pub(crate) struct Webhook {
     name: String,
@@ -37,7 +37,7 @@ pub(crate) struct Webhook {
     transport: HttpTransport,
 }
 
-/// What the receiver is told. Its keys are a promise.
+/// The JSON body of a call. Its keys are stable.
 #[derive(Debug, Serialize)]
 struct Body<'c> {
     operation: &'c str,
@@ -45,11 +45,11 @@ struct Body<'c> {
     tenant: Option<&'c str>,
     reference: Reference<'c>,
     idempotency_key: String,
-    /// The key of the call that this one undoes.
+    /// The idempotency key of the call that this one undoes.
     undoes: Option<String>,
     attempt: u32,
     at: String,
-    /// What is needed besides: JSON, or a text.
+    /// The payload of the follow-up: JSON, or a string.
     payload: Option<Value>,
 }
 
@@ -61,17 +61,17 @@ struct Reference<'c> {
 }
 
 impl Webhook {
-    /// `file` is where the section stands, and `source` who sends.
+    /// `file` is the configuration file, for error messages; `source` is the CloudEvents source.
     pub(crate) fn new(file: &Path, source: &str, section: &FollowUpSection) -> Result<Self, Problem> {
-        Self::made(source, section).map_err(|error| {
+        Self::build(source, section).map_err(|error| {
             let (line, name) = (section.line.0, &section.resolver.value);
             let what = format!("{}:{line}: resolver {name}: {error}", file.display());
-            Problem::new(what, "change what stands below this [[follow_ups]]")
+            Problem::new(what, "fix this [[follow_ups]] section")
         })
     }
 
-    fn made(source: &str, section: &FollowUpSection) -> Result<Self, Invalid> {
-        let mut options = webhook::options(&section.webhook)?.with_at_once(AT_ONCE);
+    fn build(source: &str, section: &FollowUpSection) -> Result<Self, Invalid> {
+        let mut options = webhook::options(&section.webhook)?.with_concurrency(CONCURRENT_CALLS);
         let mut done = BTreeSet::new();
         for status in &section.done_on.value {
             let status = u16::try_from(*status).unwrap_or(u16::MAX);
@@ -91,7 +91,7 @@ impl Webhook {
         })
     }
 
-    fn written(&self, call: &Call) -> Result<Outgoing, Failure> {
+    fn write(&self, call: &ResolverCall) -> Result<Outgoing, Failure> {
         let (key, now) = (call.idempotency_key(), SystemTime::now());
         let payload = match call.payload() {
             None => None,
@@ -130,7 +130,7 @@ impl Webhook {
     }
 }
 
-/// It will not be any other way the next time.
+/// A call that cannot be written is rejected: a retry would not help.
 fn unwritable(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
     Failure::reject(error).named("Unwritable")
 }
@@ -149,12 +149,12 @@ impl Resolver for Webhook {
         self.operations.iter().any(|known| known == operation)
     }
 
-    async fn resolve(&self, call: &Call) -> Result<Resolved, Failure> {
-        let outgoing = self.written(call)?;
+    async fn resolve(&self, call: &ResolverCall) -> Result<Resolution, Failure> {
+        let outgoing = self.write(call)?;
         let error = match self.transport.publish(&[outgoing]).await.pop() {
-            Some(Ok(_)) => return Ok(Resolved::Done),
+            Some(Ok(_)) => return Ok(Resolution::Done),
             Some(Err(error)) => error,
-            None => PublishError::unknown("the transport did not answer"),
+            None => PublishError::unknown("the transport returned no result"),
         };
         let name = error.name();
         Err(match error {
@@ -163,8 +163,8 @@ impl Resolver for Webhook {
                 Failure::retry_after(after, source).named(name)
             }
             PublishError::Retry { source, .. } => Failure::retry(source).named(name),
-            PublishError::Down { source } => Failure::retry(source).named("Down"),
-            error => Failure::retry(error).named("Unanswered"),
+            PublishError::Unavailable { source } => Failure::retry(source).named("Unavailable"),
+            error => Failure::retry(error).named("NoResponse"),
         })
     }
 }

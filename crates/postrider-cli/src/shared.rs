@@ -1,11 +1,11 @@
-//! Arguments that many subcommands have.
+//! Arguments that many subcommands share.
 
 use crate::{
-    answer,
     database::{Database, Way},
     exit::Exit,
     logs,
-    opened::Opened,
+    open_database::OpenDatabase,
+    output,
     problem::Problem,
 };
 use clap::builder::FalseyValueParser;
@@ -13,10 +13,10 @@ use postrider::inspect::Action;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use tokio_util::sync::CancellationToken;
 
-/// Which database.
+/// The database of a command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Target {
-    /// A file of SQLite, or postgres://user@host:5432/database
+    /// SQLite file, or postgres://user@host:5432/database
     #[arg(long, value_name = "PATH|URL", env = "POSTRIDER_DB", hide_env_values = true)]
     pub(crate) db: Database,
 
@@ -24,10 +24,10 @@ pub(crate) struct Target {
     through: Through,
 }
 
-/// What `--db` leads through.
+/// How to connect to `--db`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Through {
-    /// The URL leads to a pooler in transaction mode, such as PgBouncer
+    /// The URL points to a pooler in transaction mode, such as PgBouncer
     #[arg(long, env = "POSTRIDER_BEHIND_POOLER", hide_env_values = true, value_parser = FalseyValueParser::new())]
     behind_pooler: bool,
 }
@@ -39,56 +39,57 @@ impl Through {
 }
 
 impl Target {
-    /// The database, by the way that leads to it.
+    /// The database with its connection settings.
     pub(crate) fn database(&self) -> Database {
         self.through.to(&self.db)
     }
 
-    /// Opens the database, looks into it and closes it, until the end or until `stop` asks it to end.
+    /// Opens the database, runs a read-only command and closes the database; `stop` interrupts it.
     pub(crate) async fn look(
         &self,
         stop: &CancellationToken,
-        look: impl AsyncFnOnce(&Opened) -> Result<Exit, Problem>,
+        look: impl AsyncFnOnce(&OpenDatabase) -> Result<Exit, Problem>,
     ) -> Result<Exit, Problem> {
         stop.run_until_cancelled(self.work(look)).await.unwrap_or(Ok(Exit::Interrupted))
     }
 
-    /// Opens the database, works with it to the end, and closes it.
+    /// Opens the database, runs a command to its end, and closes the database.
     pub(crate) async fn work(
         &self,
-        work: impl AsyncFnOnce(&Opened) -> Result<Exit, Problem>,
+        work: impl AsyncFnOnce(&OpenDatabase) -> Result<Exit, Problem>,
     ) -> Result<Exit, Problem> {
         logs::start(None, "error");
-        let opened = Opened::existing(&self.database()).await?;
-        let ended = work(&opened).await;
+        let opened = OpenDatabase::existing(&self.database()).await?;
+        let exit = work(&opened).await;
         opened.close().await;
-        ended
+        exit
     }
 }
 
-/// How a list is answered.
+/// The output of a listing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Listing {
-    /// How many at the most
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     limit: u32,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object, and nothing else, on stdout
     #[arg(long, conflicts_with = "jsonl")]
     json: bool,
 
-    /// Print one object of JSON a line, and nothing else, on stdout
+    /// Print one JSON object per line, and nothing else, on stdout
     #[arg(long)]
     jsonl: bool,
 }
 
 impl Listing {
-    /// How many to ask for: one more than is shown tells whether there are more.
+    /// The number of items to fetch: one more than is shown, to detect whether there are more.
     pub(crate) fn wanted(&self) -> usize {
         (self.limit as usize).saturating_add(1)
     }
 
-    /// Writes the items: in an object under the name of their kind, one a line, or in a table. Says so when there are more.
+    /// Writes the items as one JSON object under the name of their kind, as one object per line, or as a table; and notes if there are
+    /// more.
     pub(crate) fn answer<T: Serialize>(
         &self,
         mut items: Vec<T>,
@@ -100,18 +101,18 @@ impl Listing {
         let items = &items[..];
         let words = kind.replace('_', "-");
         if self.json {
-            answer::json(&Items { kind, items, more })?;
+            output::json(&Items { kind, items, more })?;
         } else if self.jsonl {
-            items.iter().try_for_each(answer::json)?;
+            items.iter().try_for_each(output::json)?;
         } else if items.is_empty() {
-            eprintln!("There are no such {words}.");
+            eprintln!("No {words} found.");
         } else {
-            answer::text(&table(items))?;
+            output::text(&table(items))?;
         }
         if more {
-            eprintln!("There are more {words} than {}: raise --limit, or ask for fewer.", self.limit);
+            eprintln!("More than {} {words}: raise --limit, or narrow the filter.", self.limit);
         }
-        Ok(Exit::Well)
+        Ok(Exit::Success)
     }
 }
 
@@ -131,35 +132,38 @@ impl<T: Serialize> Serialize for Items<'_, T> {
     }
 }
 
-/// Who changes something, and why. The store writes it down with the change.
+/// The operator of a change, and the reason. The store records both in the audit log.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Doer {
-    /// Who does it; the user who is logged in unless given
+pub(crate) struct Operator {
+    /// Operator name for the audit log [default: $USER]
     #[arg(long)]
     actor: Option<String>,
 
-    /// Why; it is written down with the change
+    /// Reason for the audit log
     #[arg(long)]
     why: String,
 }
 
-impl Doer {
-    /// Where it is not always needed.
+impl Operator {
+    /// For commands on which the reason is optional.
     pub(crate) fn of(actor: Option<String>, why: String) -> Self {
         Self { actor, why }
     }
 
     pub(crate) fn action(&self) -> Result<Action, Problem> {
-        let said = |name| std::env::var(name).ok().filter(|user| !user.is_empty());
-        let user = || ["USER", "LOGNAME"].into_iter().find_map(said);
+        let variable = |name| std::env::var(name).ok().filter(|user| !user.is_empty());
+        let user = || ["USER", "LOGNAME"].into_iter().find_map(variable);
         let actor = self.actor.clone().or_else(user).ok_or_else(|| {
-            Problem::new("nobody knows who does it: USER and LOGNAME are empty", "say who with --actor")
-                .ending(Exit::Misused)
+            Problem::new("cannot determine the operator name", "pass --actor or set USER")
+                .with_exit(Exit::Usage)
         })?;
         let action = Action::new(actor, self.why.as_str());
         action.check().map_err(|error| {
-            Problem::new(error.to_string(), "say who with --actor and why with --why, in one line each")
-                .ending(Exit::Misused)
+            Problem::new(
+                error.to_string(),
+                "pass the operator with --actor and the reason with --why, on one line each",
+            )
+            .with_exit(Exit::Usage)
         })?;
         Ok(action)
     }

@@ -1,4 +1,4 @@
-//! The signals that ask the program to stop: the first to end well, the second to end at once.
+//! The signals that stop the program: the first starts a graceful shutdown, the second ends it at once.
 
 use crate::problem::Problem;
 use tokio_util::sync::CancellationToken;
@@ -9,33 +9,33 @@ pub(crate) struct Signals {
     pub(crate) second: CancellationToken,
 }
 
-/// Listens from now on, for SIGINT and SIGTERM; on other systems for Ctrl-C.
+/// Installs handlers for SIGINT and SIGTERM; for Ctrl-C on other systems.
 pub(crate) fn listen() -> Result<Signals, Problem> {
     let signals = Signals::default();
-    let mut ear = Ear::new().map_err(|error| {
+    let mut listener = SignalListener::new().map_err(|error| {
         Problem::new(
-            format!("signals cannot be listened for: {error}"),
-            "run it where a program may handle signals",
+            format!("cannot install a signal handler: {error}"),
+            "run postrider where a process may handle signals",
         )
     })?;
-    let heard = signals.clone();
+    let received = signals.clone();
     tokio::spawn(async move {
-        ear.next().await;
-        heard.first.cancel();
-        ear.next().await;
-        heard.second.cancel();
+        listener.next().await;
+        received.first.cancel();
+        listener.next().await;
+        received.second.cancel();
     });
     Ok(signals)
 }
 
 #[cfg(unix)]
-struct Ear {
+struct SignalListener {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
-impl Ear {
+impl SignalListener {
     fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
@@ -50,11 +50,11 @@ impl Ear {
 }
 
 #[cfg(not(unix))]
-struct Ear;
+struct SignalListener;
 
 #[cfg(not(unix))]
-impl Ear {
-    #[expect(clippy::unnecessary_wraps, reason = "elsewhere it can fail")]
+impl SignalListener {
+    #[expect(clippy::unnecessary_wraps, reason = "on Unix it can fail")]
     fn new() -> std::io::Result<Self> {
         Ok(Self)
     }

@@ -1,15 +1,15 @@
-//! Makes the source of a consumer. Nobody is connected to yet.
+//! Builds the source of a consumer. Nothing connects yet.
 
 use crate::{
     brokers,
-    config::{ConsumerSection, Kind, Place},
+    config::{ConsumerSection, EndpointSection, Kind},
     problem::Problem,
 };
 use axum::Router;
 use postrider::{Invalid, Source};
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
-/// A source, and what has to be served for it: webhooks come to a router.
+/// A source, and for webhooks the router to serve and its address.
 pub(crate) struct Received {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) served: Option<(SocketAddr, Router)>,
@@ -17,37 +17,37 @@ pub(crate) struct Received {
 
 #[cfg(any(feature = "rabbitmq", feature = "nats", feature = "redis", feature = "kafka", feature = "sqs"))]
 impl Received {
-    /// From one that is asked for messages.
-    fn asked(source: impl Source) -> Self {
+    /// A source that pulls from a broker.
+    fn pulled(source: impl Source) -> Self {
         Self { source: Arc::new(source), served: None }
     }
 }
 
-/// `file` says where it stands.
+/// `file` is the configuration file, for error messages.
 pub(crate) fn build(file: &Path, section: &ConsumerSection) -> Result<Received, Problem> {
-    made(&section.source).map_err(|error| {
+    source(&section.source).map_err(|error| {
         let (line, name) = (section.source.line.0, &section.name.value);
         let what = format!("{}:{line}: consumer {name}: {error}", file.display());
-        Problem::new(what, "change the `source` of this consumer")
+        Problem::new(what, "fix the `source` of this consumer")
     })
 }
 
-fn made(place: &Place) -> Result<Received, Invalid> {
-    Ok(match place.kind.value {
+fn source(section: &EndpointSection) -> Result<Received, Invalid> {
+    Ok(match section.kind.value {
         Kind::Webhook => {
-            let (source, address, router) = brokers::webhook::source(place)?;
+            let (source, address, router) = brokers::webhook::source(section)?;
             Received { source: Arc::new(source), served: Some((address, router)) }
         }
         #[cfg(feature = "rabbitmq")]
-        Kind::RabbitMq => Received::asked(brokers::rabbitmq::source(place)?),
+        Kind::RabbitMq => Received::pulled(brokers::rabbitmq::source(section)?),
         #[cfg(feature = "nats")]
-        Kind::Nats => Received::asked(brokers::nats::source(place)?),
+        Kind::Nats => Received::pulled(brokers::nats::source(section)?),
         #[cfg(feature = "redis")]
-        Kind::Redis => Received::asked(brokers::redis::source(place)?),
+        Kind::Redis => Received::pulled(brokers::redis::source(section)?),
         #[cfg(feature = "kafka")]
-        Kind::Kafka => Received::asked(brokers::kafka::source(place)?),
+        Kind::Kafka => Received::pulled(brokers::kafka::source(section)?),
         #[cfg(feature = "sqs")]
-        Kind::Sqs => Received::asked(brokers::aws::sqs_source(place)?),
-        kind => return Err(Invalid::rule("kind", format!("nothing is received by {kind} in this build"))),
+        Kind::Sqs => Received::pulled(brokers::aws::sqs_source(section)?),
+        kind => return Err(Invalid::rule("kind", format!("this build cannot receive from {kind}"))),
     })
 }

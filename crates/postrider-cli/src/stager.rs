@@ -1,7 +1,7 @@
-//! Who stages, in a connection of its own as a producer does.
+//! Stages messages on a connection of its own, as a producer does.
 
 use crate::database::Database;
-use postrider::{Error, Message, Outbox, Staged, postgres::PostgresOutbox, sqlite::SqliteOutbox};
+use postrider::{Error, Message, Outbox, StageReport, postgres::PostgresOutbox, sqlite::SqliteOutbox};
 use sqlx::{
     Connection, PgConnection, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteSynchronous},
@@ -26,30 +26,30 @@ impl Stager {
                 PgConnection::connect_with(options).await.map(|connection| Self::Postgres(connection, outbox))
             }
         }
-        .map_err(lost)
+        .map_err(unavailable)
     }
 
     /// Stages messages in one transaction.
-    pub(crate) async fn stage(&mut self, messages: &[Message]) -> Result<Staged, Error> {
+    pub(crate) async fn stage(&mut self, messages: &[Message]) -> Result<StageReport, Error> {
         match self {
             Self::Sqlite(connection) => {
-                // Who waits for the lock at the beginning does not find it taken in the middle.
-                let mut tx = connection.begin_with("begin immediate").await.map_err(lost)?;
+                // Takes the write lock at the start, so that the transaction cannot fail to upgrade later.
+                let mut tx = connection.begin_with("begin immediate").await.map_err(unavailable)?;
                 let staged = SqliteOutbox::default().stage_all(&mut tx, messages).await?;
-                tx.commit().await.map_err(lost)?;
+                tx.commit().await.map_err(unavailable)?;
                 Ok(staged)
             }
             Self::Postgres(connection, outbox) => {
-                let mut tx = connection.begin().await.map_err(lost)?;
+                let mut tx = connection.begin().await.map_err(unavailable)?;
                 let staged = outbox.stage_all(&mut tx, messages).await?;
-                tx.commit().await.map_err(lost)?;
+                tx.commit().await.map_err(unavailable)?;
                 Ok(staged)
             }
         }
     }
 
     pub(crate) async fn close(self) {
-        // What was staged is committed; whoever hangs up first does not matter.
+        // Staged messages are committed; an error on close does not matter.
         let _ = match self {
             Self::Sqlite(connection) => connection.close().await,
             Self::Postgres(connection, _) => connection.close().await,
@@ -57,6 +57,6 @@ impl Stager {
     }
 }
 
-fn lost(error: sqlx::Error) -> Error {
+fn unavailable(error: sqlx::Error) -> Error {
     Error::Unavailable(error.into())
 }

@@ -1,12 +1,12 @@
-//! Tables for people.
+//! Tables for terminal output.
 
 use std::fmt;
 
 const GAP: usize = 2;
-/// A cell that says more is cut: the whole of it is in the JSON.
-const WIDEST: usize = 60;
+/// Longer cells are cut; the JSON output has the whole value.
+const MAX_CELL_WIDTH: usize = 60;
 
-/// Rows under a heading. The last column is as wide as it likes to be.
+/// Rows under a heading.
 #[derive(Debug)]
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
@@ -18,20 +18,20 @@ impl<const N: usize> Table<N> {
     }
 
     pub(crate) fn push(&mut self, row: [String; N]) {
-        self.rows.push(row.map(|cell| line(&cell)));
+        self.rows.push(row.map(|cell| cell_text(&cell)));
     }
 }
 
-/// Text that stays in its cell, and cannot write to the terminal as it likes.
-fn line(text: &str) -> String {
-    let mut line: String =
-        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WIDEST + 1).collect();
-    if line.chars().count() > WIDEST {
-        line.pop();
-        line.pop();
-        line.push('…');
+/// The text of a cell: on one line, without control characters, and cut to the maximum width.
+fn cell_text(text: &str) -> String {
+    let mut cell: String =
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_CELL_WIDTH + 1).collect();
+    if cell.chars().count() > MAX_CELL_WIDTH {
+        cell.pop();
+        cell.pop();
+        cell.push('…');
     }
-    if line.is_empty() { "-".to_owned() } else { line }
+    if cell.is_empty() { "-".to_owned() } else { cell }
 }
 
 impl<const N: usize> fmt::Display for Table<N> {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_and_cells_stay_cells() {
+    fn columns_are_aligned_and_cells_are_sanitized() {
         let mut table = Table::new(["KEY", "ERROR"]);
         table.push(["order-17".to_owned(), "gone\n\u{1b}[2Jaway".to_owned()]);
         table.push([String::new(), "x".repeat(70)]);

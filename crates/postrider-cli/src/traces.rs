@@ -1,17 +1,17 @@
-//! Sending traces to a collector of OpenTelemetry, by OTLP over HTTP.
+//! Exports traces to an OpenTelemetry collector, by OTLP over HTTP.
 //!
-//! Every message's way through the daemon is a span, with a link to the span in which it was staged. They are sent in batches by a
-//! thread of their own; what a collector does not take in time is dropped, and never holds up a message.
+//! Each delivery of a message is a span, with a link to the span in which the message was staged. A thread exports spans in batches; spans
+//! that the collector does not accept in time are dropped, and never delay a message.
 
-#![cfg_attr(not(feature = "otlp"), allow(clippy::unused_async, reason = "elsewhere it waits"))]
+#![cfg_attr(not(feature = "otlp"), allow(clippy::unused_async, reason = "with otlp it waits"))]
 
 use crate::{config::Secret, logs::Lines, problem::Problem};
 
-/// What is sent: our own spans, and nothing of whoever sends them.
+/// The prefix of the exported targets: Postrider's own spans, none of the exporter's.
 #[cfg(feature = "otlp")]
-const OURS: &str = "postrider";
+const TARGET: &str = "postrider";
 
-/// Sends what is told until it is closed.
+/// The exporter of spans.
 #[derive(Debug)]
 pub(crate) struct Traces {
     #[cfg(feature = "otlp")]
@@ -20,14 +20,14 @@ pub(crate) struct Traces {
 
 #[cfg(feature = "otlp")]
 impl Traces {
-    /// Spans go to the collector at `endpoint` from now on, through the layer.
+    /// Opens the exporter to the collector at `endpoint`, and returns the layer that feeds it.
     pub(crate) fn open(endpoint: &Secret) -> Result<(Self, Lines), Problem> {
         use opentelemetry::trace::TracerProvider;
         use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
         use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
         use tracing_subscriber::{Layer, filter::Targets};
 
-        // Whoever has chosen already has chosen well.
+        // A provider that is installed already stays.
         rustls::crypto::ring::default_provider().install_default().ok();
         let url = format!("{}/v1/traces", endpoint.reveal().trim_end_matches('/'));
         let exporter = SpanExporter::builder()
@@ -36,8 +36,8 @@ impl Traces {
             .with_endpoint(url)
             .build()
             .map_err(|error| {
-                let what = format!("traces cannot be sent to {endpoint}: {error}");
-                Problem::new(what, "give the URL of a collector such as http://localhost:4318")
+                let what = format!("cannot export traces to {endpoint}: {error}");
+                Problem::new(what, "write the URL of a collector such as http://localhost:4318")
             })?;
         let resource = match std::env::var_os("OTEL_SERVICE_NAME") {
             Some(_) => Resource::builder(),
@@ -48,29 +48,29 @@ impl Traces {
             .with_resource(resource.build())
             .build();
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("postrider"));
-        let ours = Targets::new().with_target(OURS, tracing::Level::INFO);
-        Ok((Self { provider }, layer.with_filter(ours).boxed()))
+        let targets = Targets::new().with_target(TARGET, tracing::Level::INFO);
+        Ok((Self { provider }, layer.with_filter(targets).boxed()))
     }
 
-    /// Sends what is left, for a few seconds at the most.
+    /// Exports the remaining spans, for a few seconds at most.
     pub(crate) async fn close(self) {
         let closing = tokio::task::spawn_blocking(move || self.provider.shutdown());
         if let Ok(Err(error)) = closing.await {
-            tracing::warn!(name: "postrider.traces_lost", %error, "the last traces could not be sent");
+            tracing::warn!(name: "postrider.traces_lost", %error, "the last traces were not exported");
         }
     }
 }
 
 #[cfg(not(feature = "otlp"))]
 impl Traces {
-    /// The configuration does not let anybody come here.
+    /// Unreachable: the configuration rejects an endpoint in this build.
     pub(crate) fn open(_: &Secret) -> Result<(Self, Lines), Problem> {
-        Err(Problem::new("this build sends no traces", ADVICE))
+        Err(Problem::new("this build cannot export traces", ADVICE))
     }
 
     pub(crate) async fn close(self) {}
 }
 
-/// What to do when this build does not have it.
+/// What to do about a build without it.
 pub(crate) const ADVICE: &str =
-    "install the build with it: cargo install postrider-cli --features otlp (or --features full)";
+    "install a build with it: cargo install postrider-cli --features otlp (or --features full)";

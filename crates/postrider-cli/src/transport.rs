@@ -1,37 +1,41 @@
-//! Makes the transport of a destination. Nobody is connected to yet: one that is down later is the relay's business.
+//! Builds the transport of a destination. Nothing connects yet: the relay handles a destination that is unavailable.
 
 use crate::{
     brokers,
-    config::{Kind, Place},
+    config::{EndpointSection, Kind},
     problem::{Code, Problem},
 };
 use postrider::{Invalid, Transport, transports::stdout::LineTransport};
 use std::{path::Path, sync::Arc};
 
-/// `file` and `name` say where it stands.
-pub(crate) fn build(file: &Path, name: &str, place: &Place) -> Result<Arc<dyn Transport>, Problem> {
-    made(place).map_err(|error| {
-        let what = format!("{}:{}: destinations.{name}: {error}", file.display(), place.line.0);
-        Problem::new(what, format!("change what stands below [destinations.{name}]")).coded(Code::Config)
+/// `file` and `name` are for error messages.
+pub(crate) fn build(
+    file: &Path,
+    name: &str,
+    section: &EndpointSection,
+) -> Result<Arc<dyn Transport>, Problem> {
+    transport(section).map_err(|error| {
+        let what = format!("{}:{}: destinations.{name}: {error}", file.display(), section.line.0);
+        Problem::new(what, format!("fix the section [destinations.{name}]")).with_code(Code::Config)
     })
 }
 
-fn made(place: &Place) -> Result<Arc<dyn Transport>, Invalid> {
-    Ok(match place.kind.value {
+fn transport(section: &EndpointSection) -> Result<Arc<dyn Transport>, Invalid> {
+    Ok(match section.kind.value {
         Kind::Stdout => Arc::new(LineTransport::stdout()),
-        Kind::Webhook => Arc::new(brokers::webhook::transport(place)?),
+        Kind::Webhook => Arc::new(brokers::webhook::transport(section)?),
         #[cfg(feature = "rabbitmq")]
-        Kind::RabbitMq => Arc::new(brokers::rabbitmq::transport(place)?),
+        Kind::RabbitMq => Arc::new(brokers::rabbitmq::transport(section)?),
         #[cfg(feature = "nats")]
-        Kind::Nats => Arc::new(brokers::nats::transport(place)?),
+        Kind::Nats => Arc::new(brokers::nats::transport(section)?),
         #[cfg(feature = "redis")]
-        Kind::Redis => Arc::new(brokers::redis::transport(place)?),
+        Kind::Redis => Arc::new(brokers::redis::transport(section)?),
         #[cfg(feature = "kafka")]
-        Kind::Kafka => Arc::new(brokers::kafka::transport(place)?),
+        Kind::Kafka => Arc::new(brokers::kafka::transport(section)?),
         #[cfg(feature = "sqs")]
-        Kind::Sqs => Arc::new(brokers::aws::sqs(place)?),
+        Kind::Sqs => Arc::new(brokers::aws::sqs(section)?),
         #[cfg(feature = "sns")]
-        Kind::Sns => Arc::new(brokers::aws::sns(place)?),
+        Kind::Sns => Arc::new(brokers::aws::sns(section)?),
         #[cfg(not(all(
             feature = "rabbitmq",
             feature = "nats",

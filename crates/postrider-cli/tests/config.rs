@@ -1,4 +1,4 @@
-//! `postrider config`, run as somebody runs it.
+//! `postrider config`, run as a process.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -6,10 +6,10 @@
 mod support;
 
 use std::{fs, process::Command};
-use support::program::{Ended, postrider, run};
+use support::program::{CompletionOutcome, postrider, run};
 use tempfile::{TempDir, tempdir};
 
-const GOOD: &str = r#"source = "/shop"
+const VALID: &str = r#"source = "/shop"
 
 [databases.shop]
 url_env = "SHOP_DB"
@@ -46,33 +46,33 @@ fn config(folder: &TempDir, arguments: &[&str]) -> Command {
     command
 }
 
-fn written(text: &str) -> TempDir {
+fn folder_with(text: &str) -> TempDir {
     let folder = tempdir().unwrap();
     fs::write(folder.path().join("postrider.toml"), text).unwrap();
     folder
 }
 
-/// What `config check` has to say about a file, which ends with 1.
-fn faults(text: &str) -> String {
-    faults_with(text, &[])
+/// The problems that `config check` reports; it exits with 1.
+fn problems(text: &str) -> String {
+    problems_with(text, &[])
 }
 
-/// The same with these variables.
-fn faults_with(text: &str, variables: &[(&str, &str)]) -> String {
-    let folder = written(text);
+/// The problems with these environment variables.
+fn problems_with(text: &str, variables: &[(&str, &str)]) -> String {
+    let folder = folder_with(text);
     let ended = run(config(&folder, &["check"]).envs(variables.iter().copied()));
     assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
     assert!(!ended.err.contains("secret@"), "{ended:?}");
     ended.err
 }
 
-fn well(ended: Ended) -> String {
+fn output(ended: CompletionOutcome) -> String {
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{ended:?}");
     ended.out
 }
 
 #[test]
-fn what_init_writes_is_right_and_is_never_written_over() {
+fn init_writes_a_valid_file_and_never_overwrites() {
     let folder = tempdir().unwrap();
     let init = || run(&mut config(&folder, &["init"]));
     assert_eq!(init().code, Some(0));
@@ -84,9 +84,9 @@ fn what_init_writes_is_right_and_is_never_written_over() {
     insta::assert_snapshot!(again.err);
 }
 
-/// Every line that is commented out in it can be used as it stands.
+/// Every commented line of the starter file is valid as it is.
 #[test]
-fn what_init_leaves_to_be_chosen_is_right_too() {
+fn init_comments_are_valid_when_uncommented() {
     let folder = tempdir().unwrap();
     assert_eq!(run(&mut config(&folder, &["init"])).code, Some(0));
     let file = folder.path().join("postrider.toml");
@@ -94,14 +94,14 @@ fn what_init_leaves_to_be_chosen_is_right_too() {
     if !cfg!(feature = "otlp") {
         text.truncate(text.find("# [otlp]").unwrap());
     }
-    let chosen: Vec<_> = text
+    let uncommented: Vec<_> = text
         .lines()
         .map(|line| match line.strip_prefix("# ") {
             Some(rest) if rest.starts_with('[') || rest.contains(" = ") && !rest.starts_with("A URL") => rest,
             _ => line,
         })
         .collect();
-    fs::write(&file, chosen.join("\n").replace("\"nats\"", "\"webhook\"")).unwrap();
+    fs::write(&file, uncommented.join("\n").replace("\"nats\"", "\"webhook\"")).unwrap();
     let mut check = config(&folder, &["check"]);
     check
         .env("HOOKS_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
@@ -114,24 +114,24 @@ fn what_init_leaves_to_be_chosen_is_right_too() {
 }
 
 #[test]
-fn every_problem_is_told_with_its_line_and_what_to_write() {
+fn check_reports_every_problem_with_line_and_fix() {
     insta::assert_snapshot!(
         "unknown_keys",
-        faults(
+        problems(
             "source = \"/shop\"\nlogs = 1\n[databases.shop]\nurl = \"shop.db\"\n[destinations.lines]\nkind = \"stdout\"\nurl = \"x\"\n\
              [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"lines\", adress = \"x\" }]\nmax_atempts = 3\nzebra = 1\n"
         )
     );
     insta::assert_snapshot!(
         "wrong_types",
-        faults(
+        problems(
             "source = 17\n[databases]\nshop = \"shop.db\"\n[destinations.lines]\nkind = \"stdot\"\n[[routes]]\nqueue = \"orders\"\n\
              to = \"lines\"\nconcurrency = 0\nmax_attempts = \"ten\"\nkeep_for = \"a week\"\nordered = true\n[http]\nlisten = \"here\"\n"
         )
     );
     insta::assert_snapshot!(
         "missing_references",
-        faults(
+        problems(
             "source = \"/shop\"\n[databases.shop]\nurl_env = \"NOT_SET\"\n[databases.till]\nurl_file = \"/no/such/file\"\n\
              [databases.bar]\nurl = \"shop.db\"\nurl_env = \"SHOP_DB\"\n[databases.bank]\n\
              [destinations.events]\nkind = \"webhook\"\n\
@@ -140,8 +140,8 @@ fn every_problem_is_told_with_its_line_and_what_to_write() {
         )
     );
     insta::assert_snapshot!(
-        "twice",
-        faults(
+        "duplicates",
+        problems(
             "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[destinations.lines]\nkind = \"stdout\"\n\
              [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"lines\", address = \"a\" }, { destination = \"lines\", address = \"b\" }]\n\
              [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"lines\", address = \"a\" }]\n"
@@ -149,7 +149,7 @@ fn every_problem_is_told_with_its_line_and_what_to_write() {
     );
     insta::assert_snapshot!(
         "consumers_and_follow_ups",
-        faults(
+        problems(
             "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n\
              [[consumers]]\nname = \"billing\"\nto = \"my orders\"\nsource = { kind = \"webhok\" }\n\
              [[consumers]]\nname = \"mail\"\nto = \"orders\"\nsource = { kind = \"webhook\", queue = \"orders\" }\n\
@@ -159,8 +159,8 @@ fn every_problem_is_told_with_its_line_and_what_to_write() {
         )
     );
     insta::assert_snapshot!(
-        "no_sense_in_consumers",
-        faults(
+        "invalid_consumers_and_follow_ups",
+        problems(
             "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n\
              [[consumers]]\nname = \"mail\"\nto = \"orders\"\nsource = { kind = \"webhook\", path = \"/a\", listen = \"here\" }\n\
              [[follow_ups]]\nresolver = \"payments\"\noperations = [\"erase\"]\nurl = \"payments.example\"\ndone_on = [200]\n"
@@ -168,7 +168,7 @@ fn every_problem_is_told_with_its_line_and_what_to_write() {
     );
     insta::assert_snapshot!(
         "databases",
-        faults(
+        problems(
             "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\nbehind_pooler = true\nlisten_url = \"postgres://db/shop\"\n\
              [databases.till]\nurl_env = \"SHOP_DB\"\nbehind_poler = true\nlisten_url = \"till.db\"\n\
              [databases.bar]\nurl_env = \"SHOP_DB\"\nbehind_pooler = \"yes\"\nlisten_url_env = \"NOT_SET\"\n\
@@ -176,19 +176,19 @@ fn every_problem_is_told_with_its_line_and_what_to_write() {
              [[routes]]\nqueue = \"orders\"\nto = []\n"
         )
     );
-    insta::assert_snapshot!("nothing", faults(""));
+    insta::assert_snapshot!("empty_file", problems(""));
     insta::assert_snapshot!(
-        "empty",
-        faults("source = \"/shop\"\n[databases]\n[[routes]]\nqueue = \"orders\"\nto = [\"lines\"]\n")
+        "empty_sections",
+        problems("source = \"/shop\"\n[databases]\n[[routes]]\nqueue = \"orders\"\nto = [\"lines\"]\n")
     );
-    insta::assert_snapshot!("no_toml", faults("source = /shop\n[databases.shop\n"));
-    insta::assert_snapshot!("no_sense", faults_with(GOOD, &[("HOOKS_SECRET", "secret")]));
+    insta::assert_snapshot!("invalid_toml", problems("source = /shop\n[databases.shop\n"));
+    insta::assert_snapshot!("invalid_secret", problems_with(VALID, &[("HOOKS_SECRET", "secret")]));
 }
 
-/// Whatever is secret comes from a variable or a file, and what is wrong about it is told without it.
+/// Secrets come from a variable or a file, and no error message repeats one.
 #[test]
-fn no_secret_stands_in_the_file() {
-    let told = faults(
+fn check_rejects_secrets_in_the_file_without_showing_them() {
+    let reported = problems(
         "source = \"/shop\"\n[databases.shop]\nurl = \"postgres://me:clover@db/shop\"\n\
          listen_url = \"postgres://db/shop?password=clover\"\n\
          [databases.till]\nurl_env = \"postgres://me:clover@db/shop\"\n\
@@ -200,38 +200,66 @@ fn no_secret_stands_in_the_file() {
          [[follow_ups]]\ndatabase = \"shop\"\nresolver = \"payments\"\noperations = [\"erase\"]\nurl = \"https://shop.example/?token=clover\"\n\
          secret = \"whsec_clover\"\n",
     );
-    assert!(!told.contains("clover"), "{told}");
-    insta::assert_snapshot!(told);
+    assert!(!reported.contains("clover"), "{reported}");
+    insta::assert_snapshot!(reported);
 }
 
-/// How a route tries again, what it takes along and what it leaves.
+/// Retries, types and conflicting keys of a route.
 #[test]
-fn routes_are_checked_as_a_whole() {
+fn check_validates_retries_and_conflicting_keys_of_a_route() {
     let route = |keys: &str| {
-        faults(&format!(
-            "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[destinations.lines]\nkind = \"stdout\"\nmax_per_second = 0\n\
+        problems(&format!(
+            "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[destinations.lines]\nkind = \"stdout\"\nrate_limit = \"0/s\"\n\
              [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"lines\", address = \"a\", types = [\"*.placed\"] }}]\n{keys}\n"
         ))
     };
     insta::assert_snapshot!(
         "retries",
-        route("retry = { frist = \"1s\", factor = \"two\", longest = \"soon\", jitter = \"some\" }")
+        route("retry = { intial = \"1s\", multiplier = \"two\", max_delay = \"soon\", jitter = \"some\" }")
     );
     insta::assert_snapshot!(
         "schedules",
         route(
-            "max_attempts = 3\nretry = { schedule = [\"1s\"], first = \"1s\" }\nordered = \"skip\"\nfair_by_tenant = true"
+            "max_attempts = 3\nretry = { schedule = [\"1s\"], initial = \"1s\" }\nordered = \"skip\"\nfair_by_tenant = true"
         )
     );
-    insta::assert_snapshot!("no_schedule", route("retry = { schedule = [] }"));
-    insta::assert_snapshot!("shrinking", route("retry = { factor = 0.5 }"));
+    insta::assert_snapshot!("empty_schedule", route("retry = { schedule = [] }"));
+    insta::assert_snapshot!("shrinking_backoff", route("retry = { multiplier = 0.5 }"));
 }
 
-/// What belongs together is given together, and one says who it is once.
+/// A key under its old name is rejected with its line, its new name, and the value to write.
+#[test]
+fn check_gives_the_new_name_of_a_renamed_key() {
+    let reported = problems(
+        "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n\
+         [destinations.lines]\nkind = \"stdout\"\nmax_per_second = 5\n\
+         [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"lines\", address = \"a\" }]\n\
+         retry = { first = \"1s\", factor = 2, longest = \"5m\", give_up_after = \"1d\" }\n\
+         [[consumers]]\nname = \"billing\"\nto = \"incoming\"\nredelivered_within = \"14d\"\nkeep_marks_for = \"15d\"\n\
+         source = { kind = \"webhook\", listen = \"127.0.0.1:0\", path = \"/in\" }\n",
+    );
+    for (line, old, new) in [
+        (6, "max_per_second", "rate_limit = \"5/s\""),
+        (10, "first", "initial = \"1s\""),
+        (10, "factor", "multiplier = 2"),
+        (10, "longest", "max_delay = \"5m\""),
+        (10, "give_up_after", "max_total = \"1d\""),
+        (14, "redelivered_within", "redelivery_window = \"14d\""),
+        (15, "keep_marks_for", "keep_deduplication_records_for = \"15d\""),
+    ] {
+        let mut lines = reported.lines();
+        let problem = lines.find(|text| text.ends_with(&format!("{old:?} was renamed")));
+        let problem = problem.unwrap_or_else(|| panic!("{old}: {reported}"));
+        assert!(problem.contains(&format!("postrider.toml:{line}: ")), "{problem}");
+        assert_eq!(lines.next(), Some(format!("  help: write {new}").as_str()));
+    }
+}
+
+/// Keys that require each other are set together, and there is one login.
 #[cfg(all(feature = "nats", feature = "kafka", feature = "redis"))]
 #[test]
-fn logins_are_whole() {
-    insta::assert_snapshot!(faults_with(
+fn check_rejects_incomplete_and_conflicting_logins() {
+    insta::assert_snapshot!(problems_with(
         "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n\
          [destinations.kafka]\nkind = \"kafka\"\nurl = \"kafka+ssl://127.0.0.1:9093\"\nsasl = \"scram-sha-5\"\n\
          certificate_file = \"/no/such.pem\"\n\
@@ -242,10 +270,10 @@ fn logins_are_whole() {
     ));
 }
 
-/// What stands in the file reaches whoever connects: each kind looks for its certificates.
+/// Each kind reads its certificate files.
 #[cfg(all(feature = "rabbitmq", feature = "nats", feature = "kafka", feature = "redis"))]
 #[test]
-fn certificates_are_looked_for() {
+fn check_reports_missing_certificate_files() {
     for (kind, url, keys) in [
         ("rabbitmq", "amqps://127.0.0.1", &["ca_file", "certificate_file"][..]),
         ("nats", "tls://127.0.0.1:4222", &["ca_file", "certificate_file"]),
@@ -255,40 +283,43 @@ fn certificates_are_looked_for() {
     ] {
         for key in keys {
             let more = if *key == "certificate_file" { "key_file = \"/no/such/key.pem\"" } else { "" };
-            let told = faults(&format!(
+            let reported = problems(&format!(
                 "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n\
                  [destinations.place]\nkind = \"{kind}\"\nurl = \"{url}\"\n{key} = \"/no/such/file.pem\"\n{more}\n\
                  [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"place\", address = \"orders\" }}]\n"
             ));
-            assert!(told.contains("/no/such/") && told.contains("No such file"), "{kind} {key}: {told}");
+            assert!(
+                reported.contains("/no/such/") && reported.contains("No such file"),
+                "{kind} {key}: {reported}"
+            );
         }
     }
 }
 
-/// All that a place can be told is shown, with where it comes from.
+/// Every setting of every kind is printed, with its origin.
 #[cfg(all(feature = "nats", feature = "kafka", feature = "redis", feature = "sns"))]
 #[test]
-fn what_a_place_is_told_is_shown() {
-    let folder = written(
+fn show_prints_every_destination_setting_with_its_origin() {
+    let folder = folder_with(
         "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n\
          [destinations.kafka]\nkind = \"kafka\"\nurl = \"kafka+ssl://127.0.0.1:9093\"\nsasl = \"scram-sha-512\"\nuser = \"relay\"\n\
          password_env = \"SECRET\"\n\
          [destinations.nats]\nkind = \"nats\"\nurl = \"nats://127.0.0.1:4222\"\ntoken_env = \"SECRET\"\nstream = \"ORDERS\"\n\
          [destinations.redis]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:6379\"\nreplicas = 1\nmust_exist = true\n\
          [destinations.topic]\nkind = \"sns\"\nregion = \"eu-central-1\"\n\
-         [destinations.hooks]\nkind = \"webhook\"\nauthorization_env = \"SECRET\"\ntimeout = \"20s\"\nmax_per_second = 5\n\
+         [destinations.hooks]\nkind = \"webhook\"\nauthorization_env = \"SECRET\"\ntimeout = \"20s\"\nrate_limit = \"300/m\"\n\
          [[routes]]\nqueue = \"orders\"\ndead_letters = false\nfair_by_tenant = true\n\
-         retry = { schedule = [\"1s\", \"1m\"], jitter = \"full\", give_up_after = \"1h\" }\n\
+         retry = { schedule = [\"1s\", \"1m\"], jitter = \"full\", max_total = \"1h30m\" }\n\
          to = [{ destination = \"topic\", address = \"orders\", types = [\"order.*\"] }]\n",
     );
-    let shown = well(run(config(&folder, &["show", "--origin"]).env("SECRET", "clover")));
+    let shown = output(run(config(&folder, &["show", "--origin"]).env("SECRET", "clover")));
     assert!(!shown.contains("clover"), "{shown}");
     insta::assert_snapshot!(shown);
 }
 
 #[cfg(all(feature = "rabbitmq", feature = "nats", feature = "redis", feature = "kafka", feature = "sqs"))]
 #[test]
-fn a_full_build_has_every_kind() {
+fn full_build_accepts_every_kind() {
     let mut text = "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n".to_owned();
     for (kind, url) in [
         ("rabbitmq", "amqp://localhost:5672/%2f"),
@@ -302,37 +333,37 @@ fn a_full_build_has_every_kind() {
              to = [{{ destination = \"{kind}\", address = \"orders\" }}]\n"
         );
     }
-    let checked = run(&mut config(&written(&text), &["check"]));
+    let checked = run(&mut config(&folder_with(&text), &["check"]));
     assert_eq!(checked.err, "postrider.toml: ok: 1 database, 5 destinations, 5 routes\n");
 }
 
 #[cfg(not(feature = "kafka"))]
 #[test]
-fn a_kind_that_is_not_in_this_build_says_which_build_has_it() {
-    insta::assert_snapshot!(faults(
+fn check_names_the_feature_of_a_kind_that_the_build_lacks() {
+    insta::assert_snapshot!(problems(
         "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[destinations.events]\nkind = \"kafka\"\nurl = \"kafka://127.0.0.1:9092\"\n\
          [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"events\", address = \"orders\" }]\n"
     ));
 }
 
 #[test]
-fn what_holds_is_shown_with_its_origin_and_without_passwords() {
-    let folder = written(GOOD);
+fn show_prints_effective_configuration_without_secrets() {
+    let folder = folder_with(VALID);
     let mut show = config(&folder, &["show", "--origin", "--listen", "off"]);
-    let shown = well(run(show.env("POSTRIDER_LOG_FORMAT", "human")));
+    let shown = output(run(show.env("POSTRIDER_LOG_FORMAT", "human")));
     assert!(!shown.contains("secret@") && !shown.contains("whsec"), "{shown}");
     insta::assert_snapshot!(shown);
-    let json = well(run(&mut config(&folder, &["show", "--json"])));
+    let json = output(run(&mut config(&folder, &["show", "--json"])));
     assert!(!json.contains("secret@") && !json.contains("whsec"), "{json}");
-    insta::assert_snapshot!("for_programs", json);
+    insta::assert_snapshot!("effective_configuration_as_json", json);
 }
 
-/// A flag counts more than the environment, which counts more than the file, which counts more than the default.
+/// Precedence: flags, environment variables, file, defaults.
 #[test]
-fn what_counts_more_comes_first() {
-    let folder = written(&format!("{GOOD}\n[http]\nlisten = \"127.0.0.1:1\"\n"));
+fn flags_override_environment_file_and_deproblems() {
+    let folder = folder_with(&format!("{VALID}\n[http]\nlisten = \"127.0.0.1:1\"\n"));
     let listen = |command: &mut Command| {
-        let shown = well(run(command));
+        let shown = output(run(command));
         shown
             .lines()
             .find(|line| line.starts_with("http.listen"))
@@ -364,12 +395,12 @@ fn what_counts_more_comes_first() {
     );
     let missing = run(&mut config(&folder, &["check"]));
     assert_eq!(missing.code, Some(1));
-    assert!(missing.err.contains("postrider config init writes one"), "{missing:?}");
+    assert!(missing.err.contains("create one with postrider config init"), "{missing:?}");
 }
 
 #[cfg(all(feature = "rabbitmq", feature = "nats", feature = "otlp"))]
 #[test]
-fn the_file_of_the_guide_is_right() {
+fn example_of_the_daemon_guide_is_valid() {
     let guide = include_str!("../../../docs/guides/daemon.md");
     let text = guide.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let folder = tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! One daemon, one file: what Python and SQL stage in PostgreSQL arrives in RabbitMQ, NATS, Redis, Kafka and as webhooks, while the file changes.
+//! One daemon, one file: messages that Python and SQL stage in PostgreSQL arrive in RabbitMQ, NATS, Redis, Kafka and as webhooks, across
+//! reloads of the file.
 
 #![cfg(all(unix, feature = "rabbitmq", feature = "nats", feature = "redis", feature = "kafka"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -9,7 +10,7 @@ mod support;
 
 use nix::sys::signal::Signal;
 use postrider::{
-    Answer, Source,
+    Ack, Source,
     transports::{kafka::KafkaSource, nats::NatsSource, rabbitmq::RabbitMqSource, redis::RedisSource},
 };
 use postrider_testkit::{Kind, postgres::TestDatabase, shared};
@@ -33,10 +34,10 @@ use tempfile::{TempDir, tempdir};
 use tokio::{sync::watch, task::JoinHandle, time::MissedTickBehavior};
 use uuid::Uuid;
 
-/// So many orders come in before and after each change, besides those during it.
+/// The number of orders before and after each reload, in addition to those during it.
 const ORDERS: usize = 100;
-/// Orders come at this pace, whatever the database could take: Tansu has to keep up with them.
-const PACE: Duration = Duration::from_millis(5);
+/// The interval between orders: Tansu has to keep up with them.
+const ORDER_INTERVAL: Duration = Duration::from_millis(5);
 
 const VARIABLES: [(&str, Kind); 4] = [
     ("AMQP_URL", Kind::RabbitMq),
@@ -45,7 +46,7 @@ const VARIABLES: [(&str, Kind); 4] = [
     ("KAFKA_URL", Kind::Kafka),
 ];
 
-/// A database, a place of this name at every broker, and the folder with the file.
+/// A database, an endpoint of this name at every broker, and the folder with the file.
 struct Shop {
     database: TestDatabase,
     folder: TempDir,
@@ -62,12 +63,12 @@ impl Shop {
         places::kafka_topic(&name);
         let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
         let shop = Self { database, folder, name, webhooks: Webhooks::listen().await };
-        shop.carries(&["orders"]);
+        shop.write_config(&["orders"]);
         shop
     }
 
-    /// Writes the file anew: these queues go everywhere.
-    fn carries(&self, queues: &[&str]) {
+    /// Writes the file with routes from these queues to every destination.
+    fn write_config(&self, queues: &[&str]) {
         let Self { name, webhooks, .. } = self;
         let mut text = format!(
             "source = \"/shop\"\n[databases.shop]\nurl_env = \"SHOP_DB\"\n[http]\nlisten = \"off\"\n\
@@ -97,12 +98,12 @@ impl Shop {
         command
     }
 
-    /// For drivers of other languages, which do not know the settings of ours.
+    /// The URL without parameters, for drivers of other languages.
     fn url(&self) -> &str {
         self.database.url().split('?').next().unwrap()
     }
 
-    /// As in a shell.
+    /// Runs a script with psql.
     fn psql(&self, script: &str) {
         let mut psql = Command::new("psql");
         psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", script, self.url()]);
@@ -110,7 +111,7 @@ impl Shop {
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
 
-    /// Everybody who receives, by name.
+    /// A source for each broker.
     fn sources(&self) -> Vec<Arc<dyn Source>> {
         let name = self.name.as_str();
         let nats = NatsSource::builder(shared::url(Kind::Nats), name, "billing");
@@ -129,23 +130,23 @@ impl Shop {
     }
 }
 
-/// Somebody who stages one order after the other, each in a transaction of its own, until told to stop.
-struct Till {
+/// A producer that stages one order after the other, each in a transaction of its own, until it is stopped.
+struct Producer {
     staged: Arc<AtomicUsize>,
-    is_closing: watch::Sender<bool>,
-    selling: JoinHandle<()>,
+    is_stopping: watch::Sender<bool>,
+    staging: JoinHandle<()>,
 }
 
-impl Till {
-    async fn open(url: &str) -> Self {
+impl Producer {
+    async fn start(url: &str) -> Self {
         let mut connection = PgConnection::connect(url).await.unwrap();
-        let (staged, is_closing) = (Arc::<AtomicUsize>::default(), watch::Sender::new(false));
-        let (count, closing) = (Arc::clone(&staged), is_closing.subscribe());
-        let mut pace = tokio::time::interval(PACE);
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let selling = tokio::spawn(async move {
-            while !*closing.borrow() {
-                pace.tick().await;
+        let (staged, is_stopping) = (Arc::<AtomicUsize>::default(), watch::Sender::new(false));
+        let (count, stopping) = (Arc::clone(&staged), is_stopping.subscribe());
+        let mut interval = tokio::time::interval(ORDER_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let staging = tokio::spawn(async move {
+            while !*stopping.borrow() {
+                interval.tick().await;
                 let order = count.load(SeqCst);
                 sqlx::query("insert into postrider.outbox (queue, payload) values ('orders', $1)")
                     .bind(format!("till {order}").into_bytes())
@@ -155,50 +156,51 @@ impl Till {
                 count.fetch_add(1, SeqCst);
             }
         });
-        Self { staged, is_closing, selling }
+        Self { staged, is_stopping, staging }
     }
 
-    /// Waits until so many more were staged.
-    async fn sells(&self, more: usize) {
+    /// Waits until this many more orders are staged.
+    async fn wait_for(&self, more: usize) {
         let goal = self.staged.load(SeqCst) + more;
         while self.staged.load(SeqCst) < goal {
-            assert!(!self.selling.is_finished(), "nobody sells any more");
+            assert!(!self.staging.is_finished(), "the producer has ended");
             tokio::task::yield_now().await;
         }
     }
 
-    async fn close(self) -> usize {
-        self.is_closing.send_replace(true);
-        self.selling.await.unwrap();
+    async fn stop(self) -> usize {
+        self.is_stopping.send_replace(true);
+        self.staging.await.unwrap();
         self.staged.load(SeqCst)
     }
 }
 
-/// Takes what comes until everything was there that is expected, and nothing else.
-async fn receives(source: Arc<dyn Source>, expected: Arc<BTreeSet<String>>) {
+/// Receives and acks until every expected message has arrived, and asserts that no other does.
+async fn receive_all(source: Arc<dyn Source>, expected: Arc<BTreeSet<String>>) {
     let mut missing = (*expected).clone();
     while !missing.is_empty() {
-        let parcels = source.receive(1000).await.unwrap_or_else(|error| panic!("{}: {error}", source.kind()));
-        let mut answers = Vec::new();
-        for parcel in parcels {
-            let body = String::from_utf8(parcel.incoming.body.to_vec()).unwrap();
-            assert!(expected.contains(&body), "{} brings {body:?}, which nobody staged", source.kind());
+        let received =
+            source.receive(1000).await.unwrap_or_else(|error| panic!("{}: {error}", source.kind()));
+        let mut acks = Vec::new();
+        for message in received {
+            let body = String::from_utf8(message.incoming.body.to_vec()).unwrap();
+            assert!(expected.contains(&body), "{} delivers {body:?}, which was not staged", source.kind());
             missing.remove(&body);
-            answers.push((parcel.ticket, Answer::Done));
+            acks.push((message.ack_handle, Ack::Ack));
         }
-        source.answer(&answers).await;
+        source.ack(&acks).await;
     }
     source.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_and_sql_reach_everybody_while_the_file_changes() {
+async fn messages_from_python_and_sql_reach_every_broker_across_reloads() {
     let mut shop = Shop::open().await;
     let mut daemon = AtWork::start(&mut shop.command(&["run", "--migrate"]));
     daemon.until(": ready");
     shop.psql("create table orders (id int primary key, placed_by text)");
 
-    // Each with its order, in the transaction of an ordinary driver; and by hand.
+    // In the transaction of an ordinary driver, and with psql.
     let mut expected = BTreeSet::new();
     for order in 1..=3 {
         polyglot::run(polyglot::python().arg(order.to_string()).env("DATABASE_URL", shop.url()));
@@ -211,35 +213,35 @@ async fn python_and_sql_reach_everybody_while_the_file_changes() {
     shop.psql("begin; select postrider.stage('orders', 'never'); rollback;");
     expected.extend(["by hand".to_owned(), "into the view".to_owned()]);
 
-    // A route more, while orders come in. What waits for it has waited for nobody so far.
-    let till = Till::open(shop.database.url()).await;
+    // Adds a route while orders come in. Its queue has messages already.
+    let producer = Producer::start(shop.database.url()).await;
     shop.psql("select postrider.stage('bills', 'bill ' || i) from generate_series(1, 100) i");
     expected.extend((1..=100).map(|number| format!("bill {number}")));
-    till.sells(ORDERS).await;
-    shop.carries(&["orders", "bills"]);
+    producer.wait_for(ORDERS).await;
+    shop.write_config(&["orders", "bills"]);
     daemon.signal(Signal::SIGHUP);
-    daemon.until("the configuration is followed");
-    till.sells(ORDERS).await;
+    daemon.until("configuration reloaded");
+    producer.wait_for(ORDERS).await;
 
-    // A file that makes no sense changes nothing.
+    // An invalid file changes nothing.
     let file = shop.folder.path().join("postrider.toml");
     let good = fs::read_to_string(&file).unwrap();
     fs::write(&file, good.replace("kind = \"redis\"", "kind = \"reddis\"")).unwrap();
     daemon.signal(Signal::SIGHUP);
-    let refused = daemon.until("not followed: ");
-    assert!(refused.contains("postrider.toml:13: destinations.redis.kind cannot be \"reddis\""), "{refused}");
-    assert!(refused.contains("did you mean \"redis\"?"), "{refused}");
-    daemon.until("the configuration is kept as it was");
-    shop.psql("select postrider.stage('bills', 'after the refusal')");
-    expected.insert("after the refusal".to_owned());
-    till.sells(ORDERS).await;
+    let failed = daemon.until("reload failed: ");
+    assert!(failed.contains("postrider.toml:13: destinations.redis.kind cannot be \"reddis\""), "{failed}");
+    assert!(failed.contains("did you mean \"redis\"?"), "{failed}");
+    daemon.until("the previous configuration stays in effect");
+    shop.psql("select postrider.stage('bills', 'after the failed reload')");
+    expected.insert("after the failed reload".to_owned());
+    producer.wait_for(ORDERS).await;
 
-    let sold = till.close().await;
-    expected.extend((0..sold).map(|order| format!("till {order}")));
+    let staged = producer.stop().await;
+    expected.extend((0..staged).map(|order| format!("till {order}")));
     let hooks = expected.iter().map(|body| format!("/hooks/{} {body}", shop.name)).collect::<BTreeSet<_>>();
     assert_eq!(BTreeSet::from_iter(shop.webhooks.next(expected.len()).await), hooks);
     let expected = Arc::new(expected);
-    let receiving = shop.sources().into_iter().map(|source| receives(source, Arc::clone(&expected)));
+    let receiving = shop.sources().into_iter().map(|source| receive_all(source, Arc::clone(&expected)));
     for received in receiving.map(tokio::spawn).collect::<Vec<_>>() {
         received.await.unwrap();
     }
@@ -247,12 +249,12 @@ async fn python_and_sql_reach_everybody_while_the_file_changes() {
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
-    assert!(ended.err.contains("is_clean=true"), "{ended:?}");
-    // Nothing is left but the reminders of the Python script, which are due in an hour.
+    assert!(ended.err.contains("clean=true"), "{ended:?}");
+    // Only the reminders of the Python script are left, which are due in an hour.
     let status = run(&mut shop.command(&["status", "--json", "--db", shop.database.url()])).report();
     for queue in status["queues"].as_array().unwrap() {
         let waiting = if queue["queue"] == "reminders" { 3 } else { 0 };
-        assert_eq!(queue["waiting"]["count"], waiting, "{status}");
+        assert_eq!(queue["scheduled"]["count"], waiting, "{status}");
         for none in ["pending", "leased", "dead"] {
             assert_eq!(queue[none]["count"], 0, "{status}");
         }

@@ -1,4 +1,4 @@
-//! How problems look: drawn on a terminal, two lines elsewhere.
+//! Error output: drawn on a terminal, two lines otherwise.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -12,7 +12,7 @@ use support::{
 };
 use tempfile::{TempDir, tempdir};
 
-fn wrong() -> TempDir {
+fn folder_with_a_typo() -> TempDir {
     let folder = tempdir().unwrap();
     let text = "source = \"/shop\"\n\n[databases.shop]\nurll = \"postgres://nell:clover@db/shop\"\n\n\
                 [destinations.lines]\nkind = \"stdout\"\n\n[[routes]]\nqueue = \"orders\"\n\
@@ -21,10 +21,10 @@ fn wrong() -> TempDir {
     folder
 }
 
-/// The line is shown where it stands, and the password that a slip of the finger has put under a wrong key is not.
+/// The error shows the line, but not the password under a mistyped key.
 #[test]
-fn on_a_terminal_the_line_is_shown_without_its_secrets() {
-    let folder = wrong();
+fn terminal_error_shows_the_line_without_secrets() {
+    let folder = folder_with_a_typo();
     let mut command = postrider(&["config", "check"]);
     command.current_dir(folder.path()).env("NO_COLOR", "1");
     let (seen, ended) = on_a_terminal(command);
@@ -34,8 +34,8 @@ fn on_a_terminal_the_line_is_shown_without_its_secrets() {
 }
 
 #[test]
-fn colours_are_for_terminals_that_want_them() {
-    let folder = wrong();
+fn errors_are_coloured_only_on_terminals() {
+    let folder = folder_with_a_typo();
     let mut command = postrider(&["config", "check"]);
     let (seen, _) = on_a_terminal({
         command.current_dir(folder.path());
@@ -48,9 +48,9 @@ fn colours_are_for_terminals_that_want_them() {
 }
 
 #[test]
-fn a_subcommand_with_a_slip_is_suggested() {
-    for (slip, meant) in [("statsu", "status"), ("publsh", "publish")] {
-        let ended = run(&mut postrider(&[slip]));
+fn mistyped_subcommand_gets_a_suggestion() {
+    for (typo, meant) in [("statsu", "status"), ("publsh", "publish")] {
+        let ended = run(&mut postrider(&[typo]));
         assert_eq!(ended.code, Some(2));
         assert!(
             ended.err.contains("similar subcommand") && ended.err.contains(&format!("'{meant}'")),

@@ -1,21 +1,26 @@
-//! Every command has help, which says what it does, how it is called, and gives an example.
+//! Every command has help with a description, its usage and an example.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 
-use support::tree::{all, below};
+use support::{
+    program::{postrider, run},
+    tree::{all, below},
+};
 
 #[test]
-fn every_command_is_as_it_was() {
-    for (path, help) in all() {
+fn help_of_every_command_matches_snapshot() {
+    for (path, _) in all() {
         let name = if path.is_empty() { "postrider".to_owned() } else { path.join("_") };
+        let arguments: Vec<_> = path.iter().map(String::as_str).chain(["--help"]).collect();
+        let help = run(postrider(&arguments).env("COLUMNS", "80")).out;
         insta::assert_snapshot!(name, help);
     }
 }
 
-/// A command may leave the examples to the one above it.
+/// The examples of a subcommand may stand in the help of its parent.
 #[test]
 fn every_command_has_an_example() {
     let all = all();
@@ -35,16 +40,18 @@ fn every_command_has_an_example() {
     assert!(without.is_empty(), "no example: {}", without.join(", "));
 }
 
-/// What an option does is said beside it.
+/// The description stands beside the option, or on the next line.
 #[test]
-fn every_option_says_what_it_does() {
+fn every_option_has_a_description() {
     for (path, help) in all() {
-        let mut lines = help.lines().peekable();
+        let (_, options) = help.split_once("\nOptions:").unwrap_or(("", &help));
+        let (options, _) = options.split_once("\nExamples:").unwrap_or((options, ""));
+        let mut lines = options.lines().peekable();
         while let Some(line) = lines.next() {
             let is_option = line.trim_start().starts_with('-') && line.starts_with("  ");
-            let says = line.trim().split_once("  ").is_some()
+            let has_description = line.trim().split_once("  ").is_some()
                 || lines.peek().is_some_and(|next| next.starts_with("          "));
-            assert!(!is_option || says, "{path:?}: {line}");
+            assert!(!is_option || has_description, "{path:?}: {line}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `postrider doctor` on a destination of NATS: each problem is planted, found, mended by what was printed, and gone.
+//! `postrider doctor` on a NATS destination: each problem is injected, found, fixed by the printed command, and gone.
 
 #![cfg(all(unix, feature = "nats"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -19,44 +19,44 @@ use support::{
 use tempfile::{TempDir, tempdir};
 use uuid::Uuid;
 
-/// A route to a subject of its own on the server that all tests share.
-struct Ward {
+/// A route to a subject of its own, on the shared server.
+struct Fixture {
     folder: TempDir,
     stream: String,
 }
 
-impl Ward {
+impl Fixture {
     fn open() -> Self {
-        let ward = Self { folder: tempdir().unwrap(), stream: format!("S{}", Uuid::new_v4().simple()) };
+        let fixture = Self { folder: tempdir().unwrap(), stream: format!("S{}", Uuid::new_v4().simple()) };
         let text = format!(
             "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[destinations.events]\nkind = \"nats\"\nurl = \"{}\"\n\
              [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"events\", address = \"{}.{{type}}\" }}]\n",
             shared::url(Kind::Nats),
-            ward.stream
+            fixture.stream
         );
-        fs::write(ward.folder.path().join("postrider.toml"), text).unwrap();
+        fs::write(fixture.folder.path().join("postrider.toml"), text).unwrap();
         let here = |arguments: &[&str]| {
-            let ended = run(postrider(arguments).current_dir(ward.folder.path()));
+            let ended = run(postrider(arguments).current_dir(fixture.folder.path()));
             assert_eq!(ended.code, Some(0), "{ended:?}");
         };
         here(&["migrate", "up", "--db", "shop.db"]);
-        // What waits tells what stands in the hole of the address.
+        // The pending message supplies the value of the placeholder in the address.
         here(&["publish", "orders", "--type", "placed", "--json-body", "17", "--db", "shop.db"]);
-        ward
+        fixture
     }
 
-    /// On a single server there is no second replica, and how it syncs cannot be seen.
+    /// A single server has no second replica, and its sync interval is not visible.
     fn diagnose(&self) -> Diagnosis {
         let arguments = ["--skip", "single_replica", "--skip", "sync_interval"];
         Diagnosis::of(doctor(&arguments).current_dir(self.folder.path()))
     }
 
-    /// Asks JetStream what the program `nats` would.
-    fn ask(&self, verb: &str, body: &Value) -> Value {
+    /// Sends the request that the program `nats` would send to JetStream.
+    fn request(&self, verb: &str, body: &Value) -> Value {
         let (host, body) = (shared::url(Kind::Nats), body.to_string());
         let mut server = TcpStream::connect(host.strip_prefix("nats://").unwrap()).unwrap();
         let request = format!(
-            "CONNECT {{\"verbose\":false}}\r\nSUB answer 1\r\nPUB $JS.API.STREAM.{verb}.{} answer {}\r\n{body}\r\n",
+            "CONNECT {{\"verbose\":false}}\r\nSUB reply 1\r\nPUB $JS.API.STREAM.{verb}.{} reply {}\r\n{body}\r\n",
             self.stream,
             body.len()
         );
@@ -67,29 +67,29 @@ impl Ward {
             lines.read_line(&mut line).unwrap();
             if let Some(size) = line.strip_prefix("MSG ").and_then(|head| head.trim_end().rsplit(' ').next())
             {
-                let mut answer = vec![0; size.parse().unwrap()];
-                lines.read_exact(&mut answer).unwrap();
-                let answer: Value = serde_json::from_slice(&answer).unwrap();
-                assert_eq!(answer["error"], Value::Null, "{answer}");
-                return answer;
+                let mut reply = vec![0; size.parse().unwrap()];
+                lines.read_exact(&mut reply).unwrap();
+                let reply: Value = serde_json::from_slice(&reply).unwrap();
+                assert_eq!(reply["error"], Value::Null, "{reply}");
+                return reply;
             }
         }
     }
 
-    fn make(&self, changes: &[(&str, Value)]) {
+    fn create_stream(&self, changes: &[(&str, Value)]) {
         let subject = format!("{}.>", self.stream);
         let mut config = json!({ "name": self.stream, "subjects": [subject], "storage": "file", "duplicate_window": 120_000_000_000_u64 });
         changes.iter().for_each(|(name, value)| config[name] = value.clone());
-        self.ask("CREATE", &config);
+        self.request("CREATE", &config);
     }
 
-    /// The program is not there in every environment: what it would be told is read from what was printed, flag by flag.
-    fn mend(&self, fix: &str) {
+    /// Applies a printed `nats` command, flag by flag, because the program is not installed in every environment.
+    fn apply_fix(&self, fix: &str) {
         let words: Vec<_> = fix.split_whitespace().map(|word| word.trim_matches('\'')).collect();
         let ["nats", "stream", verb, name, flags @ ..] = &words[..] else { panic!("{fix}") };
         assert_eq!(name.to_lowercase(), self.stream.to_lowercase());
         let mut config = match *verb {
-            "edit" => self.ask("INFO", &json!({}))["config"].clone(),
+            "edit" => self.request("INFO", &json!({}))["config"].clone(),
             _ => json!({ "name": self.stream }),
         };
         let mut flags = flags.iter().copied();
@@ -105,51 +105,51 @@ impl Ward {
                 (flag, value) => panic!("{flag} {value} in {fix}"),
             }
         }
-        self.ask(if *verb == "edit" { "UPDATE" } else { "CREATE" }, &config);
+        self.request(if *verb == "edit" { "UPDATE" } else { "CREATE" }, &config);
     }
 
-    fn cures(&self, code: &str, fix: &str) {
+    fn assert_fixed_by(&self, code: &str, fix: &str) {
         let diagnosis = self.diagnose();
         assert_eq!(diagnosis.fix(code), fix.replace("STREAM", &self.stream));
-        self.mend(diagnosis.fix(code));
+        self.apply_fix(diagnosis.fix(code));
         self.diagnose().is_silent();
     }
 }
 
 #[test]
-fn a_stream_that_keeps_what_it_is_given_is_passed_in_silence() {
-    let ward = Ward::open();
-    ward.make(&[]);
-    ward.diagnose().is_silent();
+fn healthy_stream_has_no_findings() {
+    let fixture = Fixture::open();
+    fixture.create_stream(&[]);
+    fixture.diagnose().is_silent();
 }
 
 #[test]
-fn a_subject_that_nobody_holds_is_found_and_mended() {
-    let ward = Ward::open();
-    let name = ward.stream.to_uppercase();
-    ward.cures(
+fn subject_without_stream_is_found_and_fixed() {
+    let fixture = Fixture::open();
+    let name = fixture.stream.to_uppercase();
+    fixture.assert_fixed_by(
         "no_stream",
         &format!("nats stream add {name} --subjects 'STREAM.placed' --storage file --discard new --defaults"),
     );
 }
 
 #[test]
-fn a_stream_that_makes_room_is_found_and_mended() {
-    let ward = Ward::open();
-    ward.make(&[("max_msgs", json!(1000)), ("discard", json!("old"))]);
-    ward.cures("discard_old", "nats stream edit STREAM --discard new --force");
+fn stream_that_discards_old_messages_is_found_and_fixed() {
+    let fixture = Fixture::open();
+    fixture.create_stream(&[("max_msgs", json!(1000)), ("discard", json!("old"))]);
+    fixture.assert_fixed_by("discard_old", "nats stream edit STREAM --discard new --force");
 }
 
 #[test]
-fn a_stream_that_forgets_is_found_and_mended() {
-    let ward = Ward::open();
-    ward.make(&[("max_age", json!(3_600_000_000_000_u64))]);
-    ward.cures("max_age", "nats stream edit STREAM --max-age=0 --force");
+fn stream_with_max_age_is_found_and_fixed() {
+    let fixture = Fixture::open();
+    fixture.create_stream(&[("max_age", json!(3_600_000_000_000_u64))]);
+    fixture.assert_fixed_by("max_age", "nats stream edit STREAM --max-age=0 --force");
 }
 
 #[test]
-fn a_stream_that_never_acknowledges_is_found_and_mended() {
-    let ward = Ward::open();
-    ward.make(&[("no_ack", json!(true))]);
-    ward.cures("no_ack", "nats stream edit STREAM --ack --force");
+fn stream_without_acks_is_found_and_fixed() {
+    let fixture = Fixture::open();
+    fixture.create_stream(&[("no_ack", json!(true))]);
+    fixture.assert_fixed_by("no_ack", "nats stream edit STREAM --ack --force");
 }

@@ -1,4 +1,4 @@
-//! `postrider run` sends to NATS and receives from it: what is delivered twice is staged once.
+//! `postrider run` sends to NATS and receives from it: a message that is delivered twice is staged once.
 
 #![cfg(all(unix, feature = "nats"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -15,9 +15,9 @@ use support::{
 use uuid::Uuid;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_program_sends_twice_is_staged_once() {
+async fn round_trip_with_duplicates_and_a_kill_stages_each_message_once() {
     let (name, url) = (format!("T{}", Uuid::now_v7().simple()), shared::url(Kind::Nats));
-    // As little as a server allows: what it keeps to itself does not come twice.
+    // The shortest duplicate window that a server allows: within it the server drops duplicates.
     places::nats_stream(async_nats::connect(&url).await.unwrap(), &name, Duration::from_millis(100)).await;
     let broker = Broker {
         destination: "kind = \"nats\"\nurl_env = \"NATS_URL\"".to_owned(),
@@ -31,9 +31,9 @@ async fn what_the_program_sends_twice_is_staged_once() {
     round_trip(broker).await;
 }
 
-/// A server that lets nobody in without a token, which stands in a file of its own.
+/// The server requires a token, which is in a file.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_lets_the_program_in() {
+async fn token_from_a_file_authenticates() {
     let server = Nats::start_with(&["--auth", "clover"]).await;
     let client =
         async_nats::ConnectOptions::with_token("clover".to_owned()).connect(server.url()).await.unwrap();

@@ -1,4 +1,4 @@
-//! `postrider dev` on PostgreSQL, run as somebody runs it.
+//! `postrider dev` on PostgreSQL.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -11,14 +11,14 @@ use sqlx::{Connection, PgConnection};
 use support::program::{AtWork, postrider, run};
 
 #[tokio::test]
-async fn a_short_run_adds_up() {
+async fn short_run_adds_up() {
     let database = TestDatabase::empty().await;
     run(&mut postrider(&["dev", "--for", "3s", "--json", "--db", database.url()])).adds_up();
 }
 
-/// Both handle what either has staged.
+/// Each run also handles events of the other.
 #[tokio::test]
-async fn two_at_once_on_one_database_both_add_up() {
+async fn two_runs_on_one_database_both_add_up() {
     let database = TestDatabase::empty().await;
     let arguments = ["dev", "--for", "2s", "--json", "--rate", "100", "--db", database.url()];
     let one = AtWork::start(&mut postrider(&arguments));
@@ -28,7 +28,7 @@ async fn two_at_once_on_one_database_both_add_up() {
 }
 
 #[tokio::test]
-async fn a_signal_mid_run_drains_and_adds_up() {
+async fn signal_drains_and_run_adds_up() {
     let database = TestDatabase::empty().await;
     let mut at_work = AtWork::start(&mut postrider(&["dev", "--json", "--db", database.url()]));
     at_work.until("committed");
@@ -36,9 +36,9 @@ async fn a_signal_mid_run_drains_and_adds_up() {
     at_work.end().adds_up();
 }
 
-/// Transactions of producers and handlers are torn at any point; nobody knows which of the commits under way arrived.
+/// Connections break at any point of a transaction; the outcome of a commit in progress is unknown.
 #[tokio::test]
-async fn connections_that_are_cut_lose_nothing_and_double_nothing() {
+async fn terminated_connections_lose_and_duplicate_nothing() {
     let database = TestDatabase::empty().await;
     let mut at_work = AtWork::start(&mut postrider(&["dev", "--json", "--db", database.url()]));
     let mut killer = PgConnection::connect(database.url()).await.unwrap();
@@ -55,7 +55,7 @@ async fn connections_that_are_cut_lose_nothing_and_double_nothing() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_told_with_what_to_do() {
+async fn missing_database_fails_with_createdb_advice() {
     let database = TestDatabase::empty().await;
     let url = database.url().to_owned();
     drop(database);

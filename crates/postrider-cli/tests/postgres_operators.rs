@@ -1,4 +1,4 @@
-//! What operators do, on PostgreSQL, run as somebody runs it.
+//! The commands of operators, on PostgreSQL.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -6,35 +6,35 @@
 mod support;
 
 use postrider::{
-    ClaimRequest, FollowUp, FollowUpExt, Message, OutboxExt, QueueName, QueuePolicy, Reason, Reference,
-    Settle, Settlement, Store, postgres::PostgresStore, schema::Schema,
+    ClaimRequest, FollowUp, FollowUpExt, LeaseSettlement, Message, OutboxExt, QueueName, QueuePolicy, Reason,
+    Reference, Settlement, Store, postgres::PostgresStore, schema::Schema,
 };
 use postrider_testkit::postgres::TestDatabase;
 use sqlx::{Connection, PgConnection};
 use std::time::Duration;
-use support::program::{Ended, postrider, run};
+use support::program::{CompletionOutcome, postrider, run};
 
-/// A database with its tables, and a store on it.
-async fn opened() -> (TestDatabase, PostgresStore) {
+/// A migrated database, and its store.
+async fn migrated() -> (TestDatabase, PostgresStore) {
     let database = TestDatabase::empty().await;
     let store = PostgresStore::connect(database.url()).await.unwrap();
     store.migrate().await.unwrap();
     (database, store)
 }
 
-/// Claims what is due, and ends all of it in this way.
-async fn end(store: &PostgresStore, queue: &str, settlement: &Settlement) {
+/// Claims all due messages, and settles them in the same way.
+async fn settle_all(store: &PostgresStore, queue: &str, settlement: &Settlement) {
     let claimed = store.claim(&ClaimRequest::new(QueueName::stored(queue), 100)).await.unwrap();
     let ends: Vec<_> = claimed
         .iter()
-        .map(|claimed| Settle { lease: claimed.lease.clone(), settlement: settlement.clone() })
+        .map(|claimed| LeaseSettlement { lease: claimed.lease.clone(), settlement: settlement.clone() })
         .collect();
     assert_eq!(store.settle(&ends).await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kept_messages_are_traced_replayed_watched_and_collected() {
-    let (database, store) = opened().await;
+async fn kept_messages_are_traced_replayed_tailed_and_pruned() {
+    let (database, store) = migrated().await;
     let keeping = QueuePolicy::default().with_keep_for(Duration::from_secs(3600));
     store.declare(&QueueName::stored("orders"), &keeping).await.unwrap();
     let mut ids = Vec::new();
@@ -43,7 +43,7 @@ async fn kept_messages_are_traced_replayed_watched_and_collected() {
         let publish = ["publish", "orders", "--key", "order-17", "--json-body", &body, "--json"];
         ids.push(at(&database, &publish).report()["id"].as_str().unwrap().to_owned());
     }
-    end(&store, "orders", &Settlement::Done).await;
+    settle_all(&store, "orders", &Settlement::Done).await;
     let traced = at(&database, &["messages", "trace", &ids[0], "--json"]).report();
     assert_eq!(
         (&traced["messages"][0]["state"], &traced["messages"][0]["queue"]),
@@ -62,7 +62,8 @@ async fn kept_messages_are_traced_replayed_watched_and_collected() {
     let states: Vec<_> =
         again["messages"].as_array().unwrap().iter().map(|message| message["state"].clone()).collect();
     assert_eq!(states, ["pending", "pending"], "{again}");
-    let verbs: Vec<_> = again["deeds"].as_array().unwrap().iter().map(|deed| deed["verb"].clone()).collect();
+    let verbs: Vec<_> =
+        again["actions"].as_array().unwrap().iter().map(|action| action["verb"].clone()).collect();
     assert_eq!(verbs, ["replay", "replay"], "{again}");
 
     let seen = at(&database, &["tail", "--queue", "orders", "--since", "1h", "--count", "3", "--jsonl"]);
@@ -75,8 +76,8 @@ async fn kept_messages_are_traced_replayed_watched_and_collected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn follow_ups_and_timers_have_commands_of_their_own() {
-    let (database, store) = opened().await;
+async fn follow_ups_are_requeued_and_timers_cancelled() {
+    let (database, store) = migrated().await;
     let mut connection = PgConnection::connect(database.url()).await.unwrap();
     let mut tx = connection.begin().await.unwrap();
     let reference = Reference::new("customer", "cus_17");
@@ -87,7 +88,7 @@ async fn follow_ups_and_timers_have_commands_of_their_own() {
     store.outbox().stage(&mut tx, reminder).await.unwrap();
     tx.commit().await.unwrap();
     let dead = Settlement::Dead { reason: Reason::RetriesExhausted, error: Some("timeout".to_owned()) };
-    end(&store, "follow-ups", &dead).await;
+    settle_all(&store, "follow-ups", &dead).await;
 
     let refused = at(&database, &["dead", "requeue", "--queue", "follow-ups", "--yes", "--why", "x"]);
     assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{refused:?}");
@@ -109,12 +110,12 @@ async fn follow_ups_and_timers_have_commands_of_their_own() {
     store.close().await;
 }
 
-fn at(database: &TestDatabase, arguments: &[&str]) -> Ended {
+fn at(database: &TestDatabase, arguments: &[&str]) -> CompletionOutcome {
     run(postrider(arguments).env("POSTRIDER_DB", database.url()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_is_published_dies_and_is_put_back() {
+async fn message_is_published_dies_and_is_requeued() {
     let database = TestDatabase::empty().await;
     let bare = at(&database, &["migrate", "status", "--json"]);
     assert_eq!((bare.code, &bare.report()["applied"]), (Some(0), &serde_json::Value::Null), "{bare:?}");
@@ -135,7 +136,7 @@ async fn a_message_is_published_dies_and_is_put_back() {
     let settlement =
         Settlement::Dead { reason: Reason::Rejected, error: Some("no such address: 7".to_owned()) };
     let lease = claimed[0].lease.clone();
-    assert!(store.settle(&[Settle { lease, settlement }]).await.unwrap().is_empty());
+    assert!(store.settle(&[LeaseSettlement { lease, settlement }]).await.unwrap().is_empty());
 
     let status = at(&database, &["status", "--exit-code", "--json"]);
     assert_eq!(status.code, Some(1), "{status:?}");
@@ -148,16 +149,17 @@ async fn a_message_is_published_dies_and_is_put_back() {
     let shown = at(&database, &["dead", "show", "--queue", "orders", &id, "--payload", "--json"]).report();
     assert_eq!((&shown["payload"], &shown["reason"]), (&"17".into(), &"rejected".into()), "{shown}");
     let requeue =
-        ["dead", "requeue", "--queue", "orders", "--type", "order.placed", "--why", "mended", "--json"];
+        ["dead", "requeue", "--queue", "orders", "--type", "order.placed", "--why", "fixed", "--json"];
     assert_eq!(at(&database, &requeue).code, Some(2));
     let requeued = at(&database, &[&requeue[..], &["--yes"]].concat());
     assert_eq!((requeued.code, &requeued.report()["changed"]), (Some(0), &1.into()), "{requeued:?}");
     let discard = ["messages", "discard", "--queue", "orders", &id, "--why", "only a test"];
     assert_eq!(at(&database, &discard).code, Some(0));
     assert_eq!(at(&database, &discard).code, Some(4));
-    let deeds = at(&database, &["audit", "ls", "--json"]).report();
-    let verbs: Vec<_> = deeds["deeds"].as_array().unwrap().iter().map(|deed| deed["verb"].clone()).collect();
-    assert_eq!(verbs, ["discard", "requeue"], "{deeds}");
+    let audit = at(&database, &["audit", "ls", "--json"]).report();
+    let verbs: Vec<_> =
+        audit["actions"].as_array().unwrap().iter().map(|action| action["verb"].clone()).collect();
+    assert_eq!(verbs, ["discard", "requeue"], "{audit}");
     assert_eq!(at(&database, &["saga", "counts", "--json"]).code, Some(0));
     assert_eq!(at(&database, &["keys", "blocked", "--queue", "orders"]).code, Some(0));
     let printed = run(&mut postrider(&["migrate", "print", "--kind", "postgres"]));

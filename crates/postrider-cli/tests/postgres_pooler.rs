@@ -11,16 +11,16 @@ use sqlx::{Connection, PgConnection, Row};
 use std::{fs, net::SocketAddr, path::PathBuf, process::Command};
 use support::{
     doctor::Diagnosis,
-    health::{post, told_in},
-    program::{AtWork, Ended, postrider, run},
+    health::{address_in, post},
+    program::{AtWork, CompletionOutcome, postrider, run},
     webhooks::Webhooks,
 };
 use tempfile::{TempDir, tempdir};
 
-/// Fewer than the program has connections, so that sessions change hands all the time.
+/// Fewer than the daemon's connections, so that the pooler reassigns sessions all the time.
 const SESSIONS: u32 = 2;
 
-/// A database behind a pooler, and a file that goes through it: what is posted is staged, and carried on.
+/// A database behind a pooler, and a configuration that uses it: a webhook consumer stages orders, and a route delivers them.
 struct Shop {
     pooler: Pooler,
     database: TestDatabase,
@@ -29,7 +29,7 @@ struct Shop {
 }
 
 impl Shop {
-    /// With these keys of the database.
+    /// `keys` are added to the database section.
     async fn open(keys: &str) -> Self {
         let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
         let pooler = Pooler::before(database.url(), SESSIONS).await;
@@ -39,7 +39,7 @@ impl Shop {
              [destinations.hooks]\nkind = \"webhook\"\nurl = \"http://{}/hooks\"\nallow_http = true\n\
              allow_networks = [\"127.0.0.0/8\"]\nsecret_env = \"HOOKS_SECRET\"\n\
              [[routes]]\nqueue = \"orders\"\nformat = \"plain\"\nto = [{{ destination = \"hooks\", address = \"orders\" }}]\n\
-             [[consumers]]\nname = \"till\"\nto = \"orders\"\nredelivered_within = \"1d\"\n\
+             [[consumers]]\nname = \"till\"\nto = \"orders\"\nredelivery_window = \"1d\"\n\
              source = {{ kind = \"webhook\", listen = \"127.0.0.1:0\", path = \"/in\" }}\n\
              [[follow_ups]]\nresolver = \"payments\"\noperations = [\"erase\"]\nurl = \"http://{}/calls\"\n\
              address = \"{{key}}\"\nallow_http = true\nallow_networks = [\"127.0.0.0/8\"]\n\
@@ -65,7 +65,7 @@ impl Shop {
         command
     }
 
-    /// Makes the tables, as somebody does who may connect to the server itself.
+    /// Creates the tables over a direct connection to the server.
     fn migrate(&self) {
         let ended = run(&mut self.command(&["migrate", "up", "--db", self.database.url()]));
         assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -73,25 +73,25 @@ impl Shop {
 
     fn start(&self, arguments: &[&str]) -> (AtWork, SocketAddr) {
         let mut daemon = AtWork::start(&mut self.command(&[&["run"], arguments].concat()));
-        let address = told_in(&daemon.until("receiving webhooks at http://"));
-        daemon.until("receiving consumer");
+        let address = address_in(&daemon.until("webhook receiver listening on http://"));
+        daemon.until("consumer started");
         (daemon, address)
     }
 
-    /// A hundred orders, each of them posted twice.
-    async fn sells(&mut self, address: SocketAddr) {
+    /// Posts a hundred orders twice each, and expects each to be delivered once.
+    async fn post_orders(&mut self, address: SocketAddr) {
         for order in 100..200 {
             for _ in 0..2 {
-                let answer = post(address, "/in", &format!("A-{order}"), &order.to_string()).await;
-                assert_eq!(answer, "HTTP/1.1 204 No Content");
+                let status = post(address, "/in", &format!("A-{order}"), &order.to_string()).await;
+                assert_eq!(status, "HTTP/1.1 204 No Content");
             }
         }
         let expected: Vec<_> = (100..200).map(|order| format!("/hooks/orders {order}")).collect();
         assert_eq!(self.webhooks.next(100).await, expected);
     }
 
-    /// Fifty customers are forgotten: calls that are staged through the pooler, and told to `erased` when they have landed.
-    async fn forgets(&mut self) {
+    /// Stages fifty follow-ups through the pooler, and waits until each is called and its completion is staged in `erased`.
+    async fn run_follow_ups(&mut self) {
         let mut connection = PgConnection::connect(self.pooler.url()).await.unwrap();
         let staged = sqlx::raw_sql(
             "select postrider.stage('follow-ups', '', type => 'erase', subject => 'customer-' || customer, \
@@ -103,7 +103,7 @@ impl Shop {
         let called = self.webhooks.next(50).await;
         let paths = called.iter().map(|call| call.split_once(' ').unwrap().0);
         assert!(paths.eq((10..60).map(|customer| format!("/calls/cus-{customer}"))), "{called:?}");
-        // Its outcome is written down a moment after the call.
+        // The outcome is recorded a moment after the call.
         let outcomes = || {
             let report = run(&mut self.command(&["status", "--json", "--db", self.database.url()])).report();
             let queues = report["queues"].as_array().unwrap();
@@ -115,13 +115,13 @@ impl Shop {
         }
     }
 
-    /// Ends it: all was carried, and the pooler's sessions are as they were.
-    async fn closes(&self, daemon: AtWork) -> Ended {
+    /// Stops the daemon, and asserts that it processed everything and left no settings in the pooler's sessions.
+    async fn stop(&self, daemon: AtWork) -> CompletionOutcome {
         daemon.signal(Signal::SIGTERM);
         let ended = daemon.end();
         assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
-        assert!(ended.err.contains("processed=100 is_clean=true"), "{ended:?}");
-        assert!(ended.err.contains("delivered=100 is_clean=true"), "{ended:?}");
+        assert!(ended.err.contains("processed=100 clean=true"), "{ended:?}");
+        assert!(ended.err.contains("delivered=100 clean=true"), "{ended:?}");
         // Both sessions at once, each held by a transaction.
         let mut held = Vec::new();
         for _ in 0..SESSIONS {
@@ -138,50 +138,50 @@ impl Shop {
         ended
     }
 
-    /// Whether signals are heard: only who has heard itself lies down to wait for them.
-    async fn is_heard(&self) -> bool {
+    /// Whether notifications arrive: only then does an idle worker register itself.
+    async fn is_listening(&self) -> bool {
         let mut connection = PgConnection::connect(self.database.url()).await.unwrap();
-        let asleep = "select exists (select from postrider.sleeper)";
-        let is_heard = sqlx::query_scalar(asleep).fetch_one(&mut connection).await.unwrap();
+        let idle = "select exists (select from postrider.idle)";
+        let is_listening = sqlx::query_scalar(idle).fetch_one(&mut connection).await.unwrap();
         connection.close().await.unwrap();
-        is_heard
+        is_listening
     }
 
     fn diagnose(&self) -> Diagnosis {
-        // The servers of the tests write nothing for good, and do not encrypt.
+        // The test servers are neither durable nor encrypted.
         let skip = ["fsync_off", "full_page_writes_off", "plain_http"].map(|code| ["--skip", code]).concat();
         Diagnosis::of(&mut self.command(&[&["doctor", "--json"], &skip[..]].concat()))
     }
 }
 
-/// Everything goes through the pooler but what cannot: the tables are made past it, and signals are heard past it.
+/// Everything uses the pooler except migrations and LISTEN, which use the direct connection.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_through_a_pooler_arrives_and_signals_are_heard_past_it() {
+async fn daemon_delivers_through_a_pooler_and_listens_past_it() {
     let mut shop = Shop::open("behind_pooler = true\nlisten_url_env = \"SHOP_SERVER\"").await;
     let (daemon, address) = shop.start(&["--migrate"]);
-    shop.sells(address).await;
-    shop.forgets().await;
-    while !shop.is_heard().await {
+    shop.post_orders(address).await;
+    shop.run_follow_ups().await;
+    while !shop.is_listening().await {
         tokio::task::yield_now().await;
     }
-    let ended = shop.closes(daemon).await;
+    let ended = shop.stop(daemon).await;
     assert!(!ended.err.contains("cannot listen"), "{ended:?}");
 }
 
-/// Without the server's own address nobody listens: it polls, says so, and does not make tables.
+/// Without a direct connection the daemon polls, logs it, and does not migrate.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_only_the_pooler_is_known_it_polls_and_makes_no_tables() {
+async fn daemon_without_listen_url_polls_and_does_not_migrate() {
     let mut shop = Shop::open("behind_pooler = true").await;
-    let refused = run(&mut shop.command(&["run", "--migrate"]));
-    assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{refused:?}");
-    assert!(refused.err.contains("past the pooler: postrider migrate up --db"), "{refused:?}");
+    let failed = run(&mut shop.command(&["run", "--migrate"]));
+    assert_eq!((failed.code, failed.out.as_str()), (Some(1), ""), "{failed:?}");
+    assert!(failed.err.contains("past the pooler: postrider migrate up --db"), "{failed:?}");
     shop.migrate();
     let (mut daemon, address) = shop.start(&["--migrate"]);
     daemon.until("listen_url");
-    shop.sells(address).await;
-    shop.forgets().await;
-    assert!(!shop.is_heard().await);
-    // Other commands leave nothing in sessions of others either.
+    shop.post_orders(address).await;
+    shop.run_follow_ups().await;
+    assert!(!shop.is_listening().await);
+    // Other commands leave nothing in the pooler's sessions either.
     let status =
         run(shop.command(&["status", "--json", "--behind-pooler"]).env("POSTRIDER_DB", shop.pooler.url()));
     assert_eq!(status.report()["follow_ups"]["succeeded"], 50, "{status:?}");
@@ -191,12 +191,12 @@ async fn where_only_the_pooler_is_known_it_polls_and_makes_no_tables() {
         .env("POSTRIDER_DB", shop.pooler.url())
         .env("POSTRIDER_BEHIND_POOLER", "1"));
     assert_eq!(published.code, Some(0), "{published:?}");
-    shop.closes(daemon).await;
+    shop.stop(daemon).await;
 }
 
-/// Who forgets the key is told which, and what is told mends it.
+/// The doctor names the missing keys, and adding them fixes the finding.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_finds_a_pooler_that_the_file_does_not_know_of() {
+async fn doctor_finds_a_pooler_that_is_not_configured() {
     let mut shop = Shop::open("").await;
     shop.migrate();
     let diagnosis = shop.diagnose();
@@ -210,6 +210,6 @@ async fn the_doctor_finds_a_pooler_that_the_file_does_not_know_of() {
         .unwrap();
     shop.diagnose().is_silent();
     let (daemon, address) = shop.start(&[]);
-    shop.sells(address).await;
-    shop.closes(daemon).await;
+    shop.post_orders(address).await;
+    shop.stop(daemon).await;
 }

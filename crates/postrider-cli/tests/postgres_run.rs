@@ -1,4 +1,4 @@
-//! `postrider run` on PostgreSQL, run as somebody runs it.
+//! `postrider run` on PostgreSQL, run as a process.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -15,8 +15,8 @@ use support::{
 };
 use tempfile::tempdir;
 
-/// The beginning of a file: `billing` and `audit` are below the same address.
-fn two_places(webhooks: &Webhooks) -> String {
+/// A configuration with the destinations `billing` and `audit`, both at the same receiver.
+fn two_destinations(webhooks: &Webhooks) -> String {
     let mut text =
         "source = \"/shop\"\n[databases.shop]\nurl_env = \"SHOP_DB\"\n[http]\nlisten = \"off\"\n".to_owned();
     for name in ["billing", "audit"] {
@@ -29,12 +29,12 @@ fn two_places(webhooks: &Webhooks) -> String {
     text
 }
 
-/// One queue, in order, to two places at once.
+/// One ordered queue with two destinations.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_staged_by_plain_sql_arrives_everywhere() {
+async fn messages_staged_by_plain_sql_arrive_at_every_destination() {
     let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
     let mut webhooks = Webhooks::listen().await;
-    let mut text = two_places(&webhooks);
+    let mut text = two_destinations(&webhooks);
     text += "[[routes]]\nqueue = \"orders\"\nordered = \"block\"\nkeep_for = \"7d\"\nformat = \"plain\"\n\
              to = [{ destination = \"billing\", address = \"{key}\" }, { destination = \"audit\", address = \"all\" }]\n";
     fs::write(folder.path().join("postrider.toml"), text).unwrap();
@@ -64,15 +64,15 @@ async fn what_is_staged_by_plain_sql_arrives_everywhere() {
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
-    assert!(ended.err.contains("is_clean=true"), "{ended:?}");
+    assert!(ended.err.contains("clean=true"), "{ended:?}");
 }
 
-/// A destination is paused by another process while one that carries there is at work.
+/// An operator pauses a destination while the daemon runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_destination_waits_and_the_other_does_not() {
+async fn paused_destination_is_skipped_while_the_other_receives() {
     let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
     let mut webhooks = Webhooks::listen().await;
-    let mut text = two_places(&webhooks);
+    let mut text = two_destinations(&webhooks);
     text += "[[routes]]\nqueue = \"orders\"\nformat = \"plain\"\n\
              to = [{ destination = \"billing\", address = \"all\" }, { destination = \"audit\", address = \"all\" }]\n";
     fs::write(folder.path().join("postrider.toml"), text).unwrap();
@@ -91,11 +91,11 @@ async fn a_paused_destination_waits_and_the_other_does_not() {
         staging.execute(&mut connection).await.unwrap();
     };
     operate("pause");
-    daemon.until("it was paused");
+    daemon.until("paused by an operator");
     stage("1").await;
     assert_eq!(webhooks.next(1).await, ["/audit/all 1"]);
     operate("resume");
-    daemon.until("it was resumed");
+    daemon.until("resumed by an operator");
     assert_eq!(webhooks.next(1).await, ["/billing/all 1"]);
     stage("2").await;
     assert_eq!(webhooks.next(2).await, ["/audit/all 2", "/billing/all 2"]);

@@ -1,4 +1,4 @@
-//! `postrider doctor` on a destination of RabbitMQ.
+//! `postrider doctor` on a RabbitMQ destination.
 
 #![cfg(all(unix, feature = "rabbitmq"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -16,7 +16,7 @@ use support::{
 use tempfile::tempdir;
 use uuid::Uuid;
 
-/// What is found about a route to this address. Nothing waits in its queue.
+/// The findings of a route to this address. Its queue is empty.
 fn diagnose(address: &str) -> Diagnosis {
     let folder = tempdir().unwrap();
     let text = format!(
@@ -29,24 +29,24 @@ fn diagnose(address: &str) -> Diagnosis {
     Diagnosis::of(doctor(&[]).current_dir(folder.path()).env("AMQP_URL", shared::url(Kind::RabbitMq)))
 }
 
-/// Every broker has these exchanges, and they last.
+/// Every broker has these durable exchanges.
 #[test]
-fn an_exchange_that_lasts_is_passed_in_silence() {
+fn durable_exchange_has_no_findings() {
     diagnose("amq.topic/order.{type}").is_silent();
     diagnose("amq.topic/order.placed").is_silent();
 }
 
 #[test]
-fn an_exchange_that_is_missing_is_found_whatever_its_routing_keys_are() {
+fn missing_exchange_is_found_for_any_routing_key() {
     let name = format!("nowhere-{}", Uuid::new_v4());
     let diagnosis = diagnose(&format!("{name}/order.{{type}}"));
     let fix = format!("rabbitmqadmin declare exchange name={name} type=topic durable=true");
     assert_eq!(diagnosis.fix("missing_exchange"), fix);
 }
 
-/// Nobody can ask whether a queue is bound; whoever has sent something knows.
+/// AMQP cannot tell whether a queue is bound; the error of a returned message shows it.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exchange_that_leads_nowhere_is_found_once_something_was_sent_there() {
+async fn exchange_without_binding_is_found_after_a_publish() {
     let (folder, key) = (tempdir().unwrap(), format!("nowhere-{}", Uuid::new_v4()));
     let pauses = ["\"20ms\""; 1000].join(", ");
     let text = format!(
@@ -67,7 +67,7 @@ async fn an_exchange_that_leads_nowhere_is_found_once_something_was_sent_there()
     let staged = run(&mut here(&["publish", "orders", "--json-body", "17", "--db", "shop.db"]));
     assert_eq!(staged.code, Some(0), "{staged:?}");
     for attempt in 1..=3 {
-        let failed = daemon.until("failed; will be tried again");
+        let failed = daemon.until("retrying in");
         assert!(failed.contains(&format!("attempt={attempt} ")) && failed.contains("Unroutable"), "{failed}");
     }
     let diagnose = || Diagnosis::of(doctor(&[]).current_dir(folder.path()).env("AMQP_URL", &url));
@@ -77,12 +77,12 @@ async fn an_exchange_that_leads_nowhere_is_found_once_something_was_sent_there()
     );
     let diagnosis = diagnose();
     assert_eq!((diagnosis.fix("unroutable"), diagnosis.fixes().len()), (fix.as_str(), 1));
-    // As that program does it, which belongs to a plugin.
+    // The same declarations as rabbitmqadmin makes, which needs a plugin.
     places::rabbitmq_queue(&key).await;
     places::rabbitmq_binding("amq.topic", &key).await;
     let is_left = || {
         let status = run(&mut here(&["status", "--json", "--db", "shop.db"])).report();
-        ["pending", "leased", "waiting"].iter().any(|state| status["queues"][0][state]["count"] != 0)
+        ["pending", "leased", "scheduled"].iter().any(|state| status["queues"][0][state]["count"] != 0)
     };
     while is_left() {
         tokio::task::yield_now().await;
@@ -93,7 +93,7 @@ async fn an_exchange_that_leads_nowhere_is_found_once_something_was_sent_there()
 }
 
 #[test]
-fn a_queue_that_is_missing_is_found() {
+fn missing_queue_is_found() {
     let name = format!("nowhere-{}", Uuid::new_v4());
     let fix = format!(
         "rabbitmqadmin declare queue name={name} durable=true arguments='{{\"x-queue-type\":\"quorum\"}}'"

@@ -1,4 +1,4 @@
-//! `postrider run` sends to RabbitMQ and receives from it: what is delivered twice is staged once.
+//! `postrider run` sends to RabbitMQ and receives from it: a message that is delivered twice is staged once.
 
 #![cfg(all(unix, feature = "rabbitmq"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -8,7 +8,7 @@ mod support;
 use nix::sys::signal::Signal;
 use postrider::{
     Format, Message, MessageId, Outgoing, QueueName, Transport,
-    inspect::{Inspect, ListRequest, Room},
+    inspect::{Inspect, ListRequest, StateFilter},
     postgres::PostgresStore,
     transports::rabbitmq::RabbitMqTransport,
 };
@@ -23,7 +23,7 @@ use support::{
 use tempfile::tempdir;
 use uuid::Uuid;
 
-fn order(id: MessageId, number: u32, place: &str) -> Outgoing {
+fn order(id: MessageId, number: u32, address: &str) -> Outgoing {
     let message = Message::builder("orders")
         .event_type("order.placed")
         .key("order-17")
@@ -33,22 +33,23 @@ fn order(id: MessageId, number: u32, place: &str) -> Outgoing {
         .json(&number)
         .build()
         .unwrap();
-    Outgoing::write(&message, id, SystemTime::now(), "/elsewhere", place.to_owned(), Format::Binary).unwrap()
+    Outgoing::write(&message, id, SystemTime::now(), "/elsewhere", address.to_owned(), Format::Binary)
+        .unwrap()
 }
 
-/// From the broker into the database, once, with all that is known of it; and on from there as a webhook, by a route of the same file.
+/// From the broker into the database, once, with all its attributes; and from there to a webhook, by a route of the same file.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_delivered_twice_is_staged_once() {
+async fn consumer_stages_redelivered_messages_once() {
     let (database, folder) = (TestDatabase::empty().await, tempdir().unwrap());
-    let place = format!("orders-{}", Uuid::now_v7());
-    places::rabbitmq_queue(&place).await;
+    let address = format!("orders-{}", Uuid::now_v7());
+    places::rabbitmq_queue(&address).await;
     let mut webhooks = Webhooks::listen().await;
     let text = format!(
         "source = \"/shop\"\n[databases.shop]\nurl_env = \"SHOP_DB\"\n[http]\nlisten = \"off\"\n\
          [destinations.hooks]\nkind = \"webhook\"\nurl = \"http://{}/hooks\"\nallow_http = true\n\
          allow_networks = [\"127.0.0.0/8\"]\n\
          [[consumers]]\nname = \"billing\"\nto = \"incoming\"\n\
-         source = {{ kind = \"rabbitmq\", url_env = \"AMQP_URL\", queue = \"{place}\", quorum = true }}\n\
+         source = {{ kind = \"rabbitmq\", url_env = \"AMQP_URL\", queue = \"{address}\", quorum = true }}\n\
          [[routes]]\nqueue = \"bills\"\nto = [{{ destination = \"hooks\", address = \"bills\" }}]\n",
         webhooks.address
     );
@@ -58,36 +59,36 @@ async fn what_is_delivered_twice_is_staged_once() {
     let mut command = postrider(&["run", "--migrate"]);
     command.current_dir(folder.path()).env("SHOP_DB", database.url()).env("AMQP_URL", &url);
     let mut daemon = AtWork::start(command.env_remove("NOTIFY_SOCKET"));
-    daemon.until("receiving");
+    daemon.until("consumer started");
 
     let transport = RabbitMqTransport::new(url.as_str()).unwrap();
     let ids = [1, 2].map(|number| MessageId::from_uuid(Uuid::from_u128(number)));
-    // The same message again and again, as a sender does that hears no answer.
+    // The same messages several times, as a sender does that gets no confirmation.
     for batch in [[1, 1], [2, 1], [2, 2]] {
-        let batch = batch.map(|number: u32| order(ids[number as usize - 1], number, &place));
-        for answer in transport.publish(&batch).await {
-            answer.unwrap();
+        let batch = batch.map(|number: u32| order(ids[number as usize - 1], number, &address));
+        for result in transport.publish(&batch).await {
+            result.unwrap();
         }
     }
     let store = PostgresStore::connect(database.url()).await.unwrap();
-    let list = async |room| {
-        let request = ListRequest::new(QueueName::new("incoming").unwrap(), room);
+    let list = async |state| {
+        let request = ListRequest::new(QueueName::new("incoming").unwrap(), state);
         store.list(&request).await.unwrap().entries
     };
-    while list(Room::Ready).await.len() < 2 {
+    while list(StateFilter::Ready).await.len() < 2 {
         tokio::task::yield_now().await;
     }
-    // What cannot be read is kept, as a dead letter of the consumer.
-    let mut unreadable = order(ids[0], 3, &place);
+    // A message that cannot be decoded becomes a dead letter of the consumer.
+    let mut unreadable = order(ids[0], 3, &address);
     unreadable.attributes = vec![("specversion", "1.0".into())];
     transport.publish(&[unreadable]).await.pop().unwrap().unwrap();
     transport.close().await;
-    daemon.until("kept as a dead letter");
+    daemon.until("dead-lettered in queue");
 
-    // A consumer that changes is started anew, and so is one that sends on.
+    // The reload changes the route to the queue of the consumer.
     fs::write(&file, text.replace("queue = \"bills\"", "queue = \"incoming\"") + "format = \"plain\"\n")
         .unwrap();
-    let staged = list(Room::Ready).await;
+    let staged = list(StateFilter::Ready).await;
     assert_eq!(staged.len(), 2, "{staged:?}");
     for entry in staged {
         let message = entry.message;
@@ -100,17 +101,17 @@ async fn what_is_delivered_twice_is_staged_once() {
         assert_eq!(traceparent, Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"));
     }
     daemon.signal(Signal::SIGHUP);
-    daemon.until("the configuration is followed");
+    daemon.until("configuration reloaded");
     assert_eq!(webhooks.next(2).await, ["/hooks/bills 1", "/hooks/bills 2"]);
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
-    assert!(ended.err.contains("processed=2 is_clean=true"), "{ended:?}");
+    assert!(ended.err.contains("processed=2 clean=true"), "{ended:?}");
 }
 
-/// Out by a route of the file, and in by its consumer.
+/// Out by a route, and in by a consumer, of the same file.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_program_sends_twice_is_staged_once() {
+async fn round_trip_with_duplicates_and_a_kill_stages_each_message_once() {
     let (queue, url) = (format!("orders-{}", Uuid::now_v7()), shared::url(Kind::RabbitMq));
     places::rabbitmq_queue(&queue).await;
     let broker = Broker {

@@ -1,4 +1,4 @@
-//! `postrider run` with Redis: what is staged is in a stream, and what is delivered twice is staged once.
+//! `postrider run` with Redis: staged messages are in a stream, and a message that is delivered twice is staged once.
 
 #![cfg(all(unix, feature = "redis"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -23,7 +23,7 @@ use tempfile::tempdir;
 use uuid::Uuid;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_staged_by_plain_sql_is_in_the_stream() {
+async fn message_staged_by_plain_sql_is_in_the_stream() {
     let (folder, stream) = (tempdir().unwrap(), format!("orders-{}", Uuid::new_v4()));
     let text = format!(
         "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"off\"\n\
@@ -46,7 +46,7 @@ async fn what_is_staged_by_plain_sql_is_in_the_stream() {
     connection.close().await.unwrap();
 
     let mut redis = TcpStream::connect(url.strip_prefix("redis://").unwrap()).unwrap();
-    // Answers as soon as there is something.
+    // Blocks until there is an entry.
     redis.write_all(format!("XREAD BLOCK 0 STREAMS {stream} 0\r\n").as_bytes()).unwrap();
     let mut lines = BufReader::new(redis).lines();
     assert!(lines.any(|line| line.unwrap() == "placed 17"));
@@ -56,7 +56,7 @@ async fn what_is_staged_by_plain_sql_is_in_the_stream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_program_sends_twice_is_staged_once() {
+async fn round_trip_with_duplicates_and_a_kill_stages_each_message_once() {
     let (stream, url) = (format!("orders-{}", Uuid::now_v7()), shared::url(Kind::Redis));
     let broker = Broker {
         destination: "kind = \"redis\"\nurl_env = \"REDIS_URL\"".to_owned(),

@@ -1,26 +1,26 @@
-//! `postrider audit verify` on SQLite, run as somebody runs it.
+//! `postrider audit verify` on SQLite.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 
-use postrider::{AuditEvent, AuditKind, audit::Head, schema::Schema, sqlite::SqliteStore};
+use postrider::{AuditEvent, AuditKind, audit::ChainHead, schema::Schema, sqlite::SqliteStore};
 use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection};
 use std::fs;
-use support::program::{Ended, postrider, run};
+use support::program::{CompletionOutcome, postrider, run};
 use tempfile::{TempDir, tempdir};
 use uuid::Uuid;
 
 /// A store whose ledger has three events, which are the same in every run.
-async fn three_events() -> (TempDir, Head) {
+async fn three_events() -> (TempDir, ChainHead) {
     let folder = tempdir().unwrap();
     let path = folder.path().join("shop.db");
     let store = SqliteStore::open(&path).await.unwrap();
     store.migrate().await.unwrap();
     store.close().await;
     let mut connection = connect(&folder).await;
-    let mut head = Head::default();
+    let mut head = ChainHead::default();
     for number in 1..=3 {
         let event = AuditEvent { id: Uuid::from_u128(number), ..AuditEvent::new(AuditKind::Succeeded) };
         let (at, body) = (1_700_000_000_000_000, serde_json::to_string(&event).unwrap());
@@ -57,31 +57,31 @@ async fn tamper(folder: &TempDir, sql: &str) {
     connection.close().await.unwrap();
 }
 
-fn verify(folder: &TempDir, arguments: &[&str]) -> Ended {
+fn verify(folder: &TempDir, arguments: &[&str]) -> CompletionOutcome {
     let all = [&["audit", "verify", "--db", "shop.db"], arguments].concat();
     run(postrider(&all).current_dir(folder.path()))
 }
 
 #[tokio::test]
-async fn a_ledger_that_holds_is_told_with_its_head() {
+async fn intact_ledger_is_verified_with_its_head() {
     let (folder, head) = three_events().await;
     let ended = verify(&folder, &[]);
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{ended:?}");
     insta::assert_snapshot!(ended.out);
-    // What was printed is what is pinned.
+    // The printed head can be pinned.
     let printed = ended.out.lines().find_map(|line| line.strip_prefix("head ")).unwrap();
     assert_eq!(printed, head.to_string());
     let pinned = verify(&folder, &["--pinned", printed, "--json"]);
     assert_eq!((pinned.code, pinned.err.as_str()), (Some(0), ""), "{pinned:?}");
-    insta::assert_snapshot!("for_programs", pinned.out);
+    insta::assert_snapshot!("pinned_json", pinned.out);
     assert_eq!(pinned.report()["events"], 3);
-    // An earlier head holds as well.
-    let beginning = Head::default().to_string();
+    // An earlier head is accepted as well.
+    let beginning = ChainHead::default().to_string();
     assert_eq!(verify(&folder, &["--pinned", &beginning]).code, Some(0));
 }
 
 #[tokio::test]
-async fn a_ledger_that_was_changed_ends_with_1_and_says_where() {
+async fn changed_ledger_exits_with_1_and_names_the_event() {
     let (folder, _) = three_events().await;
     tamper(&folder, "update postrider_ledger set at = at + 1 where position = 2").await;
     for arguments in [&[][..], &["--json"]] {
@@ -92,7 +92,7 @@ async fn a_ledger_that_was_changed_ends_with_1_and_says_where() {
 }
 
 #[tokio::test]
-async fn a_ledger_that_was_cut_off_is_found_by_the_head_that_was_written_down() {
+async fn truncated_ledger_is_found_by_the_pinned_head() {
     let (folder, head) = three_events().await;
     tamper(
         &folder,
@@ -107,11 +107,11 @@ async fn a_ledger_that_was_cut_off_is_found_by_the_head_that_was_written_down() 
 }
 
 #[tokio::test]
-async fn a_database_without_a_ledger_says_so_and_one_that_is_missing_is_not_made() {
+async fn database_without_ledger_fails_and_missing_file_is_not_created() {
     let folder = tempdir().unwrap();
     let missing = verify(&folder, &[]);
     assert_eq!((missing.code, missing.out.as_str()), (Some(1), ""), "{missing:?}");
-    assert!(missing.err.contains("give the path of a database that is there"), "{missing:?}");
+    assert!(missing.err.contains("pass the path of an existing database"), "{missing:?}");
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
 
     fs::write(folder.path().join("shop.db"), "").unwrap();
@@ -124,7 +124,7 @@ async fn a_database_without_a_ledger_says_so_and_one_that_is_missing_is_not_made
 }
 
 #[test]
-fn what_is_called_wrongly_is_told() {
+fn invalid_arguments_exit_with_2() {
     for (arguments, words) in [
         (&["audit"][..], "Usage: postrider audit <COMMAND>"),
         (&["audit", "verify"], "--db <PATH|URL>"),

@@ -8,7 +8,7 @@ mod support;
 use support::shop::{Shop, order};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_exit_codes_are_those_of_the_program_or_of_plugins() {
+async fn exit_codes_follow_the_format() {
     let shop = Shop::troubled().await;
     for (limits, ours, theirs, word) in [
         (&["--warn-dead", "4", "--warn-lag", "1h"][..], 0, 0, "OK"),
@@ -27,30 +27,30 @@ async fn the_exit_codes_are_those_of_the_program_or_of_plugins() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_told_in_each_format() {
+async fn output_of_each_format_matches_snapshot() {
     let shop = Shop::troubled().await;
     let limits = ["check", "--warn-lag", "1m", "--crit-lag", "5m", "--warn-dead", "1", "--crit-dead", "100"];
-    let told = |more: &[&str]| shop.run(&[&limits, more].concat()).out;
-    insta::assert_snapshot!("line", told(&[]));
-    insta::assert_snapshot!("prometheus", told(&["--format", "prometheus"]));
-    insta::assert_snapshot!("json", told(&["--json"]));
+    let output = |more: &[&str]| shop.run(&[&limits, more].concat()).out;
+    insta::assert_snapshot!("line", output(&[]));
+    insta::assert_snapshot!("prometheus", output(&["--format", "prometheus"]));
+    insta::assert_snapshot!("json", output(&["--json"]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lag_and_blocked_keys_have_limits() {
+async fn lag_and_blocked_keys_have_thresholds() {
     let shop = Shop::parked().await;
     let blocked = shop.run(&["check", "--warn-blocked", "1", "--crit-blocked", "2"]);
     assert_eq!(blocked.code, Some(3), "{blocked:?}");
-    assert!(blocked.out.starts_with("WARNING - invoices has 1 blocked | 'invoices lag'="), "{blocked:?}");
+    assert!(blocked.out.starts_with("WARNING - invoices has 1 blocked key | 'invoices lag'="), "{blocked:?}");
     shop.stage([order(1)]).await;
     let late = shop.run(&["check", "--queue", "orders", "--crit-lag", "1ms"]);
     assert_eq!(late.code, Some(1), "{late:?}");
-    assert!(late.out.starts_with("CRITICAL - orders lags "), "{late:?}");
+    assert!(late.out.starts_with("CRITICAL - orders lag is "), "{late:?}");
     assert!(!late.out.contains("invoices"), "{late:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_found_out_is_unknown() {
+async fn unreachable_database_is_unknown() {
     let shop = Shop::open().await;
     let nowhere = shop.run(&["check", "--queue", "nowhere"]);
     assert_eq!((nowhere.code, nowhere.out.as_str()), (Some(4), ""), "{nowhere:?}");

@@ -1,4 +1,4 @@
-//! `postrider dead` and `postrider messages` on SQLite, run as somebody runs them.
+//! `postrider dead` and `postrider messages` on SQLite.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -20,29 +20,32 @@ use support::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_letters_are_grouped_listed_and_shown() {
     let shop = Shop::troubled().await;
-    let told = |arguments: &[&str]| {
+    let output = |arguments: &[&str]| {
         let ended = shop.run(arguments);
         assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{arguments:?}: {ended:?}");
         timeless(&ended.out)
     };
-    insta::assert_snapshot!("groups", told(&["dead", "groups"]));
-    insta::assert_snapshot!("groups_for_programs", told(&["dead", "groups", "--queue", "orders", "--json"]));
-    insta::assert_snapshot!("ls", told(&["dead", "ls", "--queue", "orders"]));
+    insta::assert_snapshot!("groups", output(&["dead", "groups"]));
+    insta::assert_snapshot!("groups_json", output(&["dead", "groups", "--queue", "orders", "--json"]));
+    insta::assert_snapshot!("ls", output(&["dead", "ls", "--queue", "orders"]));
     insta::assert_snapshot!(
-        "ls_for_programs",
-        told(&["dead", "ls", "--queue", "orders", "--reason", "undecodable", "--json"])
+        "ls_json",
+        output(&["dead", "ls", "--queue", "orders", "--reason", "undecodable", "--json"])
     );
-    let by_type = told(&["dead", "ls", "--queue", "orders", "--type", "order.placed", "--jsonl"]);
+    let by_type = output(&["dead", "ls", "--queue", "orders", "--type", "order.placed", "--jsonl"]);
     assert_eq!(by_type.lines().count(), 2, "{by_type}");
     assert!(!by_type.contains("\"payload\""), "{by_type}");
-    let by_key = told(&["dead", "ls", "--queue", "orders", "--key", "order-17", "--jsonl", "--payload"]);
+    let by_key = output(&["dead", "ls", "--queue", "orders", "--key", "order-17", "--jsonl", "--payload"]);
     assert!(by_key.contains(r#""payload":"\"2\"""#) && by_key.lines().count() == 1, "{by_key}");
-    insta::assert_snapshot!("show", told(&["dead", "show", "--queue", "orders", &id(2).to_string()]));
+    insta::assert_snapshot!("show", output(&["dead", "show", "--queue", "orders", &id(2).to_string()]));
     insta::assert_snapshot!(
-        "show_for_programs",
-        told(&["dead", "show", "--queue", "orders", &id(2).to_string(), "--payload", "--json"])
+        "show_json",
+        output(&["dead", "show", "--queue", "orders", &id(2).to_string(), "--payload", "--json"])
     );
-    insta::assert_snapshot!("messages", told(&["messages", "ls", "--queue", "orders", "--room", "later"]));
+    insta::assert_snapshot!(
+        "messages",
+        output(&["messages", "ls", "--queue", "orders", "--state", "scheduled"])
+    );
 
     let fewer = shop.run(&["dead", "ls", "--queue", "orders", "--limit", "2", "--json"]);
     assert_eq!(fewer.report()["more"], true, "{fewer:?}");
@@ -50,7 +53,7 @@ async fn dead_letters_are_grouped_listed_and_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_there_ends_with_4() {
+async fn missing_message_exits_with_4() {
     let shop = Shop::troubled().await;
     let missing = shop.run(&["messages", "show", "--queue", "orders", &id(9).to_string()]);
     assert_eq!((missing.code, missing.out.as_str()), (Some(4), ""), "{missing:?}");
@@ -61,7 +64,7 @@ async fn what_is_not_there_ends_with_4() {
     for verb in ["requeue", "discard"] {
         let ids = [id(1).to_string(), id(4).to_string()];
         let ended =
-            shop.run(&["dead", verb, "--queue", "orders", &ids[0], &ids[1], "--why", "mended", "--dry-run"]);
+            shop.run(&["dead", verb, "--queue", "orders", &ids[0], &ids[1], "--why", "fixed", "--dry-run"]);
         assert_eq!(ended.code, Some(4), "{ended:?}");
         assert!(ended.err.contains(&ids[1]) && !ended.err.contains(&ids[0]), "{ended:?}");
     }
@@ -69,26 +72,26 @@ async fn what_is_not_there_ends_with_4() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_changed_is_asked_for_counted_and_written_down() {
+async fn changes_are_confirmed_counted_and_audited() {
     let shop = Shop::troubled().await;
-    let requeue = ["dead", "requeue", "--queue", "orders", "--reason", "rejected", "--why", "mended"];
+    let requeue = ["dead", "requeue", "--queue", "orders", "--reason", "rejected", "--why", "fixed"];
     let dry = shop.run(&[&requeue[..], &["--dry-run"]].concat());
-    assert_eq!((dry.code, dry.out.as_str()), (Some(0), "2 would be put back\n"), "{dry:?}");
-    let unasked = shop.run(&requeue);
-    assert_eq!((unasked.code, unasked.out.as_str()), (Some(2), ""), "{unasked:?}");
-    insta::assert_snapshot!("unasked", unasked.err);
+    assert_eq!((dry.code, dry.out.as_str()), (Some(0), "2 would be requeued\n"), "{dry:?}");
+    let unconfirmed = shop.run(&requeue);
+    assert_eq!((unconfirmed.code, unconfirmed.out.as_str()), (Some(2), ""), "{unconfirmed:?}");
+    insta::assert_snapshot!("unconfirmed", unconfirmed.err);
     assert!(shop.store.audit(10).await.unwrap().is_empty());
 
     let done = shop.run(&[&requeue[..], &["--yes", "--json"]].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
-    insta::assert_snapshot!("requeued_for_programs", timeless(&done.out));
+    insta::assert_snapshot!("requeued_json", timeless(&done.out));
     let counts = shop.store.counts().await.unwrap()[&queue("orders")];
     assert_eq!((counts.pending.at_least, counts.dead.at_least), (2, 1));
 
     let third = id(3).to_string();
     let discard = ["dead", "discard", "--queue", "orders", &third, "--why", "only a test", "--actor", "ann"];
     let gone = shop.run(&discard);
-    assert_eq!((gone.code, gone.out.as_str(), gone.err.as_str()), (Some(0), "1 removed\n", ""), "{gone:?}");
+    assert_eq!((gone.code, gone.out.as_str(), gone.err.as_str()), (Some(0), "1 discarded\n", ""), "{gone:?}");
     assert_eq!(shop.run(&discard).code, Some(4));
     let fourth = id(4).to_string();
     let timer = shop.run(&["messages", "discard", "--queue", "orders", &fourth, "--why", "too late"]);
@@ -100,7 +103,7 @@ async fn what_is_changed_is_asked_for_counted_and_written_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_go_in_chunks_each_written_down() {
+async fn bulk_requeue_writes_one_audit_row_per_chunk() {
     let shop = Shop::open().await;
     shop.stage((1..=2500).map(order)).await;
     shop.bury("orders", postrider::Reason::RetriesExhausted, "timed out").await;
@@ -111,7 +114,7 @@ async fn many_go_in_chunks_each_written_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_of_error_is_enough_and_what_failed_later_is_left_out() {
+async fn requeue_by_error_excludes_later_failures() {
     let shop = Shop::troubled().await;
     let listed = shop.run(&["dead", "ls", "--queue", "orders", "--error", "missing", "--jsonl"]);
     assert_eq!(
@@ -119,7 +122,7 @@ async fn a_kind_of_error_is_enough_and_what_failed_later_is_left_out() {
         (1, &id(3).to_string().into()),
         "{listed:?}"
     );
-    let requeue = ["dead", "requeue", "--queue", "orders", "--why", "mended", "--yes", "--json"];
+    let requeue = ["dead", "requeue", "--queue", "orders", "--why", "fixed", "--yes", "--json"];
     let none = shop.run(&[&requeue[..], &["--error", "no such customer"]].concat());
     assert_eq!((none.code, &none.report()["matched"]), (Some(0), &0.into()), "{none:?}");
     let long_ago = shop.run(&[&requeue[..], &["--until", "1h"]].concat());
@@ -129,12 +132,12 @@ async fn a_kind_of_error_is_enough_and_what_failed_later_is_left_out() {
     assert_eq!(not_yet.report()["matched"], 0, "{not_yet:?}");
     let listed = |since: &str| shop.run(&["dead", "ls", "--queue", "orders", "--jsonl", "--since", since]);
     assert_eq!((listed("1h").out.lines().count(), listed(later).out.as_str()), (3, ""));
-    let by_place = shop.run(&["messages", "ls", "--queue", "orders", "--since", "1h"]);
-    assert_eq!(by_place.code, Some(2), "{by_place:?}");
+    let by_position = shop.run(&["messages", "ls", "--queue", "orders", "--since", "1h"]);
+    assert_eq!(by_position.code, Some(2), "{by_position:?}");
     let done = shop.run(&[&requeue[..], &["--error", "no such address", "--since", "1h"]].concat());
     assert_eq!((done.code, &done.report()["changed"]), (Some(0), &2.into()), "{done:?}");
 
-    // Run again with the moment of the first count, it leaves out what has failed again.
+    // A second run with the time of the first count excludes messages that failed again.
     let until = done.report()["until"].as_str().unwrap().to_owned();
     shop.bury("orders", postrider::Reason::Rejected, "no such address: again").await;
     let again = shop.run(&[&requeue[..], &["--error", "no such address", "--until", &until]].concat());
@@ -145,7 +148,7 @@ async fn a_kind_of_error_is_enough_and_what_failed_later_is_left_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_watches_sees_how_far_it_is() {
+async fn bulk_requeue_shows_progress_on_a_terminal() {
     let shop = Shop::open().await;
     shop.stage((1..=2500).map(order)).await;
     shop.bury("orders", postrider::Reason::RetriesExhausted, "timed out").await;
@@ -155,10 +158,10 @@ async fn who_watches_sees_how_far_it_is() {
     let mut command = postrider(&requeue);
     command.current_dir(shop.folder.path()).env("TERM", "xterm").stdout(Stdio::null()).stderr(pty.slave);
     let mut child = command.spawn().unwrap();
-    // The last one that can write to the terminal ends it.
+    // The terminal closes with its last writer.
     drop(command);
     let mut screen = Vec::new();
-    // Once nobody has it open any more, reading a terminal fails.
+    // Reading fails once the terminal is closed.
     fs::File::from(pty.master).read_to_end(&mut screen).ok();
     assert!(child.wait().unwrap().success());
     let screen = String::from_utf8_lossy(&screen);
@@ -166,15 +169,15 @@ async fn who_watches_sees_how_far_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_sits_at_a_terminal_is_asked() {
+async fn requeue_on_a_terminal_asks_for_confirmation() {
     let shop = Shop::troubled().await;
-    let requeue = ["dead", "requeue", "--queue", "orders", "--reason", "rejected", "--why", "mended"];
-    for (answer, code, out) in [("n\n", 1, ""), ("\n", 1, ""), ("y\n", 0, "2 put back\n")] {
+    let requeue = ["dead", "requeue", "--queue", "orders", "--reason", "rejected", "--why", "fixed"];
+    for (answer, code, out) in [("n\n", 1, ""), ("\n", 1, ""), ("y\n", 0, "2 requeued\n")] {
         let pty = openpty(None, None).unwrap();
         write(&pty.master, answer.as_bytes()).unwrap();
         let ended = shop.run_with(&requeue, pty.slave.into());
         assert_eq!((ended.code, ended.out.as_str()), (Some(code), out), "{answer:?}: {ended:?}");
-        assert!(ended.err.contains("2 messages in queue orders\nShall they be put back? [y/N]"), "{ended:?}");
+        assert!(ended.err.contains("2 messages in queue orders\nShall they be requeued? [y/N]"), "{ended:?}");
     }
     let pty = openpty(None, None).unwrap();
     let mut discard = postrider(&["dead", "discard", "--queue", "orders", "--why", "old", "--db", "shop.db"]);
@@ -188,7 +191,7 @@ async fn who_sits_at_a_terminal_is_asked() {
 }
 
 #[test]
-fn what_is_called_wrongly_is_told() {
+fn invalid_arguments_exit_with_2() {
     let unsaid = run(&mut postrider(&["dead", "requeue", "--queue", "orders", "--db", "shop.db"]));
     assert_eq!(unsaid.code, Some(2));
     assert!(unsaid.err.contains("--why"), "{unsaid:?}");

@@ -1,4 +1,4 @@
-//! `postrider dev` on SQLite, run as somebody runs it.
+//! `postrider dev` on SQLite.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -22,7 +22,7 @@ fn is_empty(folder: &Path) -> bool {
 }
 
 #[test]
-fn a_short_run_adds_up_and_leaves_nothing_behind() {
+fn short_run_adds_up_and_deletes_its_file() {
     let folder = tempdir().unwrap();
     // With this seed, one of the first orders is rolled back.
     let ended = run(postrider(&["dev", "--for", "3s", "--json", "--seed", "7"]).env("TMPDIR", folder.path()));
@@ -32,7 +32,7 @@ fn a_short_run_adds_up_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_signal_mid_run_drains_and_adds_up() {
+fn signal_drains_and_run_adds_up() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let folder = tempdir().unwrap();
         let mut at_work = AtWork::start(postrider(&["dev", "--json"]).env("TMPDIR", folder.path()));
@@ -44,19 +44,19 @@ fn a_signal_mid_run_drains_and_adds_up() {
     }
 }
 
-/// Where the temporary file is.
-fn the_file_in(folder: &Path) -> PathBuf {
+/// The path of the temporary file.
+fn temporary_file(folder: &Path) -> PathBuf {
     let inner = fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
     inner.join("shop.db")
 }
 
-/// Somebody else holds the file's lock, so that what is in hand cannot end.
+/// Another connection holds the lock of the file, so that messages in flight cannot finish.
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn second_signal_exits_at_once() {
     let folder = tempdir().unwrap();
     let mut at_work = AtWork::start(postrider(&["dev", "--json"]).env("TMPDIR", folder.path()));
     at_work.until("committed");
-    let path = the_file_in(folder.path());
+    let path = temporary_file(folder.path());
     let mut holder = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
     sqlx::query("begin immediate").execute(&mut holder).await.unwrap();
     at_work.signal(Signal::SIGINT);
@@ -68,7 +68,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_kept_file_has_the_orders_and_is_gone_on_with() {
+async fn kept_file_has_the_orders_of_all_runs() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("kept.db");
     let arguments = ["dev", "--for", "1s", "--json", "--db", path.to_str().unwrap()];
@@ -85,20 +85,21 @@ async fn a_kept_file_has_the_orders_and_is_gone_on_with() {
 fn drawn(no_color: &str) -> String {
     let mut command = postrider(&["dev", "--for", "1s"]);
     command.env("NO_COLOR", no_color);
-    let (seen, ended) = on_a_terminal(command);
+    let (screen, ended) = on_a_terminal(command);
     assert!(ended.success());
-    seen
+    screen
 }
 
 #[test]
-fn a_terminal_is_drawn_over_and_given_back() {
+fn terminal_is_drawn_on_and_restored() {
     let seen = drawn("");
-    let (drawn, after) = seen.split_once("\x1b[?1049l").expect("the first screen comes back");
+    let (drawn, after) = seen.split_once("\x1b[?1049l").expect("the alternate screen is closed");
     assert!(drawn.starts_with("\x1b[?1049h"), "{drawn:?}");
     let pictures: Vec<_> = drawn.split("\x1b[H").skip(1).collect();
     assert!(pictures.len() > 1, "{seen:?}");
     for picture in pictures {
-        for words in ["postrider dev", "pending", "leased", "waiting", "done", "dead", "p50", "s of 1.0 s"] {
+        for words in ["postrider dev", "pending", "leased", "scheduled", "done", "dead", "p50", "s of 1.0 s"]
+        {
             assert!(
                 picture.contains(words) || picture.contains("nothing yet"),
                 "no {words:?} in {picture:?}"
@@ -107,6 +108,23 @@ fn a_terminal_is_drawn_over_and_given_back() {
     }
     assert!(drawn.contains("\x1b[1m"), "no colours: {drawn:?}");
     assert!(after.contains(" staged = ") && after.contains("It all adds up."), "{after:?}");
+}
+
+#[test]
+fn summary_on_a_terminal_has_no_log_lines_and_ends_with_next_steps() {
+    let mut command = postrider(&["dev", "--for", "1s"]);
+    command.env("POSTRIDER_LOG", "debug");
+    let (screen, ended) = on_a_terminal(command);
+    assert!(ended.success(), "{screen:?}");
+    let (drawn, after) = screen.split_once("\x1b[?1049l").expect("the alternate screen is closed");
+    assert!(drawn.contains("DEBUG"), "the screen shows no log lines: {drawn:?}");
+    for level in ["DEBUG", "INFO", "WARN", "ERROR"] {
+        assert!(!after.contains(level), "{after:?}");
+    }
+    let (_, next) = after.split_once("Next:").expect("next steps");
+    assert!(next.contains("postrider status --db shop.db"), "{next:?}");
+    assert!(next.contains("postrider dead ls --queue shop_orders --db shop.db"), "{next:?}");
+    assert!(after.find("It all adds up.") < after.find("Next:"), "{after:?}");
 }
 
 #[test]

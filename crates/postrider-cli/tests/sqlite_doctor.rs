@@ -1,4 +1,4 @@
-//! `postrider doctor` on SQLite: each problem is planted, found, mended by what was printed, and gone.
+//! `postrider doctor` on SQLite: each problem is injected, found, fixed by the printed statement or command, and gone.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -35,24 +35,24 @@ async fn sql(folder: &Path, sql: &str) {
     connection.close().await.unwrap();
 }
 
-/// Does what was printed: at the prompt of the database if it is a statement, else in a shell.
-async fn mend(folder: &Path, fix: &str) {
+/// Applies a printed fix: a statement in the database, a command in a shell.
+async fn apply_fix(folder: &Path, fix: &str) {
     let is_sql = ["pragma ", "create ", "drop ", "alter "].iter().any(|verb| fix.starts_with(verb));
     if is_sql { sql(folder, fix).await } else { shell(fix, folder, &[]) }
 }
 
-/// Finds what was planted, with this fix, and nothing any more when all that was printed is done.
+/// Finds what was injected, with this fix, and nothing any more when all that was printed is done.
 async fn cures(folder: &Path, code: &str, fix: &str) {
     let diagnosis = diagnose(folder, &[]);
     let printed = diagnosis.fix(code);
-    assert!(printed.starts_with(fix), "{code} is mended by {printed:?} and not by {fix:?}");
+    assert!(printed.starts_with(fix), "the fix of {code} is {printed:?}, expected {fix:?}");
     for fix in diagnosis.fixes() {
-        mend(folder, &fix).await;
+        apply_fix(folder, &fix).await;
     }
     diagnose(folder, &[]).is_silent();
 }
 
-/// A file with its tables, which nobody has open.
+/// A migrated file without open connections.
 async fn closed() -> TempDir {
     let shop = Shop::open().await;
     shop.store.close().await;
@@ -60,21 +60,21 @@ async fn closed() -> TempDir {
 }
 
 #[tokio::test]
-async fn a_healthy_file_is_passed_in_silence() {
+async fn healthy_file_has_no_findings() {
     let folder = closed().await;
     diagnose(folder.path(), &[]).is_silent();
-    let told = run(postrider(&["doctor"]).env("POSTRIDER_DB", "shop.db").current_dir(folder.path()));
-    assert_eq!((told.code, told.out.as_str()), (Some(0), "nothing found: 1 database\n"), "{told:?}");
+    let ended = run(postrider(&["doctor"]).env("POSTRIDER_DB", "shop.db").current_dir(folder.path()));
+    assert_eq!((ended.code, ended.out.as_str()), (Some(0), "no findings: checked 1 database\n"), "{ended:?}");
 }
 
 #[tokio::test]
-async fn a_missing_file_is_made() {
+async fn missing_file_is_found_and_created() {
     let folder = tempdir().unwrap();
     cures(folder.path(), "unreachable", "postrider migrate up --db shop.db").await;
 }
 
 #[tokio::test]
-async fn missing_tables_are_made() {
+async fn unmigrated_file_is_found_and_migrated() {
     let folder = tempdir().unwrap();
     fs::write(folder.path().join("shop.db"), "").unwrap();
     sql(folder.path(), "pragma journal_mode = wal; create table customer (id integer primary key)").await;
@@ -82,7 +82,7 @@ async fn missing_tables_are_made() {
 }
 
 /// Plants a problem with a statement.
-macro_rules! planted {
+macro_rules! injected {
     ($($name:ident: $plant:expr, $code:expr, $fix:expr;)+) => {$(
         #[tokio::test]
         async fn $name() {
@@ -93,21 +93,21 @@ macro_rules! planted {
     )+};
 }
 
-planted! {
-    a_missing_index_is_found_and_mended:
+injected! {
+    missing_index_is_found_and_fixed:
         "drop index postrider_ready_free", "missing_index",
         "create index \"postrider_ready_free\" on \"postrider_ready\" (queue, id) where token is null;";
-    an_altered_trigger_is_found_and_mended:
+    altered_trigger_is_found_and_fixed:
         "drop trigger postrider_ledger_delete; create trigger postrider_ledger_delete before delete on postrider_ledger \
          begin select 1; end", "drift", "drop trigger \"postrider_ledger_delete\";";
-    a_missing_table_is_found_and_mended:
+    missing_table_is_found_and_fixed:
         "drop table postrider_schedule", "drift", "create table \"postrider_schedule\" (";
-    a_journal_that_blocks_readers_is_found_and_mended:
+    journal_mode_that_blocks_readers_is_found_and_fixed:
         "pragma journal_mode = delete", "journal_mode", "pragma journal_mode = wal;";
 }
 
 #[tokio::test]
-async fn a_log_that_grows_is_found_and_cut() {
+async fn large_wal_is_found_and_truncated() {
     let folder = closed().await;
     let url = format!("sqlite:{}", folder.path().join("shop.db").display());
     let mut busy = SqliteConnection::connect(&url).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_log_that_grows_is_found_and_cut() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_found_and_recovered() {
+async fn corrupt_file_is_found_and_recovered() {
     let folder = closed().await;
     let path = folder.path().join("shop.db");
     let mut connection = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
@@ -132,22 +132,22 @@ async fn a_damaged_file_is_found_and_recovered() {
     cures(
         folder.path(),
         "corrupt",
-        "sqlite3 'shop.db' .dump | sed 's/^ROLLBACK.*/COMMIT;/' | sqlite3 'shop.db.mended' && mv",
+        "sqlite3 'shop.db' .dump | sed 's/^ROLLBACK.*/COMMIT;/' | sqlite3 'shop.db.repaired' && mv",
     )
     .await;
 }
 
 #[tokio::test]
-async fn a_file_of_something_else_is_told() {
+async fn file_that_is_no_database_is_found() {
     let folder = tempdir().unwrap();
     fs::write(folder.path().join("shop.db"), "milk, bread, and enough more to fill a header. ".repeat(20))
         .unwrap();
     let diagnosis = diagnose(folder.path(), &[]);
-    assert_eq!(diagnosis.fix("not_a_database"), "give the path of a file of SQLite");
+    assert_eq!(diagnosis.fix("not_a_database"), "set the path to an SQLite file");
 }
 
 #[tokio::test]
-async fn a_lock_that_somebody_holds_is_told() {
+async fn held_lock_is_found() {
     let folder = closed().await;
     let url = format!("sqlite:{}", folder.path().join("shop.db").display());
     let mut holder = SqliteConnection::connect(&url).await.unwrap();
@@ -160,11 +160,11 @@ async fn a_lock_that_somebody_holds_is_told() {
 }
 
 #[tokio::test]
-async fn a_file_that_may_not_be_written_is_found_and_mended() {
+async fn read_only_file_is_found_and_fixed() {
     const NOBODY: u32 = 65534;
     let folder = closed().await;
     let path = folder.path().join("shop.db");
-    // Whoever may do everything may write to everything.
+    // Root may write to every file.
     let is_root = geteuid().is_root();
     for path in [folder.path(), &path] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o555)).unwrap();
@@ -182,12 +182,12 @@ async fn a_file_that_may_not_be_written_is_found_and_mended() {
     };
     let diagnosis = diagnose();
     assert_eq!(diagnosis.fix("not_writable"), "chmod u+w 'shop.db' '.'");
-    mend(folder.path(), diagnosis.fix("not_writable")).await;
+    apply_fix(folder.path(), diagnosis.fix("not_writable")).await;
     diagnose().is_silent();
 }
 
 #[tokio::test]
-async fn what_lags_is_found_and_carried() {
+async fn lag_is_found_and_delivered() {
     let shop = Shop::open().await;
     let folder = shop.folder.path();
     let text = "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"off\"\n[destinations.out]\nkind = \"stdout\"\n\
@@ -207,7 +207,7 @@ async fn what_lags_is_found_and_carried() {
 }
 
 #[tokio::test]
-async fn a_parked_key_and_dead_letters_are_found_and_mended() {
+async fn parked_key_and_dead_letters_are_found_and_fixed() {
     let shop = Shop::parked().await;
     cures(shop.folder.path(), "parked_keys", "postrider keys release --queue invoices ann --why").await;
     let shop = Shop::troubled().await;
@@ -215,20 +215,19 @@ async fn a_parked_key_and_dead_letters_are_found_and_mended() {
 }
 
 #[tokio::test]
-async fn a_pause_that_was_forgotten_is_found_and_ended() {
+async fn long_pause_is_found_and_resumed() {
     let shop = Shop::open().await;
     shop.stage([order(1)]).await;
     let folder = shop.folder.path();
     assert_eq!(shop.run(&["pause", "--queue", "orders", "--why", "a move"]).code, Some(0));
-    // What waits because somebody wants it to is not late, and nobody has forgotten it yet.
+    // A paused queue is expected to lag, and the pause is not long yet.
     diagnose(folder, &["--max-lag", "1ms"]).is_silent();
     sql(folder, "update postrider_pause set since = since - 2 * 86400 * 1000000").await;
-    cures(folder, "paused", "postrider resume --queue orders --why 'it has waited for long' --db shop.db")
-        .await;
+    cures(folder, "paused", "postrider resume --queue orders --why 'the pause is over' --db shop.db").await;
 }
 
 #[tokio::test]
-async fn a_follow_up_that_was_given_up_is_found_and_called_for_again() {
+async fn abandoned_follow_up_is_found_and_requeued() {
     let shop = Shop::open().await;
     let reference = Reference::new("customer", "cus_17");
     shop.stage([FollowUp::new("customer-17", "payments", "erase", reference).unwrap()]).await;
@@ -237,23 +236,23 @@ async fn a_follow_up_that_was_given_up_is_found_and_called_for_again() {
 }
 
 #[tokio::test]
-async fn what_is_told_to_people_and_how_it_is_called() {
+async fn output_and_usage_errors_match_snapshots() {
     let shop = Shop::troubled().await;
     shop.store.close().await;
-    sql(shop.folder.path(), "drop index postrider_later_due").await;
-    insta::assert_snapshot!("told", shop.run(&["doctor"]).out);
+    sql(shop.folder.path(), "drop index postrider_scheduled_due").await;
+    insta::assert_snapshot!("text", shop.run(&["doctor"]).out);
     insta::assert_snapshot!("json", shop.run(&["doctor", "--skip", "dead_letters", "--json"]).out);
     let nothing = run(postrider(&["doctor"]).current_dir(tempdir().unwrap().path()));
     assert_eq!(nothing.code, Some(2));
-    insta::assert_snapshot!("nothing_to_look_at", nothing.err);
+    insta::assert_snapshot!("nothing_to_check", nothing.err);
     let role = run(&mut postrider(&["doctor", "--db", "shop.db", "--as", "king"]));
     assert_eq!(role.code, Some(2));
     insta::assert_snapshot!("no_such_role", role.err);
 }
 
-/// One or two failures are nothing. Whatever goes on is told by its kind, until it gets through.
+/// One or two failures are not reported. Repeated failures are, by kind of error, until the message is delivered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_fails_again_and_again_is_told() {
+async fn repeated_failures_are_found() {
     let shop = Shop::open().await;
     shop.stage([order(1)]).await;
     for _ in 0..2 {
@@ -264,9 +263,9 @@ async fn what_fails_again_and_again_is_told() {
     let diagnosis = diagnose(shop.folder.path(), &[]);
     let found = diagnosis.finding("failing");
     assert_eq!((&found["severity"], &found["subject"]), (&"warning".into(), &"queue orders".into()));
-    let reason = "1 that wait for another attempt have failed with CarrierTimeout, up to 3 times each";
+    let reason = "1 message waiting for a retry failed with CarrierTimeout, up to 3 times each";
     assert_eq!(found["reason"], reason);
-    assert!(diagnosis.fix("failing").starts_with("mend what CarrierTimeout tells of"));
+    assert!(diagnosis.fix("failing").starts_with("fix the cause of CarrierTimeout"));
     assert_eq!(shop.deliver("orders").await, 1);
     diagnose(shop.folder.path(), &[]).is_silent();
 }

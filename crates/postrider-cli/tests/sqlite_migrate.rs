@@ -1,4 +1,4 @@
-//! `postrider migrate` on SQLite, run as somebody runs it.
+//! `postrider migrate` on SQLite.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -7,16 +7,16 @@ mod support;
 
 use postrider::{schema::Schema, sqlite::SqliteStore};
 use sqlx::{Connection, Executor, SqliteConnection};
-use support::program::{Ended, postrider, run};
+use support::program::{CompletionOutcome, postrider, run};
 use tempfile::{TempDir, tempdir};
 
-fn migrate(folder: &TempDir, arguments: &[&str]) -> Ended {
+fn migrate(folder: &TempDir, arguments: &[&str]) -> CompletionOutcome {
     let all = [&["migrate"], arguments, &["--db", "shop.db"]].concat();
     run(postrider(&all).current_dir(folder.path()))
 }
 
 #[tokio::test]
-async fn up_makes_the_file_and_says_where_it_is() {
+async fn up_creates_the_file_and_prints_the_version() {
     let folder = tempdir().unwrap();
     let missing = migrate(&folder, &["status"]);
     assert_eq!((missing.code, missing.out.as_str()), (Some(1), ""), "{missing:?}");
@@ -30,7 +30,7 @@ async fn up_makes_the_file_and_says_where_it_is() {
     for again in ["up", "status"] {
         let again = migrate(&folder, &[again, "--json"]);
         assert_eq!((again.code, again.err.as_str()), (Some(0), ""), "{again:?}");
-        insta::assert_snapshot!("status_for_programs", again.out);
+        insta::assert_snapshot!("status_json", again.out);
     }
     let fresh = tempdir().unwrap();
     assert_eq!(migrate(&fresh, &["up"]).code, Some(0));
@@ -38,7 +38,7 @@ async fn up_makes_the_file_and_says_where_it_is() {
 }
 
 #[tokio::test]
-async fn drift_is_listed_and_ends_with_1() {
+async fn validate_lists_drift_and_exits_with_1() {
     let folder = tempdir().unwrap();
     assert_eq!(migrate(&folder, &["up"]).code, Some(0));
     let whole = migrate(&folder, &["validate"]);
@@ -52,13 +52,13 @@ async fn drift_is_listed_and_ends_with_1() {
     let drifted = migrate(&folder, &["validate"]);
     assert_eq!(drifted.code, Some(1), "{drifted:?}");
     insta::assert_snapshot!("drift", drifted.out);
-    let told = migrate(&folder, &["validate", "--json"]);
-    assert_eq!((told.code, told.err.as_str()), (Some(1), ""), "{told:?}");
-    insta::assert_snapshot!("drift_for_programs", told.out);
+    let json = migrate(&folder, &["validate", "--json"]);
+    assert_eq!((json.code, json.err.as_str()), (Some(1), ""), "{json:?}");
+    insta::assert_snapshot!("drift_json", json.out);
 }
 
 #[tokio::test]
-async fn the_statements_are_those_of_the_store() {
+async fn print_matches_the_statements_of_the_store() {
     let folder = tempdir().unwrap();
     let printed = run(&mut postrider(&["migrate", "print", "--kind", "sqlite"]));
     let store = SqliteStore::open(folder.path().join("shop.db")).await.unwrap();
@@ -69,7 +69,7 @@ async fn the_statements_are_those_of_the_store() {
 }
 
 #[test]
-fn what_is_called_wrongly_is_told() {
+fn misspelled_subcommand_gets_a_suggestion() {
     let typo = run(&mut postrider(&["migrate", "stauts"]));
     assert_eq!(typo.code, Some(2));
     assert!(typo.err.contains("'status'"), "{typo:?}");

@@ -1,4 +1,4 @@
-//! `postrider publish`, `postrider audit ls` and `postrider saga` on SQLite, run as somebody runs them.
+//! `postrider publish`, `postrider audit ls` and `postrider saga` on SQLite.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -16,7 +16,7 @@ use support::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_published_is_there_as_it_was_given() {
+async fn published_message_is_stored_as_given() {
     let shop = Shop::open().await;
     let published = shop.run(&[
         "publish",
@@ -37,7 +37,7 @@ async fn what_is_published_is_there_as_it_was_given() {
     assert_eq!((published.code, published.err.as_str()), (Some(0), ""), "{published:?}");
     let entry =
         shop.store.get(&queue("orders"), published.out.trim().parse().unwrap()).await.unwrap().unwrap();
-    assert_eq!(entry.state, State::Waiting);
+    assert_eq!(entry.state, State::Scheduled);
     assert_eq!(entry.message.event_type().unwrap().as_str(), "order.placed");
     assert_eq!(entry.message.key().unwrap().as_str(), "order-17");
     assert_eq!(entry.message.headers().iter().collect::<Vec<_>>(), [("color", "blue"), ("note", "a=b")]);
@@ -61,11 +61,11 @@ async fn what_is_published_is_there_as_it_was_given() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_published_ends_with_2_and_says_why() {
+async fn invalid_message_exits_with_2_and_names_the_cause() {
     let shop = Shop::open().await;
     for (arguments, words) in [
         (&["publish", "orders"][..], "stdin is empty"),
-        (&["publish", "orders", "--json-body", "{"], "it is no JSON"),
+        (&["publish", "orders", "--json-body", "{"], "invalid JSON"),
         (&["publish", "orders", "--header", "color", "--body", "x"], "write NAME=VALUE"),
         (&["publish", "orders", "--body", "x", "--json-body", "1"], "cannot be used with"),
         (&["publish", "orders", "--key", "", "--body", "x"], "key"),
@@ -79,17 +79,14 @@ async fn what_cannot_be_published_ends_with_2_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_operators_did_is_listed() {
+async fn operator_actions_are_listed() {
     let shop = Shop::parked().await;
     let none = shop.run(&["audit", "ls"]);
-    assert_eq!(
-        (none.code, none.out.as_str(), none.err.as_str()),
-        (Some(0), "", "There are no such deeds.\n")
-    );
+    assert_eq!((none.code, none.out.as_str(), none.err.as_str()), (Some(0), "", "No actions found.\n"));
     let release = ["keys", "release", "--queue", "invoices", "ann", "--why", "the account is open again"];
     assert_eq!(shop.run(&release).code, Some(0));
-    insta::assert_snapshot!("deeds", timeless(&shop.run(&["audit", "ls"]).out));
-    insta::assert_snapshot!("deeds_for_programs", timeless(&shop.run(&["audit", "ls", "--json"]).out));
+    insta::assert_snapshot!("actions", timeless(&shop.run(&["audit", "ls"]).out));
+    insta::assert_snapshot!("actions_json", timeless(&shop.run(&["audit", "ls", "--json"]).out));
     assert_eq!(shop.run(&["audit", "ls", "--jsonl"]).report()["actor"], "nell");
 }
 
@@ -103,24 +100,24 @@ async fn follow_ups_are_counted_and_listed() {
     shop.stage([erase(1)]).await;
     shop.bury("follow-ups", Reason::RetriesExhausted, "timeout").await;
     shop.stage([erase(2).not_before(SystemTime::now() + Duration::from_secs(3600))]).await;
-    let told = |arguments: &[&str]| {
+    let output = |arguments: &[&str]| {
         let ended = shop.run(arguments);
         assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{arguments:?}: {ended:?}");
         timeless(&ended.out)
     };
-    insta::assert_snapshot!("counts", told(&["saga", "counts"]));
-    insta::assert_snapshot!("counts_for_programs", told(&["saga", "counts", "--json"]));
-    insta::assert_snapshot!("abandoned", told(&["saga", "abandoned"]));
-    insta::assert_snapshot!("abandoned_for_programs", told(&["saga", "abandoned", "--json"]));
-    assert!(told(&["saga", "scheduled", "--jsonl"]).contains(&id(2).to_string()));
-    assert_eq!(told(&["saga", "overdue", "--older-than", "1ms", "--jsonl"]).lines().count(), 2);
-    assert_eq!(shop.run(&["saga", "overdue"]).err, "There are no such follow-ups.\n");
+    insta::assert_snapshot!("counts", output(&["saga", "counts"]));
+    insta::assert_snapshot!("counts_json", output(&["saga", "counts", "--json"]));
+    insta::assert_snapshot!("abandoned", output(&["saga", "abandoned"]));
+    insta::assert_snapshot!("abandoned_json", output(&["saga", "abandoned", "--json"]));
+    assert!(output(&["saga", "scheduled", "--jsonl"]).contains(&id(2).to_string()));
+    assert_eq!(output(&["saga", "overdue", "--older-than", "1ms", "--jsonl"]).lines().count(), 2);
+    assert_eq!(shop.run(&["saga", "overdue"]).err, "No follow-ups found.\n");
     let status = shop.run(&["status"]);
     insta::assert_snapshot!("status", status.out);
 }
 
 #[test]
-fn what_is_called_wrongly_is_told() {
+fn invalid_duration_exits_with_2() {
     let wrong = run(&mut postrider(&["saga", "overdue", "--older-than", "long", "--db", "shop.db"]));
     assert_eq!(wrong.code, Some(2));
     assert!(wrong.err.contains("write 10s, 2m, 1h"), "{wrong:?}");

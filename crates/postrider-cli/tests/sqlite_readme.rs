@@ -1,4 +1,4 @@
-//! What the README says about the program, as it stands there.
+//! The quick start of the daemon's guide, run as written.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -9,8 +9,9 @@ use support::readme;
 use tempfile::tempdir;
 
 #[test]
-fn the_first_steps_work_as_written() {
+fn quick_start_of_the_daemon_guide_works_as_written() {
     let folder = tempdir().unwrap();
-    // Where somebody else has the port already, the commands are the same.
-    readme::walk("## Run it beside your database", folder.path(), &[("POSTRIDER_HTTP_LISTEN", "off")]);
+    let guide = include_str!("../../../docs/guides/daemon.md");
+    // The default port may be taken.
+    readme::walk(guide, "## Quick start", folder.path(), &[("POSTRIDER_HTTP_LISTEN", "off")]);
 }

@@ -1,4 +1,4 @@
-//! What a route and its destinations are told in the file, and what the daemon does by it.
+//! The settings of routes and destinations, and their effect in the daemon.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -9,12 +9,12 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
 use support::{
-    program::{AtWork, Ended, postrider, run},
+    program::{AtWork, CompletionOutcome, postrider, run},
     webhooks::Webhooks,
 };
 use tempfile::{TempDir, tempdir};
 
-/// A daemon at work, and the receiver that its file names.
+/// A running daemon, and the webhook receiver that its configuration names.
 struct Shop {
     folder: TempDir,
     webhooks: Webhooks,
@@ -22,7 +22,7 @@ struct Shop {
 }
 
 impl Shop {
-    /// With these keys of the destination `hooks`, and these of the route.
+    /// `destination` is added to the destination `hooks`, `route` to the route.
     async fn open(destination: &str, route: &str, variables: &[(&str, &str)]) -> Self {
         let (folder, webhooks) = (tempdir().unwrap(), Webhooks::listen().await);
         let text = format!(
@@ -42,7 +42,7 @@ impl Shop {
         Self { folder, webhooks, daemon }
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
+    fn run(&self, arguments: &[&str]) -> CompletionOutcome {
         run(postrider(arguments).env("POSTRIDER_DB", "shop.db").current_dir(self.folder.path()))
     }
 
@@ -53,13 +53,13 @@ impl Shop {
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
 
-    /// Until nothing is under way; and what became of the queue.
-    fn at_rest(&self) -> Value {
+    /// Waits until no message is pending, and returns the status of the queue.
+    fn wait_until_idle(&self) -> Value {
         let ended = self.run(&["status", "--json", "--wait", "60s", "--queue", "orders"]);
         ended.report()["queues"][0].clone()
     }
 
-    fn close(self) -> Ended {
+    fn close(self) -> CompletionOutcome {
         self.daemon.signal(Signal::SIGTERM);
         let ended = self.daemon.end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -67,9 +67,9 @@ impl Shop {
     }
 }
 
-/// What a place does not take it has nothing to do with, and others have it all the same.
+/// A destination skips other types, and the other destination gets them all the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_types_of_a_place_go_there() {
+async fn types_restrict_a_destination_to_matching_messages() {
     let to = "to = [{ destination = \"hooks\", address = \"orders\", types = [\"order.*\", \"bill.sent\"] }, \
               { destination = \"audit\", address = \"all\" }]";
     let mut shop = Shop::open("", to, &[]).await;
@@ -88,14 +88,14 @@ async fn only_the_types_of_a_place_go_there() {
         "/hooks/orders 2",
     ];
     assert_eq!(arrived, expected);
-    assert_eq!(shop.at_rest()["dead"]["count"], 0);
+    assert_eq!(shop.wait_until_idle()["dead"]["count"], 0);
     assert!(shop.webhooks.is_quiet());
     shop.close();
 }
 
-/// As many attempts as there are pauses, and one more.
+/// There is one attempt more than the schedule has delays.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schedule_says_when_it_is_given_up() {
+async fn retry_schedule_ends_in_a_dead_letter() {
     let route = "retry = { schedule = [\"10ms\", \"20ms\"], jitter = \"none\" }\nto = [{ destination = \"hooks\", address = \"answer-503\" }]";
     let shop = Shop::open("", route, &[]).await;
     shop.publish(Some("order.placed"), "1");
@@ -105,22 +105,22 @@ async fn a_schedule_says_when_it_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_dead_letters_nothing_is_left_and_the_log_says_so() {
+async fn dead_letters_off_deletes_failed_messages_and_warns() {
     let route = "dead_letters = false\nmax_attempts = 1\nto = [{ destination = \"hooks\", address = \"answer-503\" }]";
     let mut shop = Shop::open("", route, &[]).await;
     shop.publish(Some("order.placed"), "1");
     assert_eq!(shop.webhooks.next(1).await, ["/hooks/answer-503 1"]);
-    let left = shop.at_rest();
-    for none in ["pending", "leased", "waiting", "dead"] {
+    let left = shop.wait_until_idle();
+    for none in ["pending", "leased", "scheduled", "dead"] {
         assert_eq!(left[none]["count"], 0, "{left}");
     }
     let ended = shop.close();
     assert!(ended.err.contains("dead letters are off"), "{ended:?}");
 }
 
-/// A header that says who we are, and a signature by each of two secrets; neither is ever told.
+/// An authorization header, and a signature by each of two secrets; neither is ever logged.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_we_are_is_told_to_the_receiver_alone() {
+async fn credentials_reach_the_receiver_and_no_log() {
     let keys = "authorization_env = \"HOOKS_LOGIN\"\nsecret_env = \"HOOKS_SECRET\"";
     let secrets = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw whsec_Y2xvdmVyY2xvdmVyY2xvdmVyY2xvdmVy";
     let to = "to = [{ destination = \"hooks\", address = \"orders\" }]";

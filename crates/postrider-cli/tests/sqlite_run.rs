@@ -1,4 +1,4 @@
-//! `postrider run` on SQLite, run as somebody runs it: messages that are staged by plain SQL arrive as webhooks.
+//! `postrider run` on SQLite, run as a process: messages that are staged by plain SQL arrive as webhooks.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -9,14 +9,14 @@ use nix::sys::signal::Signal;
 use sqlx::{Connection, SqliteConnection};
 use std::{fs, path::PathBuf, process::Command};
 use support::{
-    health::{get, post, told_in},
+    health::{address_in, get, post},
     program::{AtWork, postrider, run},
     webhooks::Webhooks,
 };
 use tempfile::{TempDir, tempdir};
 use tokio::net::{TcpStream, UnixDatagram};
 
-/// A folder with a database, its configuration, and the receiver that it names.
+/// A folder with a database and its configuration, and the webhook receiver that it names.
 struct Shop {
     folder: TempDir,
     webhooks: Webhooks,
@@ -25,12 +25,12 @@ struct Shop {
 impl Shop {
     async fn new() -> Self {
         let shop = Self { folder: tempdir().unwrap(), webhooks: Webhooks::listen().await };
-        shop.carries(&["orders"]);
+        shop.write_config(&["orders"]);
         shop
     }
 
-    /// Writes the configuration anew, with these queues.
-    fn carries(&self, queues: &[&str]) {
+    /// Writes the configuration with a route for each of these queues.
+    fn write_config(&self, queues: &[&str]) {
         let address = self.webhooks.address;
         let mut text = format!(
             "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
@@ -65,7 +65,7 @@ impl Shop {
         daemon
     }
 
-    /// As any tool does it.
+    /// Stages with plain SQL.
     async fn stage(&self, queue: &str, payloads: &[&str]) {
         let path = self.folder.path().join("shop.db");
         let mut connection = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
@@ -81,9 +81,9 @@ impl Shop {
     }
 }
 
-// The receiver answers while the test waits for a line.
+// The receiver responds while the test waits for a line.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_staged_by_plain_sql_arrives_and_sigterm_drains() {
+async fn messages_staged_by_plain_sql_arrive_and_sigterm_drains() {
     let mut shop = Shop::new().await;
     let daemon = shop.start();
     shop.stage("orders", &["1", "2", "3"]).await;
@@ -91,21 +91,21 @@ async fn what_is_staged_by_plain_sql_arrives_and_sigterm_drains() {
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
-    assert!(ended.err.contains("is_clean=true"), "{ended:?}");
+    assert!(ended.err.contains("clean=true"), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sighup_adds_a_route_and_nothing_is_lost() {
+async fn sighup_adds_a_route_without_losing_messages() {
     let mut shop = Shop::new().await;
     let mut daemon = shop.start();
     let orders: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
     let orders: Vec<&str> = orders.iter().map(String::as_str).collect();
     shop.stage("orders", &orders[..100]).await;
     shop.stage("bills", &["paid"]).await;
-    shop.carries(&["orders", "bills"]);
+    shop.write_config(&["orders", "bills"]);
     daemon.signal(Signal::SIGHUP);
     shop.stage("orders", &orders[100..]).await;
-    daemon.until("the configuration is followed");
+    daemon.until("configuration reloaded");
     let mut expected = vec!["/hooks/bills paid".to_owned()];
     expected.extend(orders.iter().map(|order| format!("/hooks/orders {order}")));
     assert_eq!(shop.webhooks.next(201).await, expected);
@@ -114,20 +114,20 @@ async fn sighup_adds_a_route_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_file_is_refused_and_the_old_one_stays() {
+async fn sighup_with_a_broken_file_keeps_the_previous_configuration() {
     let mut shop = Shop::new().await;
     let mut daemon = shop.start();
     let good = fs::read_to_string(shop.file()).unwrap();
     for (payload, bad, words) in [
         ("1", good.replace("queue =", "qeue ="), "did you mean \"queue\"?"),
-        // What can be read, and cannot be opened, changes nothing either.
-        ("2", good.replace("shop.db", "no/such/folder/shop.db"), "not followed: "),
+        // A database that cannot be opened changes nothing either.
+        ("2", good.replace("shop.db", "no/such/folder/shop.db"), "reload failed: "),
         ("3", String::new(), "source is missing"),
     ] {
         fs::write(shop.file(), bad).unwrap();
         daemon.signal(Signal::SIGHUP);
         daemon.until(words);
-        daemon.until("the configuration is kept as it was");
+        daemon.until("the previous configuration stays in effect");
         shop.stage("orders", &[payload]).await;
         assert_eq!(shop.webhooks.next(1).await, [format!("/hooks/orders {payload}")]);
     }
@@ -136,7 +136,7 @@ async fn a_broken_file_is_refused_and_the_old_one_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sighup_leaves_those_alone_whose_plan_did_not_change() {
+async fn sighup_restarts_only_components_whose_plan_changed() {
     let mut shop = Shop::new().await;
     let route = |database: &str, queue: &str| {
         format!(
@@ -144,23 +144,23 @@ async fn sighup_leaves_those_alone_whose_plan_did_not_change() {
              to = [{{ destination = \"hooks\", address = \"{{queue}}\" }}]\n"
         )
     };
-    shop.carries(&[]);
+    shop.write_config(&[]);
     let text = fs::read_to_string(shop.file()).unwrap() + "[databases.till]\nurl = \"till.db\"\n";
     let write = |routes: &[String]| fs::write(shop.file(), text.clone() + &routes.concat()).unwrap();
     write(&[route("shop", "orders"), route("till", "sales")]);
     let mut daemon = shop.start();
-    // The route of the till stands in another line now, which is no change.
+    // The route of the till is on another line now, which is not a change.
     write(&[route("shop", "bills"), route("shop", "orders"), route("till", "sales")]);
     daemon.signal(Signal::SIGHUP);
-    daemon.until("the configuration is followed");
+    daemon.until("configuration reloaded");
     shop.stage("bills", &["1"]).await;
     assert_eq!(shop.webhooks.next(1).await, ["/hooks/bills 1"]);
-    // A database that is gone is drained, too.
+    // The relay of a removed database drains, too.
     let (_, without_shop) = text.split_once("[http]").unwrap();
     fs::write(shop.file(), format!("source = \"/shop\"\n[http]{without_shop}{}", route("till", "sales")))
         .unwrap();
     daemon.signal(Signal::SIGHUP);
-    daemon.until("the configuration is followed");
+    daemon.until("configuration reloaded");
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -169,31 +169,31 @@ async fn sighup_leaves_those_alone_whose_plan_did_not_change() {
     assert_eq!((drained("shop.db"), drained("till.db")), (2, 1), "{ended:?}");
 }
 
-/// The order of a queue can change only while nothing waits in it. Until then the relay goes on as before.
+/// The ordering of a queue can change only while the queue is empty. Until then the relay keeps its previous plan.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_database_refuses_leaves_the_old_relay_at_work() {
+async fn sighup_with_a_rejected_queue_policy_keeps_the_old_relay_running() {
     let mut shop = Shop::new().await;
     let mut daemon = shop.start();
     shop.stage("bills", &["waits"]).await;
-    shop.carries(&["orders", "bills"]);
+    shop.write_config(&["orders", "bills"]);
     let text = fs::read_to_string(shop.file()).unwrap();
     fs::write(shop.file(), text + "ordered = \"block\"\n").unwrap();
     daemon.signal(Signal::SIGHUP);
     daemon.until("still holds messages");
-    daemon.until("the configuration is kept as it was");
+    daemon.until("the previous configuration stays in effect");
     shop.stage("orders", &["1"]).await;
     assert_eq!(shop.webhooks.next(1).await, ["/hooks/orders 1"]);
-    shop.carries(&["orders", "bills"]);
+    shop.write_config(&["orders", "bills"]);
     daemon.signal(Signal::SIGHUP);
-    daemon.until("the configuration is followed");
+    daemon.until("configuration reloaded");
     assert_eq!(shop.webhooks.next(1).await, ["/hooks/bills waits"]);
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.end().code, Some(0));
 }
 
-/// Of several databases, one may refuse what the others take.
+/// One of several databases rejects the policy of a queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_database_refuses_keeps_nothing_from_the_others() {
+async fn sighup_applies_the_rest_if_one_database_rejects_its_policy() {
     let mut shop = Shop::new().await;
     let route = |database: &str, queue: &str, rest: &str| {
         format!(
@@ -201,7 +201,7 @@ async fn what_one_database_refuses_keeps_nothing_from_the_others() {
              to = [{{ destination = \"hooks\", address = \"{{queue}}\" }}]\n"
         )
     };
-    shop.carries(&[]);
+    shop.write_config(&[]);
     let text = fs::read_to_string(shop.file()).unwrap() + "[databases.till]\nurl = \"till.db\"\n";
     let write = |routes: &[String]| fs::write(shop.file(), text.clone() + &routes.concat()).unwrap();
     let (orders, bills) = (route("shop", "orders", ""), route("shop", "bills", ""));
@@ -211,11 +211,11 @@ async fn what_one_database_refuses_keeps_nothing_from_the_others() {
     let mut till = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
     let refunds = "insert into postrider_outbox (queue, payload) values ('refunds', 'waits')";
     sqlx::query(refunds).execute(&mut till).await.unwrap();
-    let refused = route("till", "refunds", "ordered = \"block\"\n");
-    write(&[route("till", "sales", ""), refused, orders, bills]);
+    let rejected = route("till", "refunds", "ordered = \"block\"\n");
+    write(&[route("till", "sales", ""), rejected, orders, bills]);
     daemon.signal(Signal::SIGHUP);
     daemon.until("still holds messages");
-    daemon.until("the rest of the configuration is followed");
+    daemon.until("configuration partly reloaded");
     shop.stage("bills", &["1"]).await;
     assert_eq!(shop.webhooks.next(1).await, ["/hooks/bills 1"]);
     let sale = "insert into postrider_outbox (queue, payload) values ('sales', '2')";
@@ -226,7 +226,7 @@ async fn what_one_database_refuses_keeps_nothing_from_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_on_its_way_may_arrive_and_the_second_signal_does_not_wait() {
+async fn first_signal_drains_and_second_exits_at_once() {
     let mut shop = Shop::new().await;
     let mut daemon = shop.start();
     let held = shop.webhooks.hold().await;
@@ -237,7 +237,7 @@ async fn what_is_on_its_way_may_arrive_and_the_second_signal_does_not_wait() {
     drop(held);
     let ended = daemon.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.err.contains("delivered=1 is_clean=true"), "{ended:?}");
+    assert!(ended.err.contains("delivered=1 clean=true"), "{ended:?}");
 
     let mut daemon = shop.start();
     let held = shop.webhooks.hold().await;
@@ -251,19 +251,19 @@ async fn what_is_on_its_way_may_arrive_and_the_second_signal_does_not_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_look_after_it_are_told_how_it_is() {
+async fn health_readiness_and_metrics_are_served() {
     let mut shop = Shop::new().await;
     let mut daemon = AtWork::start(&mut shop.command(&["--migrate", "--log-format", "json"]));
-    let line = daemon.until("listening at http://");
-    let address = told_in(&line);
+    let line = daemon.until("endpoints listening on http://");
+    let address = address_in(&line);
     let message: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(message["level"], "INFO", "{message}");
     daemon.until("ready");
     shop.stage("orders", &["1"]).await;
     shop.webhooks.next(1).await;
     for path in ["/healthz", "/readyz"] {
-        let answer = get(address, path).await;
-        assert_eq!((answer.0.as_str(), answer.1.as_str()), ("HTTP/1.1 200 OK", "ok\n"));
+        let response = get(address, path).await;
+        assert_eq!((response.0.as_str(), response.1.as_str()), ("HTTP/1.1 200 OK", "ok\n"));
     }
     let (status, metrics) = get(address, "/metrics").await;
     assert_eq!(status, "HTTP/1.1 200 OK");
@@ -273,7 +273,7 @@ async fn those_who_look_after_it_are_told_how_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn systemd_is_told_when_it_is_ready_reloads_and_stops() {
+async fn systemd_is_notified_of_ready_reload_and_stop() {
     let shop = Shop::new().await;
     let path = shop.folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -293,35 +293,35 @@ async fn systemd_is_told_when_it_is_ready_reloads_and_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_begin_says_what_to_do() {
+async fn failed_startup_exits_with_advice() {
     let shop = Shop::new().await;
     let missing = run(&mut shop.command(&[]));
     assert_eq!((missing.code, missing.out.as_str()), (Some(1), ""), "{missing:?}");
-    assert!(missing.err.contains("give the url of a database that is there"), "{missing:?}");
-    // A database of somebody else.
+    assert!(missing.err.contains("set url to an existing database"), "{missing:?}");
+    // A database without Postrider's tables.
     fs::write(shop.folder.path().join("shop.db"), "").unwrap();
     let bare = run(&mut shop.command(&[]));
     assert_eq!((bare.code, bare.out.as_str()), (Some(1), ""), "{bare:?}");
     assert!(bare.err.contains("postrider run --migrate"), "{bare:?}");
-    // Whoever sends to its own network has to say so, and is told at once what makes no sense.
+    // An invalid network is reported at startup.
     fs::write(shop.file(), fs::read_to_string(shop.file()).unwrap().replace("127.0.0.0/8", "here")).unwrap();
     let network = run(&mut shop.command(&["--migrate"]));
     assert_eq!((network.code, network.out.as_str()), (Some(1), ""), "{network:?}");
     assert!(network.err.contains("postrider.toml:6: destinations.hooks: "), "{network:?}");
 }
 
-/// Webhooks that come twice, because a sender did not hear the answer, are staged once.
+/// Webhooks that a sender repeats, because it did not get the response, are staged once.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_posted_twice_is_staged_once() {
+async fn webhook_consumer_stages_duplicates_once() {
     let shop = Shop::new().await;
     let text = "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
          [[consumers]]\nname = \"billing\"\nto = \"incoming\"\nmax_deliveries = 5\n\
          source = { kind = \"webhook\", listen = \"127.0.0.1:0\", path = \"/in\" }\n";
     fs::write(shop.file(), text).unwrap();
     let mut daemon = AtWork::start(&mut shop.command(&["--migrate"]));
-    let health = told_in(&daemon.until("listening at http://"));
-    let address = told_in(&daemon.until("receiving webhooks at http://"));
-    daemon.until("receiving consumer");
+    let health = address_in(&daemon.until("endpoints listening on http://"));
+    let address = address_in(&daemon.until("webhook receiver listening on http://"));
+    daemon.until("consumer started");
     for (id, body) in [("A-1", "1"), ("A-1", "1"), ("A-2", "2"), ("A-1", "1")] {
         assert_eq!(post(address, "/in", id, body).await, "HTTP/1.1 204 No Content");
     }
@@ -338,12 +338,12 @@ async fn what_is_posted_twice_is_staged_once() {
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.err.contains("processed=2 is_clean=true"), "{ended:?}");
+    assert!(ended.err.contains("processed=2 clean=true"), "{ended:?}");
 }
 
-/// Each follow-up is called for until it has ended, and the ledger tells how.
+/// Each follow-up is called until it has ended, and the ledger records the outcome.
 #[tokio::test(flavor = "multi_thread")]
-async fn follow_ups_are_called_for_and_end_as_they_are_answered() {
+async fn follow_ups_end_according_to_the_response() {
     let mut shop = Shop::new().await;
     let text = format!(
         "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"off\"\n\
@@ -358,7 +358,7 @@ async fn follow_ups_are_called_for_and_end_as_they_are_answered() {
     daemon.until(": ready");
     let path = shop.folder.path().join("shop.db");
     let mut connection = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
-    // Done; gone already; refused; to be tried again; nobody is there for it.
+    // Done; gone already; rejected; retried; unsupported operation.
     let calls = [
         ("payments", "erase", "c-1"),
         ("payments", "erase", "answer-404"),
@@ -395,7 +395,7 @@ async fn follow_ups_are_called_for_and_end_as_they_are_answered() {
     let headers = shop.webhooks.headers.lock().unwrap().clone();
     assert_eq!(headers["idempotency-key"], headers["webhook-id"], "{headers:?}");
     assert!(headers.contains_key("webhook-signature"), "{headers:?}");
-    // Its outcome is written down a moment after the call.
+    // The outcome is recorded a moment after the call.
     let counts = || {
         let status = run(postrider(&["status", "--json", "--db", "shop.db"]).current_dir(shop.folder.path()));
         status.report()["follow_ups"].clone()
@@ -420,29 +420,29 @@ async fn follow_ups_are_called_for_and_end_as_they_are_answered() {
     assert_eq!(completed, 2);
 }
 
-/// The address moves, and a taken one leaves the old one.
+/// The listener moves to a new address, and stays if the new one is in use.
 #[tokio::test(flavor = "multi_thread")]
-async fn sighup_moves_the_health_to_another_address() {
+async fn sighup_moves_the_http_listener() {
     let mut shop = Shop::new().await;
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let good = fs::read_to_string(shop.file()).unwrap();
     let listening = |address: &str| fs::write(shop.file(), good.replace("127.0.0.1:0", address)).unwrap();
     let mut daemon = AtWork::start(&mut shop.command(&["--migrate"]));
-    let first = told_in(&daemon.until("listening at http://"));
+    let first = address_in(&daemon.until("endpoints listening on http://"));
     daemon.until(": ready");
     listening(&taken.local_addr().unwrap().to_string());
     daemon.signal(Signal::SIGHUP);
-    daemon.until("cannot be listened at");
-    daemon.until("the rest of the configuration is followed");
+    daemon.until("cannot listen on");
+    daemon.until("configuration partly reloaded");
     assert_eq!(get(first, "/readyz").await.1, "ok\n");
     listening("off");
     daemon.signal(Signal::SIGHUP);
-    daemon.until("the configuration is followed");
+    daemon.until("configuration reloaded");
     assert!(TcpStream::connect(first).await.is_err());
     listening(&first.to_string());
     daemon.signal(Signal::SIGHUP);
-    assert_eq!(told_in(&daemon.until("listening at http://")), first);
-    daemon.until("the configuration is followed");
+    assert_eq!(address_in(&daemon.until("endpoints listening on http://")), first);
+    daemon.until("configuration reloaded");
     assert_eq!(get(first, "/readyz").await.1, "ok\n");
     shop.stage("orders", &["1"]).await;
     assert_eq!(shop.webhooks.next(1).await, ["/hooks/orders 1"]);
@@ -452,9 +452,9 @@ async fn sighup_moves_the_health_to_another_address() {
     assert_eq!(daemon.end().code, Some(0));
 }
 
-/// What only a restart can change is told by its name, each time, for as long as it differs from what holds.
+/// Each reload warns of every setting that needs a restart, while it differs from the effective one.
 #[tokio::test(flavor = "multi_thread")]
-async fn sighup_tells_what_needs_a_restart() {
+async fn sighup_warns_of_settings_that_need_a_restart() {
     let shop = Shop::new().await;
     let good = fs::read_to_string(shop.file()).unwrap();
     let mut daemon = shop.start();
@@ -463,31 +463,31 @@ async fn sighup_tells_what_needs_a_restart() {
     fs::write(shop.file(), format!("{good}[log]\nformat = \"json\"\n{collector}")).unwrap();
     for _ in 0..2 {
         daemon.signal(Signal::SIGHUP);
-        daemon.until("log.format has changed: restart to follow it");
+        daemon.until("log.format has changed: restart to apply it");
         if otlp {
-            daemon.until("otlp.endpoint has changed: restart to follow it");
+            daemon.until("otlp.endpoint has changed: restart to apply it");
         }
-        daemon.until(": the configuration is followed");
+        daemon.until(": configuration reloaded");
     }
     fs::write(shop.file(), good).unwrap();
     daemon.signal(Signal::SIGHUP);
-    daemon.until(": the configuration is followed");
+    daemon.until(": configuration reloaded");
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(ended.err.matches("restart to follow it").count(), if otlp { 4 } else { 2 }, "{ended:?}");
+    assert_eq!(ended.err.matches("restart to apply it").count(), if otlp { 4 } else { 2 }, "{ended:?}");
 }
 
-/// What counts more than the file has not changed with it.
+/// A setting that a flag overrides has not changed.
 #[tokio::test(flavor = "multi_thread")]
-async fn sighup_tells_nothing_of_what_a_flag_has_settled() {
+async fn sighup_does_not_warn_of_settings_that_a_flag_overrides() {
     let shop = Shop::new().await;
     let good = fs::read_to_string(shop.file()).unwrap();
     let mut daemon = AtWork::start(&mut shop.command(&["--migrate", "--log-format", "human"]));
     daemon.until(": ready");
     fs::write(shop.file(), format!("{good}[log]\nformat = \"json\"\n")).unwrap();
     daemon.signal(Signal::SIGHUP);
-    daemon.until(": the configuration is followed");
+    daemon.until(": configuration reloaded");
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -1,4 +1,4 @@
-//! `postrider tail` and `postrider gc` on SQLite, run as somebody runs them.
+//! `postrider tail` and `postrider gc` on SQLite.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -7,7 +7,8 @@ mod support;
 
 use nix::sys::signal::Signal;
 use postrider::{
-    ClaimRequest, Claimed, QueuePolicy, Reason, Settle, Settlement, Store, inspect::Inspect, schema::Schema,
+    ClaimRequest, ClaimedMessage, LeaseSettlement, QueuePolicy, Reason, Settlement, Store, inspect::Inspect,
+    schema::Schema,
 };
 use serde_json::Value;
 use std::{fs, time::Duration};
@@ -16,41 +17,41 @@ use support::{
     shop::{Shop, id, order, queue, timeless},
 };
 
-async fn claim(shop: &Shop, name: &str) -> Claimed {
+async fn claim(shop: &Shop, name: &str) -> ClaimedMessage {
     shop.store.claim(&ClaimRequest::new(queue(name), 1)).await.unwrap().remove(0)
 }
 
-async fn settle(shop: &Shop, claimed: &Claimed, settlement: Settlement) {
+async fn settle(shop: &Shop, claimed: &ClaimedMessage, settlement: Settlement) {
     let lease = claimed.lease.clone();
-    assert!(shop.store.settle(&[Settle { lease, settlement }]).await.unwrap().is_empty());
+    assert!(shop.store.settle(&[LeaseSettlement { lease, settlement }]).await.unwrap().is_empty());
 }
 
-fn watch(shop: &Shop, arguments: &[&str]) -> AtWork {
+fn start_tail(shop: &Shop, arguments: &[&str]) -> AtWork {
     let all = [&["tail", "--db", "shop.db", "--interval", "10ms", "--jsonl"], arguments].concat();
     let mut tail = AtWork::start(postrider(&all).current_dir(shop.folder.path()));
     tail.until("Watching");
     tail
 }
 
-/// The next event: what, and to which message.
+/// The kind of the next event, and the event.
 fn next(tail: &mut AtWork) -> (String, Value) {
     let event: Value = serde_json::from_str(&tail.line()).unwrap();
     (event["event"].as_str().unwrap().to_owned(), event)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_change_of_a_message_is_told() {
+async fn tail_prints_every_state_change() {
     let shop = Shop::open().await;
     let keeping = QueuePolicy::default().with_keep_for(Duration::from_secs(3600));
     shop.store.declare(&queue("orders"), &keeping).await.unwrap();
     shop.stage([order(9)]).await;
-    let mut tail = watch(&shop, &["--queue", "orders"]);
-    let mut expect = |what: &str, number: u128| {
+    let mut tail = start_tail(&shop, &["--queue", "orders"]);
+    let mut expect = |kind: &str, number: u128| {
         let (event, whole) = next(&mut tail);
-        assert_eq!((event.as_str(), &whole["id"]), (what, &id(number).to_string().into()), "{whole}");
+        assert_eq!((event.as_str(), &whole["id"]), (kind, &id(number).to_string().into()), "{whole}");
         whole
     };
-    // What was there before is no event, and what happens to it is.
+    // A message that was there before is no event; its changes are.
     let claimed = claim(&shop, "orders").await;
     expect("leased", 9);
     settle(&shop, &claimed, Settlement::Done).await;
@@ -61,8 +62,8 @@ async fn every_change_of_a_message_is_told() {
     expect("leased", 1);
     let after = Duration::from_secs(3600);
     settle(&shop, &claimed, Settlement::Retry { after, error: Some("busy".to_owned()) }).await;
-    let waiting = expect("waiting", 1);
-    assert_eq!((&waiting["error"], &waiting["attempts"]), (&"busy".into(), &1.into()), "{waiting}");
+    let scheduled = expect("scheduled", 1);
+    assert_eq!((&scheduled["error"], &scheduled["attempts"]), (&"busy".into(), &1.into()), "{scheduled}");
     shop.stage([order(2)]).await;
     expect("staged", 2);
     let claimed = claim(&shop, "orders").await;
@@ -71,9 +72,9 @@ async fn every_change_of_a_message_is_told() {
     settle(&shop, &claimed, dead).await;
     let dead = expect("dead", 2);
     assert_eq!((&dead["reason"], &dead["error"]), (&"rejected".into(), &"no such address".into()), "{dead}");
-    // Another queue is none of its business.
+    // Messages of another queue are not shown.
     shop.stage([postrider::Message::builder("mails").json(&1)]).await;
-    shop.run(&["dead", "requeue", "--queue", "orders", &id(2).to_string(), "--why", "mended"]);
+    shop.run(&["dead", "requeue", "--queue", "orders", &id(2).to_string(), "--why", "fixed"]);
     expect("pending", 2);
     tail.signal(Signal::SIGINT);
     let ended = tail.end();
@@ -81,21 +82,21 @@ async fn every_change_of_a_message_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_kept_is_gone_and_that_is_said_before() {
+async fn tail_prints_gone_for_messages_that_are_not_kept_and_warns_once() {
     let shop = Shop::open().await;
     shop.stage([order(1)]).await;
-    let mut tail = watch(&shop, &[]);
+    let mut tail = start_tail(&shop, &[]);
     let claimed = claim(&shop, "orders").await;
     assert_eq!(next(&mut tail).0, "leased");
     settle(&shop, &claimed, Settlement::Done).await;
     assert_eq!(next(&mut tail).0, "gone");
     tail.signal(Signal::SIGINT);
     let ended = tail.end();
-    assert_eq!(ended.err.matches("orders has kept nothing so far").count(), 1, "{ended:?}");
+    assert_eq!(ended.err.matches("queue orders keeps no delivered messages").count(), 1, "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_ends_by_itself_and_begins_earlier_if_it_shall() {
+async fn tail_starts_at_since_and_ends_at_count_or_until() {
     let shop = Shop::troubled().await;
     let since = |arguments: &[&str]| {
         let all = [&["tail", "--since", "1h", "--interval", "10ms"], arguments].concat();
@@ -108,7 +109,7 @@ async fn it_ends_by_itself_and_begins_earlier_if_it_shall() {
     assert_eq!(since(&["--for", "10ms", "--key", "order-17", "--jsonl"]).lines().count(), 2);
     assert_eq!(since(&["--for", "10ms", &id(3).to_string()]).lines().count(), 2);
     assert_eq!(since(&["--for", "10ms", &id(3).to_string(), "--queue", "mails"]), "");
-    // What has ended just before is not news, however often it looks.
+    // A message that was settled just before is no event, in any poll.
     let nothing = shop.run(&["tail", "--for", "300ms", "--interval", "1ms", "--jsonl"]);
     assert_eq!((nothing.code, nothing.out.as_str()), (Some(0), ""), "{nothing:?}");
 }
@@ -128,19 +129,19 @@ async fn cluttered() -> Shop {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_may_go_goes_when_it_is_asked_for() {
+async fn gc_deletes_expired_data_on_request() {
     let shop = cluttered().await;
     let dry = shop.run(&["gc", "--dry-run", "--inbox-older-than", "1ms"]);
     assert_eq!((dry.code, dry.err.as_str()), (Some(0), ""), "{dry:?}");
     insta::assert_snapshot!("gc_dry", dry.out);
-    assert_eq!(shop.run(&["gc", "--audit-older-than", "1ms"]).code, Some(2), "nobody knows why");
+    assert_eq!(shop.run(&["gc", "--audit-older-than", "1ms"]).code, Some(2), "without a reason");
     let others =
         shop.run(&["gc", "--dry-run", "--json", "--inbox-older-than", "1ms", "--consumer", "shipping"]);
     assert_eq!(others.report()["inbox"], 0, "{others:?}");
 
     let kept = shop.run(&["gc", "--json"]);
     assert_eq!(kept.code, Some(0), "{kept:?}");
-    insta::assert_snapshot!("gc_for_programs", kept.out);
+    insta::assert_snapshot!("gc_json", kept.out);
     let size = || fs::metadata(shop.folder.path().join("shop.db")).unwrap().len();
     let before = size();
     let all = shop.run(&[
@@ -167,7 +168,7 @@ async fn what_may_go_goes_when_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_called_wrongly_is_told() {
+fn invalid_arguments_exit_with_2() {
     let wrong = run(&mut postrider(&["tail", "--count", "0", "--db", "shop.db"]));
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
     insta::assert_snapshot!("tail_wrong", wrong.err);

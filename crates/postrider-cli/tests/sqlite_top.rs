@@ -1,4 +1,4 @@
-//! `postrider top` and `postrider bench`, run as somebody runs them.
+//! `postrider top` and `postrider bench`.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -24,36 +24,36 @@ fn shop() -> (TempDir, String) {
 }
 
 #[test]
-fn each_look_is_an_object_for_programs() {
+fn each_sample_is_a_json_object() {
     let (_folder, db) = shop();
     let ended = run(&mut postrider(&["top", "--db", &db, "--every", "1ms", "--count", "3", "--jsonl"]));
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{ended:?}");
-    let looks: Vec<Value> = ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(looks.len(), 3);
-    for look in &looks {
-        assert_eq!(look["version"], 1);
-        assert_eq!(look["queues"][0]["queue"], "orders");
-        assert_eq!(look["queues"][0]["pending"]["count"], 1);
+    let samples: Vec<Value> = ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(samples.len(), 3);
+    for sample in &samples {
+        assert_eq!(sample["version"], 1);
+        assert_eq!(sample["queues"][0]["queue"], "orders");
+        assert_eq!(sample["queues"][0]["pending"]["count"], 1);
     }
-    assert!(looks[0]["queues"][0]["pending_per_second"].is_null(), "{}", looks[0]);
-    assert_eq!(looks[1]["queues"][0]["pending_per_second"], 0.0);
+    assert!(samples[0]["queues"][0]["pending_per_second"].is_null(), "{}", samples[0]);
+    assert_eq!(samples[1]["queues"][0]["pending_per_second"], 0.0);
 }
 
 #[test]
-fn a_terminal_is_drawn_over_and_given_back() {
+fn terminal_is_drawn_on_and_restored() {
     let (_folder, db) = shop();
     let mut command = postrider(&["top", "--db", &db, "--every", "1ms", "--count", "2"]);
     command.env("NO_COLOR", "1");
     let (seen, ended) = on_a_terminal(command);
     assert!(ended.success(), "{seen:?}");
-    let (drawn, after) = seen.split_once("\x1b[?1049l").expect("the first screen comes back");
+    let (drawn, after) = seen.split_once("\x1b[?1049l").expect("the alternate screen is closed");
     assert!(drawn.starts_with("\x1b[?1049h") && after.is_empty(), "{seen:?}");
     assert_eq!(drawn.matches("postrider top  SQLite in").count(), 2, "{seen:?}");
     assert!(drawn.contains("orders") && drawn.contains("PENDING"), "{seen:?}");
 }
 
 #[test]
-fn without_tables_it_says_what_to_do() {
+fn unmigrated_database_fails_with_advice() {
     let folder = tempdir().unwrap();
     let db = folder.path().join("empty.db").to_str().unwrap().to_owned();
     std::fs::File::create(&db).unwrap();
@@ -66,7 +66,7 @@ fn without_tables_it_says_what_to_do() {
 }
 
 #[test]
-fn a_bench_measures_each_step_and_leaves_nothing_behind() {
+fn bench_measures_each_phase_and_leaves_no_messages() {
     let (_folder, db) = shop();
     let bench = ["bench", "--db", &db, "--messages", "250", "--batch", "100", "--for", "200ms", "--json"];
     let ended = run(&mut postrider(&bench));
@@ -75,8 +75,8 @@ fn a_bench_measures_each_step_and_leaves_nothing_behind() {
     assert_eq!(report["version"], 1);
     assert_eq!(report["staged_in_batches"]["messages"], 300);
     let singly = report["staged_singly"]["messages"].as_u64().unwrap();
-    assert_eq!(report["carried"]["messages"], singly + 300);
-    for part in ["staged_singly", "staged_in_batches", "carried"] {
+    assert_eq!(report["delivered"]["messages"], singly + 300);
+    for part in ["staged_singly", "staged_in_batches", "delivered"] {
         assert!(report[part]["per_second"].as_f64().unwrap() > 0.0, "{report}");
     }
     let latency = &report["latency_ms"];
@@ -86,13 +86,13 @@ fn a_bench_measures_each_step_and_leaves_nothing_behind() {
     let left = run(&mut postrider(&["status", "--db", &db, "--json"])).report();
     let queues = left["queues"].as_array().unwrap();
     let bench = queues.iter().find(|queue| queue["queue"] == "postrider-bench");
-    for state in ["pending", "leased", "waiting", "dead"] {
+    for state in ["pending", "leased", "scheduled", "dead"] {
         assert!(bench.is_none_or(|bench| bench[state]["count"] == 0), "{left}");
     }
 }
 
 #[test]
-fn a_bench_does_not_carry_what_it_has_not_staged() {
+fn bench_refuses_a_queue_that_is_not_empty() {
     let (_folder, db) = shop();
     let publish = ["publish", "postrider-bench", "--json-body", "17", "--db", &db];
     assert_eq!(run(&mut postrider(&publish)).code, Some(0));

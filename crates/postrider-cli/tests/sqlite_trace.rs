@@ -1,4 +1,4 @@
-//! `postrider messages trace`, `postrider timers` and `postrider saga` on SQLite, run as somebody runs them.
+//! `postrider messages trace`, `postrider timers` and `postrider saga` on SQLite.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -19,7 +19,7 @@ fn erase(number: u128) -> FollowUp {
     FollowUp::new("customer-17", "payments", "erase", reference).unwrap().with_id(id(number))
 }
 
-/// Two messages of a key, the first of which died and was put back; a copy of it in another queue; a follow-up of its subject.
+/// Two messages of a key, of which the first died and was requeued; a copy of it in another queue; a follow-up of its subject.
 async fn storied() -> Shop {
     let shop = Shop::open().await;
     shop.store.declare(&queue("orders"), &QueuePolicy::by_key(OnFailure::Skip)).await.unwrap();
@@ -27,7 +27,7 @@ async fn storied() -> Shop {
         |builder: MessageBuilder| builder.key("order-17").subject("customer-17").traceparent(TRACEPARENT);
     shop.stage([keyed(order(1)).event_type("order.placed")]).await;
     shop.bury("orders", Reason::Rejected, "no such address: Elm Street 7").await;
-    let requeue = ["dead", "requeue", "--queue", "orders", &id(1).to_string(), "--why", "mended"];
+    let requeue = ["dead", "requeue", "--queue", "orders", &id(1).to_string(), "--why", "fixed"];
     assert_eq!(shop.run(&requeue).code, Some(0));
     shop.stage([keyed(order(2)).event_type("order.paid")]).await;
     shop.stage([postrider::Message::builder("copies").id(id(2)).key("order-17").json(&2)]).await;
@@ -36,16 +36,16 @@ async fn storied() -> Shop {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_is_traced_through_every_queue() {
+async fn message_is_traced_through_every_queue() {
     let shop = storied().await;
-    let told = |arguments: &[&str]| {
+    let output = |arguments: &[&str]| {
         let ended = shop.run(arguments);
         assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{arguments:?}: {ended:?}");
         timeless(&ended.out)
     };
-    insta::assert_snapshot!("trace", told(&["messages", "trace", &id(1).to_string()]));
-    insta::assert_snapshot!("trace_for_programs", told(&["messages", "trace", &id(1).to_string(), "--json"]));
-    insta::assert_snapshot!("trace_of_a_copy", told(&["messages", "trace", &id(2).to_string()]));
+    insta::assert_snapshot!("trace", output(&["messages", "trace", &id(1).to_string()]));
+    insta::assert_snapshot!("trace_json", output(&["messages", "trace", &id(1).to_string(), "--json"]));
+    insta::assert_snapshot!("trace_of_a_copy", output(&["messages", "trace", &id(2).to_string()]));
     let count = |arguments: &[&str]| {
         let all = [&["messages", "trace", "--json"], arguments].concat();
         shop.run(&all).report()["messages"].as_array().unwrap().len()
@@ -59,13 +59,13 @@ async fn a_message_is_traced_through_every_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_gone_is_known_by_what_was_done_to_it() {
+async fn delivered_message_is_traced_by_its_audit_rows() {
     let shop = storied().await;
     let discard = ["messages", "discard", "--queue", "orders", &id(1).to_string(), "--why", "too late"];
     assert_eq!(shop.run(&discard).code, Some(0));
     let gone = shop.run(&["messages", "trace", &id(1).to_string()]);
     assert_eq!(gone.code, Some(0), "{gone:?}");
-    insta::assert_snapshot!("trace_of_what_is_gone", timeless(&gone.out));
+    insta::assert_snapshot!("trace_of_a_delivered_message", timeless(&gone.out));
     let unknown = shop.run(&["messages", "trace", &id(99).to_string()]);
     assert_eq!((unknown.code, unknown.out.as_str()), (Some(4), ""), "{unknown:?}");
     insta::assert_snapshot!("trace_of_nothing", unknown.err);
@@ -75,7 +75,7 @@ async fn what_is_gone_is_known_by_what_was_done_to_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_is_shown_without_its_queue() {
+async fn message_is_shown_without_its_queue() {
     let shop = storied().await;
     let shown = shop.run(&["messages", "show", &id(1).to_string(), "--json"]);
     assert_eq!(shown.report()["queue"], "orders", "{shown:?}");
@@ -96,16 +96,16 @@ async fn timers_are_listed_and_cancelled_once() {
     shop.stage([timer(1, "cart-17"), timer(2, "cart-18")]).await;
     insta::assert_snapshot!("timers", timeless(&shop.run(&["timers", "ls"]).out));
     insta::assert_snapshot!(
-        "timers_for_programs",
+        "timers_json",
         timeless(&shop.run(&["timers", "ls", "--queue", "orders", "--json"]).out)
     );
     let cancel = ["timers", "cancel", "--queue", "orders", "cart-17"];
-    assert_eq!(shop.run(&cancel).code, Some(2), "nobody knows why");
+    assert_eq!(shop.run(&cancel).code, Some(2), "without a reason");
     let cancel = [&cancel[..], &["--why", "it was bought"]].concat();
     let cancelled = shop.run(&cancel);
     assert_eq!(
         (cancelled.code, cancelled.out.as_str()),
-        (Some(0), "cart-17 is cancelled\n"),
+        (Some(0), "cancelled timer cart-17\n"),
         "{cancelled:?}"
     );
     let again = shop.run(&cancel);
@@ -120,7 +120,7 @@ async fn timers_are_listed_and_cancelled_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn follow_ups_are_put_back_by_their_own_command() {
+async fn follow_ups_are_requeued_only_by_saga_requeue() {
     let shop = Shop::open().await;
     shop.stage([erase(1), erase(2), erase(4).with_json("secret").unwrap()]).await;
     shop.stage([order(3)]).await;
@@ -143,19 +143,23 @@ async fn follow_ups_are_put_back_by_their_own_command() {
     let requeue = ["saga", "requeue", "--why", "it is back", "--json"];
     let one = shop.run(&[&requeue[..], &[&id(1).to_string()]].concat());
     assert_eq!(one.code, Some(0), "{one:?}");
-    insta::assert_snapshot!("saga_requeued_for_programs", one.out);
+    insta::assert_snapshot!("saga_requeued_json", one.out);
     let again = shop.run(&[&requeue[..], &[&id(1).to_string()]].concat());
     assert_eq!(again.code, Some(4), "{again:?}");
     insta::assert_snapshot!("saga_not_abandoned", again.err);
     let others = [&requeue[..], &["--all", "--resolver", "mailer", "--yes"]].concat();
     assert_eq!(shop.run(&others).report()["matched"], 0);
     let all = [&requeue[..], &["--all", "--resolver", "payments"]].concat();
-    assert_eq!(shop.run(&all).code, Some(2), "nobody is there to be asked");
+    assert_eq!(shop.run(&all).code, Some(2), "stdin is not a terminal");
     assert_eq!(shop.run(&[&all[..], &["--dry-run"]].concat()).report()["matched"], 2);
     let done = shop.run(&[&all[..], &["--yes"]].concat()).report();
-    assert_eq!((&done["requeued"], &done["forgotten"][0]), (&1.into(), &id(4).to_string().into()), "{done}");
+    assert_eq!(
+        (&done["requeued"], &done["payload_erased"][0]),
+        (&1.into(), &id(4).to_string().into()),
+        "{done}"
+    );
 
-    // The ledger was told of each before.
+    // Each requeue has an event in the ledger.
     let ledger = shop.store.ledger();
     assert_eq!(verify(&ledger, None).await.unwrap().position, 2);
     insta::assert_snapshot!("saga_show", timeless(&shop.run(&["saga", "show", "customer-17"]).out));
@@ -165,7 +169,7 @@ async fn follow_ups_are_put_back_by_their_own_command() {
         (&"pending".into(), &"requeued".into()),
         "{shown}"
     );
-    let nobody = shop.run(&["saga", "show", "customer-18"]);
-    assert_eq!((nobody.code, nobody.out.as_str()), (Some(4), ""), "{nobody:?}");
-    insta::assert_snapshot!("saga_show_nobody", nobody.err);
+    let unknown = shop.run(&["saga", "show", "customer-18"]);
+    assert_eq!((unknown.code, unknown.out.as_str()), (Some(4), ""), "{unknown:?}");
+    insta::assert_snapshot!("saga_show_unknown", unknown.err);
 }

@@ -1,4 +1,4 @@
-//! `postrider run` sends traces to a collector.
+//! `postrider run` exports traces to a collector.
 
 #![cfg(all(unix, feature = "otlp"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -21,18 +21,18 @@ const TRACE: [u8; 16] =
 
 type Sent = Arc<Mutex<Vec<(String, Bytes)>>>;
 
-async fn take(State(sent): State<Sent>, headers: HeaderMap, body: Bytes) {
+async fn collect(State(sent): State<Sent>, headers: HeaderMap, body: Bytes) {
     let kind = headers["content-type"].to_str().unwrap().to_owned();
     sent.lock().unwrap().push((kind, body));
 }
 
-/// The way of a message is a span, linked to the one in which it was staged, and is sent before the daemon ends.
+/// The delivery of a message is a span, linked to the one in which it was staged, and is exported before the daemon exits.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_way_of_a_message_is_a_span_of_a_collector() {
+async fn delivery_of_a_message_is_exported_as_a_span() {
     let (folder, sent) = (tempdir().unwrap(), Sent::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let collector = format!("http://{}", listener.local_addr().unwrap());
-    let router = Router::new().route("/v1/traces", post(take)).with_state(Arc::clone(&sent));
+    let router = Router::new().route("/v1/traces", post(collect)).with_state(Arc::clone(&sent));
     tokio::spawn(async move { axum::serve(listener, router).await });
     let text = format!(
         "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"off\"\n\
@@ -71,10 +71,10 @@ async fn the_way_of_a_message_is_a_span_of_a_collector() {
     for part in [b"postrider.relay".as_slice(), b"service.name", b"orders", &TRACE] {
         assert!(holds(part), "{} is not in {sent:?}", String::from_utf8_lossy(part));
     }
-    assert!(!holds(b"placed 17"), "payloads are nobody's business");
+    assert!(!holds(b"placed 17"), "a payload must not be exported");
 
-    // A flag counts more than the file, and what is no URL is told.
+    // A flag overrides the file, and an invalid URL is reported.
     let wrong = run(command().args(["--otlp", "localhost:4318"]));
     assert_eq!(wrong.code, Some(1), "{wrong:?}");
-    assert!(wrong.err.contains("give one such as http://localhost:4318"), "{wrong:?}");
+    assert!(wrong.err.contains("write a URL such as http://localhost:4318"), "{wrong:?}");
 }

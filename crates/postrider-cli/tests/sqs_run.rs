@@ -1,4 +1,4 @@
-//! `postrider run` sends to SQS and receives from it: what is delivered twice is staged once.
+//! `postrider run` sends to SQS and receives from it: a message that is delivered twice is staged once.
 
 #![cfg(all(unix, feature = "sqs"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 const REGION: &str = "eu-central-1";
 
-/// What the program's file and its environment say.
+/// The same settings as in the configuration file and the environment.
 fn options() -> AwsOptions {
     let options = AwsOptions::new().with_region(REGION).with_endpoint_url(shared::url(Kind::Sqs));
     options.with_credentials("test", "s3cret", None)
@@ -36,9 +36,9 @@ fn source(queue: &str) -> String {
     format!("kind = \"sqs\", url_env = \"AWS_URL\", region = \"{REGION}\", queue = \"{queue}\"")
 }
 
-/// What moto hands to a process that was killed while it asked comes again after half a minute, so it may take as long.
+/// moto redelivers messages of a killed process after its visibility timeout of half a minute, so the test may take as long.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_program_sends_twice_is_staged_once() {
+async fn round_trip_with_duplicates_and_a_kill_stages_each_message_once() {
     let queue = format!("orders-{}", Uuid::now_v7());
     places::sqs_queue(&queue, REGION);
     let broker = Broker {
@@ -51,10 +51,10 @@ async fn what_the_program_sends_twice_is_staged_once() {
     round_trip(broker).await;
 }
 
-/// The same by a topic, which hands on to the queue.
+/// The round trip by an SNS topic, which forwards to the SQS queue.
 #[cfg(feature = "sns")]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_to_a_topic_is_in_its_queue() {
+async fn message_to_an_sns_topic_arrives_in_its_queue() {
     let topic = format!("orders-{}", Uuid::now_v7());
     places::sns_topic(&topic, REGION);
     let broker = Broker {

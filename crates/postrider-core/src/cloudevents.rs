@@ -1,20 +1,18 @@
-//! What is known about a message, as CloudEvents 1.0 attributes: one mapping for every transport.
+//! The metadata of a message as CloudEvents 1.0 attributes: one mapping for every transport.
 //!
-//! A transport's binding puts these names and values where its wire has room for them (`ce-id`, `cloudEvents:id`, …),
-//! and takes them from there. The payload travels as the event's data. The user's own headers travel beside the
-//! attributes, and are none.
+//! A protocol binding writes these names and values into the headers of its protocol (`ce-id`, `cloudEvents:id`, …), and reads them
+//! from there. The payload is the event's data. The user's headers are sent next to the attributes and are not attributes.
 //!
-//! | attribute | what it is |
+//! | attribute | meaning |
 //! |---|---|
 //! | `specversion`, `id`, `source`, `type` | required; the type is [`DEFAULT_TYPE`] for a message without one |
-//! | `time`, `subject`, `datacontenttype` | when it was staged, whom it is about, how to read the payload |
+//! | `time`, `subject`, `datacontenttype` | time of staging, subject, content type of the payload |
 //! | `partitionkey` | the ordering key |
-//! | `correlationid`, `causationid`, `traceparent`, `tracestate` | the trail |
-//! | `tenantid`, `hlc` | extensions of our own |
+//! | `correlationid`, `causationid`, `traceparent`, `tracestate` | causality and trace |
+//! | `tenantid`, `hlc` | Postrider's extensions |
 //!
-//! **Who is trusted.** Nobody: what arrives was written by others. It is checked by the same rules as when it is staged,
-//! and refused when it breaks one: the message is then undecodable. Only a broken `traceparent` or `tracestate` is
-//! dropped, as their standard demands: a trace is not worth a message.
+//! **No sender is trusted.** Received attributes are validated by the same rules as staged ones; a message that breaks a rule is
+//! undecodable. Only an invalid `traceparent` or `tracestate` is dropped, as their standard demands: a trace is not worth a message.
 
 pub mod rfc3339;
 
@@ -25,12 +23,12 @@ use crate::{
 };
 use std::{collections::BTreeMap, time::SystemTime};
 
-/// The type of a message that names none, since CloudEvents demands one.
+/// The CloudEvents type of a message without an event type.
 pub const DEFAULT_TYPE: &str = "postrider.message";
 
 const SPEC_VERSION: &str = "1.0";
 
-/// The names that mean something to us, as they are written. They are read in any case.
+/// The known attribute names as they are written. Reading ignores case.
 const KNOWN: [&str; 14] = [
     "specversion",
     "id",
@@ -48,8 +46,8 @@ const KNOWN: [&str; 14] = [
     "hlc",
 ];
 
-/// The attributes of `message`, which was staged at `time` by the application at the URI `source`. What is not known is
-/// left out.
+/// The attributes of `message`, which was staged at `time` by the application at the URI `source`. Unknown
+/// values are left out.
 ///
 /// ```
 /// # use postrider_core::{Message, MessageId, cloudevents};
@@ -95,36 +93,36 @@ pub fn attributes(
     known
 }
 
-/// What a consumer learns about a message from its attributes.
+/// The metadata of a received message, from its attributes.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Envelope {
-    /// Its identity, which is unique together with its source.
+    /// The id, unique within its source.
     pub id: String,
-    /// Who sent it.
+    /// The source.
     pub source: String,
-    /// What happened, unless the sender named nothing.
+    /// The event type, if any.
     pub event_type: Option<EventType>,
-    /// When it happened.
+    /// The time.
     pub time: Option<SystemTime>,
-    /// Whom or what it is about.
+    /// The subject.
     pub subject: Option<SubjectId>,
-    /// How the payload is to be read.
+    /// The content type of the payload.
     pub content_type: Option<String>,
-    /// What it is ordered and routed by.
+    /// The ordering key.
     pub key: Option<OrderingKey>,
-    /// Whose it is.
+    /// The tenant.
     pub tenant: Option<TenantId>,
-    /// Where it comes from.
+    /// Causality and trace.
     pub trail: Trail,
 }
 
 impl Envelope {
-    /// Reads attributes, with their names in any case and without a wire's prefix. Unknown ones are ignored, and empty
-    /// ones count as left out.
+    /// Reads attributes, with names in any case and without a protocol's prefix. Unknown attributes are ignored, and empty ones count
+    /// as missing.
     ///
     /// # Errors
-    /// When it is not CloudEvents 1.0, lacks an id, a source or a type, or holds a value that breaks a rule.
+    /// When it is not CloudEvents 1.0, lacks an id, a source or a type, or has an invalid value.
     pub fn from_attributes<N: AsRef<str>, V: AsRef<str>>(
         attributes: impl IntoIterator<Item = (N, V)>,
     ) -> Result<Self, Invalid> {
@@ -188,16 +186,16 @@ impl Envelope {
         })
     }
 
-    /// Its identity as one of ours, when it is a UUID. Other senders may use any text.
+    /// The id as a message id, if it is a UUID. Other senders may use any text.
     pub fn message_id(&self) -> Option<MessageId> {
         self.id.parse().ok()
     }
 }
 
-/// Whether `source` can name a sender: a URI reference such as `/shop` or `https://shop.example/orders`.
+/// Validates a CloudEvents source: a URI reference such as `/shop` or `https://shop.example/orders`.
 ///
 /// # Errors
-/// When it is empty, longer than 8 KiB, or holds white space or control characters.
+/// When it is empty, longer than 8 KiB, or has white space or control characters.
 pub fn check_source(source: &str) -> Result<(), Invalid> {
     limits::text("source", limits::HEADER_VALUE_BYTES, Charset::Word, source)
 }
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_these_attributes() {
+    fn message_maps_to_cloudevents_attributes() {
         let message = full();
         let attributes = attributes(&message, id(), "/shop", staged_at());
         let lines: Vec<_> = attributes.iter().map(|(name, value)| format!("{name}: {value}")).collect();
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_round_trips() {
+    fn full_message_round_trips() {
         let message = full();
         let time = staged_at();
         let envelope = Envelope::from_attributes(attributes(&message, id(), "/shop", time)).unwrap();
@@ -290,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_which_nothing_is_known_round_trips() {
+    fn minimal_message_round_trips() {
         let message = Message::builder("orders").build().unwrap();
         let attributes = attributes(&message, id(), "/shop", SystemTime::UNIX_EPOCH);
         assert_eq!(attributes.len(), 6);
@@ -300,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_any_case_unknown_ones_and_empty_values_are_taken() {
+    fn attribute_names_ignore_case_and_unknown_or_empty_are_ignored() {
         let mut attributes = minimal();
         attributes.extend([("Subject", "s"), ("unknown", "\0"), ("tenantid", ""), ("ID", "1")]);
         let envelope = Envelope::from_attributes(attributes).unwrap();
@@ -309,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_specification_is_refused() {
+    fn attributes_that_break_the_specification_are_rejected() {
         let mut refusals: Vec<_> = ["specversion", "id", "source", "type"]
             .map(|missing| refusal(minimal().into_iter().filter(|(name, _)| *name != missing).collect()))
             .into();
@@ -347,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_trace_is_dropped_and_the_message_kept() {
+    fn invalid_trace_is_dropped_and_the_message_kept() {
         let trace = |parent: &str, state: &str| {
             let attributes = minimal().into_iter().chain([("traceparent", parent), ("tracestate", state)]);
             let trail = Envelope::from_attributes(attributes).unwrap().trail;

@@ -1,15 +1,15 @@
-//! How a value becomes the bytes of a message, and bytes a value again.
+//! Encoding of payloads.
 //!
-//! Codecs work where types are known: when an event is staged, and when a handler is given one. In between, stores and
-//! transports see bytes and a content type only, so that they neither depend on a format nor can spoil one.
+//! Codecs run where types are known: when an event is staged, and before a handler runs. In between, stores and transports see only
+//! bytes and a content type, so that they neither depend on a format nor can corrupt one.
 
-use crate::store::Source;
+use crate::BoxError;
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Writes values of `T` as bytes and reads them back. What is read equals what was written.
+/// Encodes values of `T` as bytes and decodes them. Decoding returns an equal value.
 ///
-/// A codec is a name, not a value: an empty enum that [`Event::Codec`](crate::Event::Codec) can point to.
+/// A codec is a type without values: an empty enum that [`Event::Codec`](crate::Event::Codec) names.
 ///
 /// ```
 /// # use postrider_core::{Codec, CodecError};
@@ -33,7 +33,7 @@ use serde::{Serialize, de::DeserializeOwned};
 /// # Ok::<(), CodecError>(())
 /// ```
 pub trait Codec<T> {
-    /// What the bytes are, for readers that do not share our types.
+    /// The content type, for receivers that do not share the Rust type.
     const CONTENT_TYPE: &'static str;
 
     /// Writes `value`.
@@ -107,20 +107,20 @@ impl Codec<Vec<u8>> for Raw {
 pub enum CodecError {
     /// The format cannot hold the value: change the value's type, or choose another codec.
     #[error("the value cannot be encoded: {0}; change its type or choose another codec")]
-    Encode(#[source] Source),
+    Encode(#[source] BoxError),
     /// The bytes are not what the reader expects: it is the wrong reader, or the writer changed.
     #[error("the payload cannot be decoded: {0}; compare what writer and reader take this event type to be")]
-    Decode(#[source] Source),
+    Decode(#[source] BoxError),
 }
 
 impl CodecError {
     /// Writing failed because of `source`.
-    pub fn encode(source: impl Into<Source>) -> Self {
+    pub fn encode(source: impl Into<BoxError>) -> Self {
         Self::Encode(source.into())
     }
 
     /// Reading failed because of `source`.
-    pub fn decode(source: impl Into<Source>) -> Self {
+    pub fn decode(source: impl Into<BoxError>) -> Self {
         Self::Decode(source.into())
     }
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn json_keeps_the_outermost_whole_numbers() {
+    fn json_preserves_extreme_integers() {
         assert_eq!(through::<Json, _>(&(u64::MAX, i64::MIN)), (u64::MAX, i64::MIN));
         assert_eq!(Json::encode(&u64::MAX).unwrap(), "18446744073709551615");
         let untyped = serde_json::json!([u64::MAX, i64::MIN, "12345678901234567890.123456789"]);
@@ -180,12 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn json_keeps_the_last_digit_of_a_float() {
+    fn json_preserves_the_last_digit_of_a_float() {
         assert_eq!(through::<Json, _>(&9.050863850027186e210_f64), 9.050863850027186e210);
     }
 
     #[test]
-    fn errors_say_what_to_do() {
+    fn codec_errors_say_what_to_do() {
         let error = Json::encode(&BTreeMap::from([((1, 2), 3)])).unwrap_err();
         insta::assert_snapshot!(error, @"the value cannot be encoded: key must be a string; change its type or choose another codec");
         let error = <Json as Codec<u64>>::decode(b"{}").unwrap_err();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_takes_json_that_borrows_or_has_no_size() {
+    fn message_json_accepts_borrowed_and_unsized_values() {
         #[derive(Serialize)]
         struct Borrowed<'a> {
             name: &'a str,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_whose_value_cannot_be_encoded_is_not_built() {
+    fn message_with_unencodable_value_is_not_built() {
         let invalid = Message::builder("orders").json(&BTreeMap::from([((1, 2), 3)])).build().unwrap_err();
         assert_eq!(invalid.to_string(), "payload: cannot be encoded: key must be a string");
     }

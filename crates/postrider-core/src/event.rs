@@ -1,8 +1,10 @@
-//! Typed events, and everything that can be staged.
+//! Typed events, and conversion into messages.
 
 use crate::{Codec, Invalid, Message, MessageBuilder};
 
-/// A type that is staged as a message: its name on the wire, its queue and its codec.
+/// A type that is staged as a message: its event type, its queue and its codec.
+///
+/// With the crate `postrider`, derive it: `#[derive(Event)]` and `#[event(type = "order.placed", queue = "orders")]`. By hand:
 ///
 /// ```
 /// # use postrider_core::{Event, IntoMessage, Json};
@@ -24,24 +26,24 @@ use crate::{Codec, Invalid, Message, MessageBuilder};
 /// # Ok::<(), postrider_core::Invalid>(())
 /// ```
 pub trait Event: Sized {
-    /// Its name on every wire, such as `order.placed`. Renaming it is a breaking change for readers.
+    /// The event type on every wire, such as `order.placed`. Renaming it is a breaking change for receivers.
     const TYPE: &'static str;
-    /// The queue it is staged in.
+    /// The queue in which it is staged.
     const QUEUE: &'static str;
-    /// How it is written.
+    /// The codec of the payload.
     type Codec: Codec<Self>;
 
-    /// What it is ordered and routed by.
+    /// The ordering key.
     fn key(&self) -> Option<String> {
         None
     }
 
-    /// Whom or what it is about.
+    /// The subject.
     fn subject(&self) -> Option<String> {
         None
     }
 
-    /// Begins its message, for a producer that wants to add a time, a header or an id.
+    /// A builder of its message, to add a due time, a header or an id.
     fn message(&self) -> MessageBuilder {
         let mut builder =
             Message::builder(Self::QUEUE).event_type(Self::TYPE).encoded::<Self, Self::Codec>(self);
@@ -55,12 +57,12 @@ pub trait Event: Sized {
     }
 }
 
-/// What can be staged: a message, a builder, or a typed event.
+/// A value that can be staged: a message, a builder, or a typed event.
 pub trait IntoMessage {
     /// The message to stage.
     ///
     /// # Errors
-    /// When a rule is broken.
+    /// When the message is invalid.
     fn into_message(self) -> Result<Message, Invalid>;
 }
 

@@ -1,28 +1,28 @@
-//! What a look at a destination, a source or a store finds, and what mends it.
+//! Findings of a check of a destination, a source or a store, with their fixes.
 
 use std::fmt;
 
-/// Something about a destination, a source or a store that matters for the promise.
+/// A condition of a destination, a source or a store that endangers delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What it is, in one word that never changes: `unroutable`, `discard_old`, …
+    /// A stable code: `unroutable`, `discard_old`, …
     pub code: &'static str,
-    /// Which destination, queue, stream, table or setting.
+    /// The destination, queue, stream, table or setting.
     pub subject: String,
-    /// What is wrong and what it leads to.
+    /// The condition and its consequence.
     pub reason: String,
-    /// What mends it: a statement, a command or a setting, as it is to be run or written.
+    /// The fix: a statement, a command or a setting, ready to be run or written.
     pub fix: String,
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information.
     Note,
-    /// Messages can be lost when something else fails, or are held up.
+    /// Messages can be lost when something else fails, or are delayed.
     Warning,
     /// Messages are lost, or cannot be sent.
     Problem,
@@ -39,12 +39,12 @@ impl fmt::Display for Severity {
 }
 
 impl Finding {
-    /// About `subject`, as bad as `severity` says.
+    /// A finding of any severity.
     pub fn of(severity: Severity, code: &'static str, subject: impl Into<String>) -> Self {
         Self::new(severity, code, subject.into())
     }
 
-    /// Worth knowing about `subject`.
+    /// Information about `subject`.
     pub fn note(code: &'static str, subject: impl Into<String>) -> Self {
         Self::new(Severity::Note, code, subject.into())
     }
@@ -63,14 +63,14 @@ impl Finding {
         Self { severity, code, subject, reason: String::new(), fix: String::new() }
     }
 
-    /// What is wrong and what it leads to.
+    /// Sets the condition and its consequence.
     #[must_use]
     pub fn because(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
         self
     }
 
-    /// What mends it.
+    /// Sets the fix.
     #[must_use]
     pub fn fixed_by(mut self, fix: impl Into<String>) -> Self {
         self.fix = fix.into();

@@ -1,4 +1,4 @@
-//! What travels beside the payload, as text.
+//! Headers of a message.
 
 use crate::{
     Invalid, Problem,
@@ -7,7 +7,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Names that have a field of their own on the message, and prefixes that transports write.
+/// Reserved names: fields of the message, and prefixes that transports write.
 const RESERVED: &[&str] =
     &["content-type", "correlation-id", "causation-id", "traceparent", "tracestate", "hlc"];
 const RESERVED_PREFIXES: &[&str] = &["ce-", "ce_", "postrider-"];
@@ -23,7 +23,7 @@ impl Headers {
         Self::default()
     }
 
-    /// Headers as a store kept them, unchecked.
+    /// Headers as a store kept them, not validated.
     pub fn stored(map: BTreeMap<String, String>) -> Self {
         Self(map)
     }
@@ -47,7 +47,7 @@ impl Headers {
         Ok(())
     }
 
-    /// Sets a header that producers cannot, unchecked. No database keeps a NUL in text.
+    /// Sets a reserved header without validation. Databases cannot store a NUL in text.
     pub(crate) fn set_own(&mut self, name: &'static str, value: &str) {
         self.0.insert(name.to_owned(), value.replace('\0', "\u{fffd}"));
     }
@@ -62,7 +62,7 @@ impl Headers {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether there is none.
+    /// Whether there are no headers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

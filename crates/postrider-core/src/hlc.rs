@@ -1,15 +1,14 @@
-//! The hybrid logical clock: readings that follow cause and effect, however wrong the wall clocks are.
+//! The hybrid logical clock (HLC): timestamps that respect cause and effect even when wall clocks are wrong.
 //!
-//! A reading is a wall-clock time in milliseconds and a counter, packed into one number. A [`Clock`] gives every event a
+//! A reading is a wall-clock time in milliseconds and a counter, packed into one number. A [`HybridClock`] gives every event a
 //! reading above all that it gave or saw before: the wall clock's when that has moved on, else the last one plus one.
-//! So an effect always reads later than its cause, across processes too, and readings stay close to real time.
+//! So an effect always has a later reading than its cause, also across processes, and readings stay close to real time.
 //!
-//! - **Who is authoritative.** Nobody: each process has a clock of its own, and merges what it receives.
-//! - **The wall clock goes back.** The counter goes on, and carries into the milliseconds when it is full.
-//! - **A process restarts.** [`Clock::resume`] goes on above the mark that it stored.
-//! - **A sender's clock is wrong.** Merging it would drag every clock along, for good. The drift guard refuses it.
-//! - **A message arrives twice.** Merge it only the first time, which the inbox tells: a replay is not news, and must not
-//!   move the clock.
+//! - **No clock is authoritative.** Each process has its own clock, and merges the readings it receives.
+//! - **The wall clock jumps back.** The counter continues, and carries into the milliseconds when it is full.
+//! - **A process restarts.** [`HybridClock::resume`] continues above the highest stored reading.
+//! - **A sender's clock is wrong.** Merging it would advance every clock permanently. The drift guard rejects it.
+//! - **A message is redelivered.** Merge only the first delivery, as the inbox reports it: a duplicate must not move the clock.
 
 use crate::Invalid;
 use serde::{Deserialize, Serialize};
@@ -57,7 +56,7 @@ impl Hlc {
         self.0 >> COUNTER_BITS
     }
 
-    /// What tells apart the readings of one millisecond.
+    /// The counter within one millisecond.
     pub const fn counter(self) -> u16 {
         (self.0 & u16::MAX as u64) as u16
     }
@@ -115,77 +114,77 @@ impl TryFrom<String> for Hlc {
 /// A hybrid logical clock, to be shared by everything in a process that stages or receives.
 ///
 /// ```
-/// # use postrider_core::hlc::Clock;
+/// # use postrider_core::hlc::HybridClock;
 /// # use std::time::{Duration, SystemTime};
-/// let (here, there) = (Clock::resume(None), Clock::resume(None));
+/// let (here, there) = (HybridClock::resume(None), HybridClock::resume(None));
 /// let now = SystemTime::now();
 /// let cause = there.tick(now);
 /// // The wall clock of this machine is a second late, and still the effect reads later than its cause.
 /// let effect = here.merge(cause, now - Duration::from_secs(1))?;
 /// assert!(effect > cause);
-/// # Ok::<(), postrider_core::hlc::DriftError>(())
+/// # Ok::<(), postrider_core::hlc::ClockDriftError>(())
 /// ```
 #[derive(Debug)]
-pub struct Clock {
-    /// The last reading given; zero, which no tick gives, when there is none.
+pub struct HybridClock {
+    /// The last reading; zero, which no tick returns, when there is none.
     latest: AtomicU64,
     max_drift: Duration,
 }
 
-impl Clock {
-    /// How far ahead a received reading may be, unless [`with_max_drift`](Self::with_max_drift) says otherwise.
+impl HybridClock {
+    /// The default of [`with_max_drift`](Self::with_max_drift).
     pub const DEFAULT_MAX_DRIFT: Duration = Duration::from_secs(5 * 60);
 
-    /// A clock that goes on above `mark`: the highest reading that was stored before the process ended.
+    /// A clock that continues above `mark`, the highest reading stored before the process ended.
     pub fn resume(mark: Option<Hlc>) -> Self {
         Self { latest: AtomicU64::new(mark.map_or(0, Hlc::to_bits)), max_drift: Self::DEFAULT_MAX_DRIFT }
     }
 
-    /// Refuses received readings that lie more than `max_drift` ahead of the wall clock.
+    /// Rejects received readings that are more than `max_drift` ahead of the wall clock.
     #[must_use]
     pub fn with_max_drift(mut self, max_drift: Duration) -> Self {
         self.max_drift = max_drift;
         self
     }
 
-    /// A reading for something that happens here at `now`: above all that this clock gave or merged before.
+    /// A reading for a local event at `now`, above all readings that this clock returned or merged before.
     pub fn tick(&self, now: SystemTime) -> Hlc {
         self.advance(Hlc::wall(now))
     }
 
-    /// A reading for the receipt of a message that carries `received`: above that too. Not for duplicates.
+    /// A reading for the receipt of a message that carries `received`, above that reading, too. Not for duplicates.
     ///
     /// # Errors
-    /// When `received` lies too far ahead of `now`. The clock is left as it was.
-    pub fn merge(&self, received: Hlc, now: SystemTime) -> Result<Hlc, DriftError> {
+    /// When `received` is too far ahead of `now`. The clock stays unchanged.
+    pub fn merge(&self, received: Hlc, now: SystemTime) -> Result<Hlc, ClockDriftError> {
         let wall = Hlc::wall(now);
         let ahead = Duration::from_millis(received.millis().saturating_sub(wall.millis()));
         if ahead > self.max_drift {
-            return Err(DriftError { received, wall, ahead, max_drift: self.max_drift });
+            return Err(ClockDriftError { received, wall, ahead, max_drift: self.max_drift });
         }
         Ok(self.advance(wall.max(received.successor())))
     }
 
-    /// The highest reading so far, to be stored for [`resume`](Self::resume).
+    /// The highest reading, to be stored for [`resume`](Self::resume).
     pub fn latest(&self) -> Option<Hlc> {
         Some(self.latest.load(Relaxed)).filter(|bits| *bits != 0).map(Hlc)
     }
 
     fn advance(&self, at_least: Hlc) -> Hlc {
         let next = |latest| Hlc(latest).successor().max(at_least).to_bits();
-        // Relaxed is enough: all writes to one atomic have one order, and nothing else hangs on it.
+        // Relaxed is enough: all writes to one atomic have one order, and no other memory depends on it.
         let previous = self.latest.fetch_update(Relaxed, Relaxed, |latest| Some(next(latest)));
         Hlc(next(previous.unwrap_or_else(|latest| latest)))
     }
 }
 
-/// A received reading that lies too far ahead to be merged.
+/// A received reading is too far ahead of the wall clock to be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the received reading {received} lies {ahead:?} ahead of this machine's {wall}; at most {max_drift:?} are allowed: \
      set both clocks right, or allow more drift"
 )]
-pub struct DriftError {
+pub struct ClockDriftError {
     received: Hlc,
     wall: Hlc,
     ahead: Duration,
@@ -207,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_takes_the_wall_clock_when_that_moved_on_and_counts_when_not() {
-        let clock = Clock::resume(None);
+    fn tick_takes_the_wall_clock_or_increments_the_counter() {
+        let clock = HybridClock::resume(None);
         assert_eq!(clock.latest(), None);
         assert_eq!(clock.tick(at(1000)), hlc(1000, 0));
         assert_eq!(clock.tick(at(1000)), hlc(1000, 1));
@@ -218,22 +217,22 @@ mod tests {
     }
 
     #[test]
-    fn a_full_counter_carries_into_the_next_millisecond() {
-        let clock = Clock::resume(Some(hlc(1000, u16::MAX)));
+    fn full_counter_carries_into_the_next_millisecond() {
+        let clock = HybridClock::resume(Some(hlc(1000, u16::MAX)));
         assert_eq!(clock.tick(at(1000)), hlc(1001, 0));
     }
 
     #[test]
-    fn a_restart_resumes_above_the_mark() {
-        let before = Clock::resume(None);
+    fn resume_continues_above_the_stored_reading() {
+        let before = HybridClock::resume(None);
         before.tick(at(9000));
-        let after = Clock::resume(before.latest());
+        let after = HybridClock::resume(before.latest());
         assert_eq!(after.tick(at(5000)), hlc(9000, 1));
     }
 
     #[test]
-    fn a_reading_too_far_ahead_is_refused_and_leaves_the_clock_alone() {
-        let clock = Clock::resume(None).with_max_drift(Duration::from_secs(1));
+    fn merge_of_a_reading_too_far_ahead_is_rejected() {
+        let clock = HybridClock::resume(None).with_max_drift(Duration::from_secs(1));
         let latest = clock.tick(at(1000));
         let refused = clock.merge(hlc(2001, 0), at(1000)).unwrap_err();
         insta::assert_snapshot!(refused, @"the received reading 000000000002001.00000 lies 1.001s ahead of this machine's 000000000001000.00000; at most 1s are allowed: set both clocks right, or allow more drift");
@@ -242,18 +241,18 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_time_do_not_panic() {
-        let clock = Clock::resume(None);
+    fn extreme_times_do_not_panic() {
+        let clock = HybridClock::resume(None);
         assert_eq!(clock.tick(SystemTime::UNIX_EPOCH - Duration::from_secs(1)), hlc(0, 1));
         clock.tick(at(1 << 60));
-        assert_eq!(Clock::resume(Some(Hlc(u64::MAX))).tick(at(0)), Hlc(u64::MAX));
+        assert_eq!(HybridClock::resume(Some(Hlc(u64::MAX))).tick(at(0)), Hlc(u64::MAX));
     }
 
     #[test]
-    fn ticks_of_many_threads_are_distinct() {
+    fn concurrent_ticks_are_distinct() {
         const THREADS: usize = 8;
         const TICKS: usize = 10_000;
-        let clock = Clock::resume(None);
+        let clock = HybridClock::resume(None);
         let readings: BTreeSet<_> = thread::scope(|scope| {
             let ticking = || {
                 let readings: Vec<_> = (0..TICKS).map(|_| clock.tick(at(1000))).collect();
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_reading_is_refused() {
+    fn malformed_reading_is_rejected() {
         for text in [
             "",
             ".",
@@ -290,7 +289,7 @@ mod tests {
         fn readings_only_rise_and_follow_their_causes(
             steps in prop::collection::vec((any::<bool>(), 0..2_000_u64, any::<u16>()), 1..100),
         ) {
-            let clock = Clock::resume(None);
+            let clock = HybridClock::resume(None);
             let mut latest = None;
             for (receives, millis, counter) in steps {
                 let received = hlc(millis, counter);

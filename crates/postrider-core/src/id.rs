@@ -1,4 +1,4 @@
-//! The identity of a message and the token of a lease.
+//! Message ids and lease tokens.
 
 use crate::Invalid;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::{
 };
 use uuid::Uuid;
 
-/// The identity of a message: the idempotency key on every wire.
+/// The id of a message: the idempotency key on every wire.
 ///
 /// Prefer a UUIDv7: its time order keeps indexes compact, where a random id costs several times as much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ use uuid::Uuid;
 pub struct MessageId(Uuid);
 
 impl MessageId {
-    /// A fresh UUIDv7 of the moment `now`.
+    /// A new UUIDv7 for the time `now`.
     ///
     /// ```
     /// # use postrider_core::MessageId;
@@ -30,12 +30,12 @@ impl MessageId {
         Self(Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, since.as_secs(), since.subsec_nanos())))
     }
 
-    /// An identity that came from elsewhere.
+    /// An id from elsewhere.
     pub const fn from_uuid(uuid: Uuid) -> Self {
         Self(uuid)
     }
 
-    /// The identity as a UUID.
+    /// The id as a UUID.
     pub const fn as_uuid(&self) -> Uuid {
         self.0
     }
@@ -60,17 +60,17 @@ impl FromStr for MessageId {
     }
 }
 
-/// Proof of ownership: made anew by every claim, asked for by every write that ends or extends it.
+/// A fencing token: every claim makes a new one, and every write that settles or extends the claim carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseToken(Uuid);
 
 impl LeaseToken {
-    /// A token that nobody else has.
+    /// A new unique token.
     pub fn fresh() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// A token as a store keeps it.
+    /// A token from a store.
     pub const fn from_uuid(uuid: Uuid) -> Self {
         Self(uuid)
     }

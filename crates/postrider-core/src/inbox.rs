@@ -1,14 +1,14 @@
-//! The static seam to what has been received before: one effect for each message, however often it arrives.
+//! The inbox: deduplication of received messages, so that each has its effects exactly once however often it is delivered.
 //!
-//! A message is *admitted* in the transaction of its effects. The mark and the effects commit together or not at all, so that a
-//! message whose handler failed leaves no mark and is new when it comes again, and one whose effects are there is a duplicate for
-//! ever, or for as long as marks are kept.
+//! A message is *admitted* in the transaction of its effects. The deduplication record and the effects commit together or not at all:
+//! a message whose handler failed leaves no record and is handled when it is redelivered, and a message whose effects are committed is
+//! a duplicate for as long as records are kept.
 //!
-//! **Who is authoritative.** The mark, and nothing that a broker says. Where two transactions admit the same message at one
-//! moment, the second waits for the first: it is the duplicate if that one commits, and the first if it does not.
+//! **The deduplication record is authoritative**, not the broker. When two transactions admit the same message at the same time, the
+//! second waits for the first: it is the duplicate if the first commits, and the first if that one rolls back.
 //!
-//! **What is told apart.** A mark belongs to a tenant, a consumer and a message's identity. Consumers do not see each other's
-//! marks, and neither do tenants. The ordering key is no part of it: many messages have the same.
+//! **The scope of a record** is a tenant, a consumer and a message id. Consumers do not see each other's records, and neither do
+//! tenants. The ordering key is not part of it: many messages share a key.
 
 use crate::{ConsumerName, Error, MessageId, TenantId};
 use std::future::Future;
@@ -16,8 +16,8 @@ use std::future::Future;
 /// Admits messages in a transaction of type `Tx` that belongs to the caller. Like [`Outbox`](crate::Outbox), it never begins or
 /// commits one.
 pub trait Inbox<Tx> {
-    /// Admits a batch of any size in one statement where that is a round trip, and answers for each in the order of the batch.
-    /// What is there twice in one batch is a duplicate the second time. An empty batch does nothing.
+    /// Admits a batch of any size in one round trip, and returns the admission of each message in the order of the batch. A message
+    /// that occurs twice in the batch is a duplicate the second time. An empty batch does nothing.
     fn admit_all(
         &self,
         tx: &mut Tx,
@@ -26,22 +26,22 @@ pub trait Inbox<Tx> {
     ) -> impl Future<Output = Result<Vec<Admission>, Error>> + Send;
 }
 
-/// A message that has arrived, by what tells it apart.
+/// The identity by which a received message is deduplicated.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Arrival {
-    /// Whose it is.
+    /// The tenant, if any.
     pub tenant: Option<TenantId>,
-    /// Its identity.
+    /// The message id.
     pub id: MessageId,
 }
 
 impl Arrival {
-    /// A message that belongs to no tenant.
+    /// A message without a tenant.
     pub const fn new(id: MessageId) -> Self {
         Self { tenant: None, id }
     }
 
-    /// It belongs to this tenant.
+    /// Sets the tenant.
     #[must_use]
     pub fn of_tenant(mut self, tenant: TenantId) -> Self {
         self.tenant = Some(tenant);
@@ -49,12 +49,12 @@ impl Arrival {
     }
 }
 
-/// Whether a message has arrived before.
+/// Whether a message is new or a duplicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Admission {
-    /// It is new. It is marked as received if the transaction commits.
+    /// New. Its deduplication record commits with the transaction.
     First,
-    /// Its effects are there already: acknowledge it, and do nothing.
+    /// A duplicate: its effects are committed. Ack it, and do nothing.
     Duplicate,
 }
 
@@ -65,7 +65,7 @@ impl Admission {
     }
 }
 
-/// What every [`Inbox`] can do besides.
+/// Convenience methods of every [`Inbox`].
 pub trait InboxExt<Tx: Send>: Inbox<Tx> + Sync {
     /// Admits one message.
     fn admit(
@@ -81,11 +81,11 @@ pub trait InboxExt<Tx: Send>: Inbox<Tx> + Sync {
         }
     }
 
-    /// Admits one message, and does what it calls for if it is new: for loops of one's own. Commit the transaction if it answers, and
-    /// acknowledge the message then, whether it was new or not; roll back if it fails.
+    /// Admits one message, and runs `effect` if it is new: for a receive loop of your own. On `Ok` commit the transaction and then ack
+    /// the message, new or not; on an error roll back.
     ///
     /// # Errors
-    /// What the effect failed with, or the inbox.
+    /// The error of the effect or of the inbox.
     fn once<T, E: From<Error>>(
         &self,
         tx: &mut Tx,

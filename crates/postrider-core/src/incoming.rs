@@ -1,21 +1,21 @@
-//! A message as it comes off a wire, and how it is read.
+//! A message as it comes over the wire, and how it is decoded.
 //!
-//! A source undoes its transport's binding and nothing else: what arrives is read here, by the same rules for every transport and for
-//! whoever sent it.
+//! A source undoes the protocol binding of its broker and nothing else: messages are decoded here, by the same rules for every broker
+//! and every sender.
 //!
-//! | what arrives | how it is told | its identity |
+//! | message | recognised by | identity |
 //! |---|---|---|
 //! | CloudEvents 1.0, structured | the content type `application/cloudevents+json` | the event's `id` |
 //! | CloudEvents 1.0, binary | an attribute `specversion` | the event's `id` |
 //! | ours, plain or as Debezium's router writes it | a header `postrider-id` | that header |
 //! | Debezium's router | a header `id` | that header |
-//! | anything else | | the identity that the wire has a place for |
+//! | anything else | | the message id of the protocol, if it has one |
 //!
-//! **Identities are never made up.** What names none cannot be told from its duplicate, so it is refused. The ordering key is no
-//! identity: many messages have the same.
+//! **Identities are never invented.** A message without an identity cannot be distinguished from its duplicate, so it is rejected. The
+//! ordering key is not an identity: many messages share a key.
 //!
-//! **Who is trusted.** Nobody. What breaks a rule is undecodable, and says which. Headers that we could not send on are left out:
-//! they are a courtesy, and brokers add their own.
+//! **No sender is trusted.** A message that breaks a rule is undecodable, and the error names the rule. Headers that could not be sent
+//! on are left out: brokers add their own.
 
 use crate::{
     Headers, Invalid, Message, MessageBuilder, MessageId, Outgoing, QueueName,
@@ -28,58 +28,58 @@ use serde_json::{Value, value::RawValue};
 use std::{borrow::Cow, collections::BTreeMap, time::SystemTime};
 use uuid::Uuid;
 
-/// A message as it came off a wire, with the transport's binding undone.
+/// A message as it came over the wire, with the protocol binding undone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Incoming {
-    /// Where it was read: a queue, a subject, a topic, a stream, a path.
+    /// The queue, subject, topic, stream or path it was read from.
     pub origin: String,
-    /// Its identity, where the wire has a place of its own for it.
+    /// The message id of the protocol, if it has one.
     pub id: Option<String>,
-    /// What it is ordered by, where the wire has a place of its own for it.
+    /// The ordering key of the protocol, if it has one.
     pub key: Option<String>,
-    /// How the body is to be read.
+    /// The content type of the body.
     pub content_type: Option<String>,
-    /// The payload, or a whole event.
+    /// The payload, or a whole structured event.
     pub body: Bytes,
     /// CloudEvents attributes, without the prefix of the transport's binding.
     pub attributes: Vec<(String, String)>,
-    /// Everything else that came with it.
+    /// All other headers.
     pub headers: Vec<(String, String)>,
 }
 
-/// What a message says, once it was read.
+/// A decoded message.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Letter {
-    /// Its identity. One that is no UUID in the hands of its sender becomes one here, always the same.
+pub struct DecodedMessage {
+    /// The message id. An id that is not a UUID is mapped to one deterministically.
     pub id: MessageId,
-    /// Who sent it, where it says so.
+    /// The CloudEvents source, if any.
     pub source: Option<String>,
-    /// When it was sent, by its sender's clock.
+    /// The time of sending, by the sender's clock.
     pub sent_at: Option<SystemTime>,
-    /// The message, in the queue that it was read for.
+    /// The message, in the queue it was decoded for.
     pub message: Message,
 }
 
-/// Identities that are no UUIDs are made into one below this.
+/// The namespace of ids that are not UUIDs.
 const FOREIGN: Uuid = Uuid::from_u128(0x6f37_2c8e_94b1_5d0a_8e6d_13a5_c0de_7a11);
-/// What cannot be read has an identity below this.
+/// The namespace of ids of undecodable messages.
 const UNREADABLE: Uuid = Uuid::from_u128(0x1d9e_40f2_7a3c_5b86_91c4_6e02_d7b5_38fa);
-/// The header that says where a kept message came from.
+/// The header with the origin of a dead letter.
 const ORIGIN: &str = "postrider-origin";
-/// The header with what a message that cannot be read came with.
+/// The header with the attributes and headers of an undecodable message.
 const RAW: &str = "postrider-raw";
 const STRUCTURED: &str = "application/cloudevents+json";
 const OURS: &str = "postrider-";
 
 impl Incoming {
-    /// A message that was read at `origin`.
+    /// A message that was received from `origin`.
     pub fn new(origin: impl Into<String>, body: impl Into<Bytes>) -> Self {
         Self { origin: origin.into(), body: body.into(), ..Self::default() }
     }
 
-    /// Reads it, as a message in `queue`.
+    /// Decodes it, as a message of `queue`.
     ///
     /// ```
     /// # use postrider_core::{QueueName, incoming::Incoming};
@@ -87,14 +87,14 @@ impl Incoming {
     /// for (name, value) in [("specversion", "1.0"), ("id", "A-1"), ("source", "/shop"), ("type", "order.placed")] {
     ///     incoming.attributes.push((name.into(), value.into()));
     /// }
-    /// let letter = incoming.read(&QueueName::new("billing")?)?;
-    /// assert_eq!(letter.message.event_type().map(|of| of.as_str()), Some("order.placed"));
+    /// let decoded = incoming.read(&QueueName::new("billing")?)?;
+    /// assert_eq!(decoded.message.event_type().map(|of| of.as_str()), Some("order.placed"));
     /// # Ok::<(), postrider_core::Invalid>(())
     /// ```
     ///
     /// # Errors
-    /// When it names no identity, is no CloudEvent though it says so, or breaks a rule of messages.
-    pub fn read(&self, queue: &QueueName) -> Result<Letter, Invalid> {
+    /// When it has no identity, claims to be a CloudEvent and is not, or breaks a rule of messages.
+    pub fn read(&self, queue: &QueueName) -> Result<DecodedMessage, Invalid> {
         if self.is_structured() {
             return self.read_structured(queue);
         }
@@ -113,8 +113,8 @@ impl Incoming {
         self.read_bare(queue)
     }
 
-    /// The message as it is kept where it cannot be read: a message of `queue` with the body as its payload, the rest in a header of ours,
-    /// and an identity that is the same however often it comes. [`kept`](Self::kept) undoes it.
+    /// The dead letter of an undecodable message: a message of `queue` with the body as its payload, everything else in one header, and
+    /// a deterministic id, the same for each redelivery. [`kept`](Self::kept) undoes it.
     pub fn keep(&self, queue: &QueueName) -> Message {
         let beside = Beside {
             origin: Cow::Borrowed(&self.origin),
@@ -134,7 +134,7 @@ impl Incoming {
         message
     }
 
-    /// What [`keep`](Self::keep) kept; nothing if it was a message that could be read.
+    /// Restores a message that [`keep`](Self::keep) wrapped; `None` for a message that could be decoded.
     pub fn kept(message: &Message) -> Option<Self> {
         let beside: Beside<'_> = serde_json::from_str(message.headers().get(RAW)?).ok()?;
         Some(Self {
@@ -153,9 +153,9 @@ impl Incoming {
         content_type.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(STRUCTURED))
     }
 
-    fn read_structured(&self, queue: &QueueName) -> Result<Letter, Invalid> {
+    fn read_structured(&self, queue: &QueueName) -> Result<DecodedMessage, Invalid> {
         let broken = |error: &dyn std::fmt::Display| {
-            Invalid::rule("body", format!("says to be {STRUCTURED}, and is not: {error}"))
+            Invalid::rule("body", format!("declared as {STRUCTURED}, but cannot be parsed: {error}"))
         };
         let event: Structured<'_> = serde_json::from_slice(&self.body).map_err(|error| broken(&error))?;
         let attributes = event.attributes.iter().filter_map(|(name, value)| Some((name, text(value)?)));
@@ -170,8 +170,8 @@ impl Incoming {
         self.letter(queue, envelope, content_type.as_deref().or(Some("application/json")), data)
     }
 
-    /// Somebody who knows neither CloudEvents nor us.
-    fn read_bare(&self, queue: &QueueName) -> Result<Letter, Invalid> {
+    /// A message of a sender that uses neither CloudEvents nor Postrider's headers.
+    fn read_bare(&self, queue: &QueueName) -> Result<DecodedMessage, Invalid> {
         let header = self.headers.iter().find(|(name, _)| name == "id").map(|(_, id)| id);
         let id = header.or(self.id.as_ref()).filter(|id| !id.is_empty()).ok_or_else(|| {
             let rule = "is missing: without one a duplicate could not be told; send CloudEvents, or set the message id of the broker";
@@ -183,10 +183,10 @@ impl Incoming {
         }
         let id = identity(None, id);
         let message = self.traced(builder).id(id).build()?;
-        Ok(Letter { id, source: None, sent_at: None, message })
+        Ok(DecodedMessage { id, source: None, sent_at: None, message })
     }
 
-    /// The trace as those write it who know no CloudEvents.
+    /// The trace from plain W3C headers.
     fn traced(&self, builder: MessageBuilder) -> MessageBuilder {
         let header = |wanted: &str, is_good: fn(&str) -> bool| {
             let found = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
@@ -206,7 +206,7 @@ impl Incoming {
         envelope: Envelope,
         content_type: Option<&str>,
         payload: Bytes,
-    ) -> Result<Letter, Invalid> {
+    ) -> Result<DecodedMessage, Invalid> {
         let id = identity(Some(&envelope.source), &envelope.id);
         let Envelope { event_type, subject, key, tenant, trail, .. } = envelope;
         let content_type = content_type.or(envelope.content_type.as_deref());
@@ -230,7 +230,12 @@ impl Incoming {
         if let Some(hlc) = trail.hlc {
             builder = builder.hlc(hlc);
         }
-        Ok(Letter { id, source: Some(envelope.source), sent_at: envelope.time, message: builder.build()? })
+        Ok(DecodedMessage {
+            id,
+            source: Some(envelope.source),
+            sent_at: envelope.time,
+            message: builder.build()?,
+        })
     }
 
     fn builder(&self, queue: &QueueName, content_type: Option<&str>, payload: Bytes) -> MessageBuilder {
@@ -249,7 +254,7 @@ impl Incoming {
     }
 }
 
-/// What is kept beside the body.
+/// The attributes and headers of an undecodable message.
 #[derive(Serialize, Deserialize)]
 struct Beside<'b> {
     origin: Cow<'b, str>,
@@ -260,13 +265,13 @@ struct Beside<'b> {
     headers: Cow<'b, [(String, String)]>,
 }
 
-impl Letter {
-    /// A message that was read before, as a store kept it.
+impl DecodedMessage {
+    /// A message that was decoded before, as a store returns it.
     pub fn of(message: Message, id: MessageId, sent_at: SystemTime) -> Self {
         Self { id, source: None, sent_at: Some(sent_at), message }
     }
 
-    /// The message with a header `postrider-origin` that says where it came from, to be kept.
+    /// The message as a dead letter, with its origin in the header `postrider-origin`.
     pub fn keep(&self, origin: &str) -> Message {
         let mut message = self.message.clone().identified(self.id);
         message.set_own_header(ORIGIN, origin);
@@ -275,7 +280,7 @@ impl Letter {
 }
 
 impl From<Outgoing> for Incoming {
-    /// What arrives at the other end of a wire that changes nothing.
+    /// The message as a receiver gets it if the wire changes nothing.
     fn from(sent: Outgoing) -> Self {
         Self {
             origin: sent.destination,
@@ -303,7 +308,7 @@ struct Structured<'e> {
     attributes: BTreeMap<String, Value>,
 }
 
-/// The data of a structured event: JSON as it stands there, and text without its quotes where it is no JSON.
+/// The data of a structured event: JSON verbatim, other text without its quotes.
 fn payload(data: &RawValue, content_type: Option<&str>) -> Bytes {
     let is_json = content_type.is_none_or(crate::outgoing::is_json);
     match serde_json::from_str::<Cow<'_, str>>(data.get()) {
@@ -330,13 +335,13 @@ fn has(pairs: &[(String, String)], wanted: &str) -> bool {
     pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted))
 }
 
-/// The name of one of our headers, without its beginning.
+/// The name of a Postrider header without its prefix.
 fn ours(name: &str) -> Option<&str> {
     let (start, rest) = name.split_at_checked(OURS.len())?;
     start.eq_ignore_ascii_case(OURS).then_some(rest)
 }
 
-/// An identity is unique with its source. A UUID is unique by itself.
+/// An id is unique within its source. A UUID is unique everywhere.
 fn identity(source: Option<&str>, id: &str) -> MessageId {
     id.parse().unwrap_or_else(|_| {
         let both = format!("{}\n{id}", source.unwrap_or_default());
@@ -385,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_read_back_in_every_format() {
+    fn message_round_trips_in_every_format() {
         for format in [Format::Binary, Format::Structured, Format::Plain, Format::Debezium] {
             let letter = carried(&full(), format).read(&queue()).unwrap();
             assert_eq!((letter.id, letter.source.as_deref()), (id(), Some("/shop")), "{format:?}");
@@ -399,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_read_back_in_every_format() {
+    fn binary_payload_round_trips_in_every_format() {
         let bytes = Message::builder("billing").content_type("image/png").payload(vec![0, 159, 146, 150]);
         let message = bytes.build().unwrap();
         for format in [Format::Binary, Format::Structured, Format::Plain, Format::Debezium] {
@@ -410,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn text_in_a_structured_event_has_no_quotes() {
+    fn structured_text_payload_loses_its_json_quotes() {
         let event = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","datacontenttype":"text/plain","data":"a\"b"}"#;
         let mut incoming = Incoming::new("orders", event);
         incoming.content_type = Some("application/CloudEvents+JSON; charset=utf-8".to_owned());
@@ -420,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_of_others_is_always_the_same_and_belongs_to_its_source() {
+    fn foreign_id_maps_to_a_stable_uuid_per_source() {
         let read = |source: &str, id: &str| {
             let mut incoming = Incoming::new("orders", "");
             for (name, value) in [("specversion", "1.0"), ("id", id), ("source", source), ("type", "t")] {
@@ -435,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_message_needs_an_identity_and_its_key_is_none() {
+    fn bare_message_without_id_is_rejected_and_key_is_no_id() {
         let mut bare = Incoming::new("orders", "x");
         bare.key = Some("order-17".to_owned());
         let error = bare.read(&queue()).unwrap_err().to_string();
@@ -449,11 +454,14 @@ mod tests {
     }
 
     #[test]
-    fn what_says_to_be_an_event_and_is_none_is_undecodable() {
+    fn malformed_cloudevent_is_undecodable() {
         let mut incoming = Incoming::new("orders", "{");
         incoming.content_type = Some(STRUCTURED.to_owned());
         let error = incoming.read(&queue()).unwrap_err().to_string();
-        assert!(error.starts_with("body: says to be application/cloudevents+json, and is not: "), "{error}");
+        assert!(
+            error.starts_with("body: declared as application/cloudevents+json, but cannot be parsed: "),
+            "{error}"
+        );
         incoming.body =
             r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":1,"data_base64":"AA=="}"#.into();
         assert!(incoming.read(&queue()).unwrap_err().to_string().contains("both"));
@@ -463,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_kept_whole_and_always_under_one_identity() {
+    fn undecodable_message_is_kept_whole_under_a_stable_id() {
         let mut incoming = carried(&full(), Format::Binary);
         incoming.attributes.retain(|(name, _)| name != "id");
         incoming.headers.push(("lines".to_owned(), "a\n\0b".to_owned()));
@@ -478,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_cannot_be_kept_are_left_out() {
+    fn invalid_headers_are_dropped() {
         let mut incoming = carried(&full(), Format::Binary);
         incoming.headers.push(("x y".to_owned(), "white space".to_owned()));
         incoming.headers.push(("x-death".to_owned(), "1".to_owned()));

@@ -1,6 +1,6 @@
-//! The seams for operators: the command line and the dashboard. Never on the hot path.
+//! The interfaces for operators: the command line and the dashboard. Never on the hot path.
 //!
-//! [`Inspect`] looks and changes nothing; [`Operate`] changes.
+//! [`Inspect`] reads; [`Operate`] changes.
 
 use crate::{Error, MessageId, OrderingKey, PruneRequest, QueueName, Reason, TenantId};
 use async_trait::async_trait;
@@ -11,58 +11,64 @@ use std::{
 };
 
 mod action;
-mod clue;
 mod counts;
+mod find;
 mod list;
 mod operate;
 mod selection;
 
 pub use action::{Action, AuditRow};
-pub use clue::{Clue, InboxMark, LivingTimer};
-pub use counts::{Counts, Tally};
-pub use list::{Cursor, Entry, ListRequest, Page, Room};
+pub use counts::{CappedCount, Counts};
+pub use find::{ActiveTimer, DeduplicationRecord, FindBy};
+pub use list::{Cursor, ListRequest, MessageRow, Page, StateFilter};
 pub use operate::Operate;
-pub use selection::{Changed, Chunk, DeadGroup, ERROR_KIND_CHARS, Fence, Selected, Selection, error_kind};
+pub use selection::{
+    ChangeReport, Chunk, DeadGroup, ERROR_KIND_CHARS, Fence, Selection, SelectionSummary, error_kind,
+};
 
-/// Looks into a store, and changes nothing.
+/// Reads a store for operators, and changes nothing.
 #[async_trait]
 pub trait Inspect: Debug + Send + Sync + 'static {
-    /// How many messages each queue holds in each state. Bounded: above a cap it says so instead of counting on.
+    /// The number of messages of each queue in each state. Bounded: counting stops at a cap.
     async fn counts(&self) -> Result<BTreeMap<QueueName, Counts>, Error>;
 
-    /// How long the oldest message that is due has been waiting, or `None` when nothing is due.
+    /// The lag: the time since the oldest due message became due; `None` when no message is due.
     async fn lag(&self, queue: &QueueName) -> Result<Option<Duration>, Error>;
 
-    /// The keys that wait for a retry or for a hand, longest first.
+    /// The keys that are blocked by a retry or parked until an operator releases them, oldest first.
     async fn blocked_keys(&self, queue: &QueueName, limit: usize) -> Result<Vec<BlockedKey>, Error>;
 
     /// One page of messages.
     async fn list(&self, request: &ListRequest) -> Result<Page, Error>;
 
-    /// One message, wherever it is.
-    async fn get(&self, queue: &QueueName, id: MessageId) -> Result<Option<Entry>, Error>;
+    /// One message, in any state.
+    async fn get(&self, queue: &QueueName, id: MessageId) -> Result<Option<MessageRow>, Error>;
 
-    /// How many messages a selection holds, counted to the last one, and where it ends now. Without payloads, in one statement.
-    async fn tally(&self, selection: &Selection) -> Result<Selected, Error>;
+    /// The exact size of a selection, and its end at this moment. One statement, without payloads.
+    async fn summarize(&self, selection: &Selection) -> Result<SelectionSummary, Error>;
 
-    /// Dead letters by what they have in common, of one queue or of all, the most numerous first. Counted to the last one.
+    /// Dead letters of one queue or of all, grouped by reason and error, largest group first. The counts are exact.
     async fn dead_groups(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<DeadGroup>, Error>;
 
-    /// Up to `limit` messages that a clue leads to, in whatever queue and room, the first staged first.
-    async fn find(&self, clue: &Clue, limit: usize) -> Result<Vec<Entry>, Error>;
+    /// Up to `limit` messages by id, subject, key or trace, in any queue and state, oldest first.
+    async fn find(&self, by: &FindBy, limit: usize) -> Result<Vec<MessageRow>, Error>;
 
-    /// How many messages of its key a message has before it in `ready`; `None` when it is not there, or its queue has no order. Bounded, as
-    /// [`counts`](Self::counts).
-    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<Tally>, Error>;
+    /// The number of messages of the same key ahead of a message; `None` when the message is not pending or leased, or its queue is
+    /// unordered. Bounded like [`counts`](Self::counts).
+    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<CappedCount>, Error>;
 
-    /// Who has admitted a message of a tenant, or of nobody.
-    async fn marks(&self, tenant: Option<&TenantId>, id: MessageId) -> Result<Vec<InboxMark>, Error>;
+    /// The deduplication records of a message of a tenant, or of none.
+    async fn deduplication_records(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> Result<Vec<DeduplicationRecord>, Error>;
 
-    /// Up to `limit` timers that live, by queue and name: of one queue, or of all.
-    async fn timers(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<LivingTimer>, Error>;
+    /// Up to `limit` active timers of one queue or of all, sorted by queue and name.
+    async fn timers(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<ActiveTimer>, Error>;
 
-    /// How much [`prune`](crate::Store::prune) would remove now, however many calls it takes; and how many audit rows are older than this.
-    /// Counted to the last one.
+    /// The exact number of rows that [`prune`](crate::Store::prune) would delete now in all its calls, and of audit rows older than the
+    /// given age.
     async fn prunable(
         &self,
         request: &PruneRequest,
@@ -72,37 +78,37 @@ pub trait Inspect: Debug + Send + Sync + 'static {
     /// The store's clock.
     async fn clock(&self) -> Result<SystemTime, Error>;
 
-    /// What operators did to a message, newest first.
+    /// The operator actions on a message, newest first.
     async fn audit_of(&self, id: MessageId, limit: usize) -> Result<Vec<AuditRow>, Error>;
 
-    /// What operators did, newest first.
+    /// The operator actions, newest first.
     async fn audit(&self, limit: usize) -> Result<Vec<AuditRow>, Error>;
 }
 
-/// What may go.
+/// The number of rows past their retention.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Prunable {
-    /// Archived messages whose time is over.
+    /// Delivered messages past their retention.
     pub archived: u64,
     /// Dead letters.
     pub dead: u64,
-    /// Marks of the inbox.
+    /// Deduplication records of the inbox.
     pub inbox: u64,
-    /// Rows of what operators did.
+    /// Audit rows of operator actions.
     pub audit: u64,
 }
 
-/// A key that does not run.
+/// A blocked or parked key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockedKey {
     /// The key.
     pub key: OrderingKey,
     /// The message at its head.
     pub head: MessageId,
-    /// When it runs again by itself; `None` when it is parked and waits for a hand.
+    /// The time of the retry; `None` when the key is parked until an operator releases it.
     pub due_at: Option<SystemTime>,
-    /// Why it is parked, when it failed for good.
+    /// The reason of a permanent failure.
     pub reason: Option<Reason>,
-    /// What failed.
+    /// The error.
     pub error: Option<String>,
 }

@@ -1,8 +1,8 @@
-//! The one error for input that breaks a rule: it names the field, the rule and the limit.
+//! The error for invalid input: it names the field, the rule and the limit.
 
 use std::borrow::Cow;
 
-/// Input that breaks a rule. Nothing was stored.
+/// Invalid input. Nothing was stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct Invalid {
@@ -10,7 +10,7 @@ pub struct Invalid {
     problem: Problem,
 }
 
-/// What is wrong with a field.
+/// The rule that a field breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -20,17 +20,17 @@ pub enum Problem {
     /// The field is longer than its limit.
     #[error("is {actual} bytes long; at most {limit} bytes are allowed")]
     TooLong {
-        /// How long it is.
+        /// The actual length.
         actual: usize,
-        /// How long it may be.
+        /// The largest allowed length.
         limit: usize,
     },
     /// There are more entries than the limit.
     #[error("has {actual} entries; at most {limit} are allowed")]
     TooMany {
-        /// How many there are.
+        /// The actual number.
         actual: usize,
-        /// How many there may be.
+        /// The largest allowed number.
         limit: usize,
     },
     /// A character that the field does not allow.
@@ -38,9 +38,9 @@ pub enum Problem {
     Character {
         /// The offending character.
         found: char,
-        /// Where it stands.
+        /// Its position in bytes.
         at: usize,
-        /// What is allowed instead.
+        /// The allowed characters.
         allowed: &'static str,
     },
     /// Any other rule, in words.
@@ -54,22 +54,22 @@ impl Invalid {
         Self { field: field.into(), problem }
     }
 
-    /// `field` breaks a rule that is told in words.
+    /// `field` breaks a rule that is given as text.
     pub fn rule(field: impl Into<Cow<'static, str>>, rule: impl Into<Cow<'static, str>>) -> Self {
         Self::new(field, Problem::Rule(rule.into()))
     }
 
-    /// The field that is wrong, as users know it: `queue`, `due_at`, `header "x"`.
+    /// The invalid field, as users know it: `queue`, `due_at`, `header "x"`.
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// What is wrong with it.
+    /// The rule it breaks.
     pub fn problem(&self) -> &Problem {
         &self.problem
     }
 
-    /// The same problem, told of one message of a batch.
+    /// The same error for one message of a batch.
     #[must_use]
     pub fn in_message(self, index: usize) -> Self {
         Self { field: format!("message {index}: {}", self.field).into(), problem: self.problem }

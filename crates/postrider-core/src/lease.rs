@@ -1,4 +1,4 @@
-//! A message in hand: what was claimed, and the lease that proves it.
+//! A claimed message and its lease.
 
 use crate::{LeaseToken, Message, MessageId, OrderingKey, QueueName, Reason, Settlement};
 use std::{
@@ -7,35 +7,35 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Proof that one message is in our hands. Every write that ends or extends the claim carries it.
+/// Proof that this process has claimed one message. Every write that settles or extends the claim carries it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
     queue: QueueName,
     id: MessageId,
     token: LeaseToken,
     turn: Option<Turn>,
-    place: Option<i64>,
+    position: Option<i64>,
 }
 
-/// On a queue ordered by key the key is leased, not the message: a claim is the key's turn, and hands out several
-/// consecutive messages, to be run one after the other. Settling the last of them, or a failure, ends the turn.
+/// The lease of a key. On a queue ordered by key the store leases the key, not the message: a claim is the key's turn and returns
+/// several consecutive messages, to be handled one after the other. Settling the last of them, or a failure, ends the turn.
 ///
-/// What is settled behind a failure of the same turn is lost, since the turn was over: it will come again. Release the rest
-/// of a turn together with its failure; a release that comes later may be answered as lost, and loses nothing.
+/// Messages that are settled behind a failure of the same turn are lost, because the turn is over: they are redelivered. Release the
+/// rest of a turn together with its failure; a later release may be returned as lost, without harm.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Turn {
     /// The key.
     pub key: OrderingKey,
-    /// The message's place in the line, for the store's own use.
-    pub place: i64,
-    /// Whether the message is the last of this turn.
+    /// The message's position in its queue, for the store's own use.
+    pub position: i64,
+    /// Whether the message is the last of the turn.
     pub last: bool,
 }
 
 impl Lease {
     /// A lease on one message.
     pub fn new(queue: QueueName, id: MessageId, token: LeaseToken) -> Self {
-        Self { queue, id, token, turn: None, place: None }
+        Self { queue, id, token, turn: None, position: None }
     }
 
     /// A lease on a message as part of its key's turn.
@@ -45,16 +45,16 @@ impl Lease {
         self
     }
 
-    /// Where a store finds the message again, for its own use. A lease without it works as well.
+    /// Sets the row's position, for the store's own use. A lease without it works as well.
     #[must_use]
-    pub fn at_place(mut self, place: i64) -> Self {
-        self.place = Some(place);
+    pub fn at_position(mut self, position: i64) -> Self {
+        self.position = Some(position);
         self
     }
 
-    /// Where the store finds it.
-    pub fn place(&self) -> Option<i64> {
-        self.place
+    /// The row's position, for the store's own use.
+    pub fn position(&self) -> Option<i64> {
+        self.position
     }
 
     /// The queue of the message.
@@ -77,53 +77,53 @@ impl Lease {
         self.turn.as_ref()
     }
 
-    /// Delivered.
-    pub fn done(&self) -> Settle {
+    /// Settles as delivered.
+    pub fn done(&self) -> LeaseSettlement {
         self.settle(Settlement::Done)
     }
 
-    /// Delivered; these are staged in the same step.
-    pub fn forward(&self, messages: impl Into<Arc<[Message]>>) -> Settle {
+    /// Settles as delivered, and stages `messages` in the same step.
+    pub fn forward(&self, messages: impl Into<Arc<[Message]>>) -> LeaseSettlement {
         self.settle(Settlement::Forward { messages: messages.into() })
     }
 
-    /// Failed; again after a while.
-    pub fn retry(&self, after: Duration, error: impl Into<String>) -> Settle {
+    /// Settles as failed, to be retried after a delay.
+    pub fn retry(&self, after: Duration, error: impl Into<String>) -> LeaseSettlement {
         self.settle(Settlement::Retry { after, error: Some(error.into()) })
     }
 
-    /// Failed for good.
-    pub fn dead(&self, reason: Reason, error: impl Into<String>) -> Settle {
+    /// Settles as failed permanently: a dead letter.
+    pub fn dead(&self, reason: Reason, error: impl Into<String>) -> LeaseSettlement {
         self.settle(Settlement::Dead { reason, error: Some(error.into()) })
     }
 
-    /// Handed back, uncounted.
-    pub fn release(&self) -> Settle {
+    /// Releases the message as if it had never been claimed.
+    pub fn release(&self) -> LeaseSettlement {
         self.settle(Settlement::Release)
     }
 
-    /// Put off, uncounted.
-    pub fn snooze(&self, after: Duration) -> Settle {
+    /// Reschedules the message as if it had never been claimed.
+    pub fn snooze(&self, after: Duration) -> LeaseSettlement {
         self.settle(Settlement::Snooze { after })
     }
 
-    /// Ends this claim as `settlement` says.
-    pub fn settle(&self, settlement: Settlement) -> Settle {
-        Settle { lease: self.clone(), settlement }
+    /// Settles with `settlement`.
+    pub fn settle(&self, settlement: Settlement) -> LeaseSettlement {
+        LeaseSettlement { lease: self.clone(), settlement }
     }
 }
 
-/// One delivery and how it ends.
+/// A lease and how it is settled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settle {
-    /// The claim that ends.
+pub struct LeaseSettlement {
+    /// The lease.
     pub lease: Lease,
-    /// How it ends.
+    /// The settlement.
     pub settlement: Settlement,
 }
 
-impl Settle {
-    /// What a batch stages besides: the messages of those settlements whose claim was not lost.
+impl LeaseSettlement {
+    /// The messages that a batch stages: those of the settlements whose lease was not lost.
     pub fn staged_by(batch: &[Self], lost: &[Lease]) -> Vec<Message> {
         let lost: HashSet<&Lease> = lost.iter().collect();
         let kept = batch.iter().filter(|settle| !lost.contains(&settle.lease));
@@ -131,16 +131,16 @@ impl Settle {
     }
 }
 
-/// A message that was claimed.
+/// A claimed message with its lease and counters.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Claimed {
+pub struct ClaimedMessage {
     /// The message; its id is set.
     pub message: Message,
     /// Proof of the claim.
     pub lease: Lease,
-    /// How often it was claimed, this time included. A message that kills its worker is found by this.
+    /// The number of claims including this one. It detects a message that kills its worker.
     pub deliveries: u32,
-    /// How many failures were reported.
+    /// The number of failed attempts.
     pub attempts: u32,
     /// When it was staged, by the store's clock.
     pub staged_at: SystemTime,
@@ -148,7 +148,7 @@ pub struct Claimed {
     pub due_at: SystemTime,
 }
 
-impl Claimed {
+impl ClaimedMessage {
     /// The identity of the message.
     pub fn id(&self) -> MessageId {
         self.lease.id()

@@ -1,9 +1,6 @@
-//! What a Postrider message is and the rules it lives by.
+//! Messages, names, settlements, retry strategies, the saga state machine, and the traits that stores and transports implement.
 //!
-//! This crate has no I/O, no runtime and no clock of its own: where a rule needs the time, it is passed in.
-//! It holds the [`Message`] and the names around it, the ways a delivery can end ([`Settlement`]), the retry
-//! strategies, the pure life cycle ([`state::next`]), the hybrid logical clock, and the seams ([`store`]) that
-//! stores implement and the engine holds.
+//! This crate has no I/O, no runtime and no clock: time is passed in where a rule needs it.
 //!
 //! Users add the crate `postrider`, which re-exports all of this.
 
@@ -11,6 +8,7 @@ pub mod audit;
 pub mod checkup;
 pub mod cloudevents;
 pub mod codec;
+pub mod consumer_store;
 pub mod event;
 pub mod finding;
 pub mod follow_up;
@@ -25,11 +23,11 @@ pub mod lease;
 pub mod limits;
 pub mod message;
 pub mod name;
+pub mod notifier;
 pub mod outbox;
 pub mod outgoing;
 pub mod pause;
 pub mod policy;
-pub mod receive;
 pub mod retry;
 pub mod saga;
 pub mod schema;
@@ -42,24 +40,24 @@ pub mod template;
 pub mod text;
 pub mod timetable;
 pub mod trace;
-pub mod transact;
+pub mod transactions;
 pub mod transport;
-pub mod wake;
 pub mod weights;
 
-pub use audit::{Audit, AuditError, AuditEvent, AuditKind, AuditSink, Recorded};
+pub use audit::{Audit, AuditError, AuditEvent, AuditKind, AuditRecord, AuditSink};
 pub use checkup::{Checkup, CheckupRequest};
 pub use codec::{Codec, CodecError, Json, Raw};
+pub use consumer_store::{ConsumerStore, DeadLetter};
 pub use event::{Event, IntoMessage};
 pub use finding::{Finding, Severity};
-pub use follow_up::{Follow, FollowUp, FollowUpExt, FollowUps, Reference};
+pub use follow_up::{FollowUp, FollowUpExt, FollowUpStore, FollowUps, Reference};
 pub use headers::Headers;
 pub use hlc::Hlc;
 pub use id::{LeaseToken, MessageId};
 pub use inbox::{Admission, Arrival, Inbox, InboxExt};
-pub use incoming::{Incoming, Letter};
+pub use incoming::{DecodedMessage, Incoming};
 pub use invalid::{Invalid, Problem};
-pub use lease::{Claimed, Lease, Settle};
+pub use lease::{ClaimedMessage, Lease, LeaseSettlement};
 pub use limits::Limits;
 pub use message::{Due, Message, MessageBuilder, OnConflict, Timer};
 pub use name::{
@@ -68,16 +66,20 @@ pub use name::{
 };
 pub use outbox::{Outbox, OutboxExt};
 pub use outgoing::{Format, Outgoing};
-pub use pause::{Pausable, Paused};
+pub use pause::{Pausable, PauseRecord};
 pub use policy::{OnFailure, Ordering, QueuePolicy};
-pub use receive::{Parked, Receive};
 pub use retry::RetryStrategy;
 pub use settlement::{Reason, Settlement};
-pub use source::{Abilities, Answer, Lane, Parcel, Redelivers, Source, SourceError, Ticket};
-pub use staged::{Fate, Staged};
+pub use source::{
+    Ack, AckHandle, Capabilities, LaneId, ReceivedMessage, RedeliveryWindow, Source, SourceError,
+};
+pub use staged::{StageOutcome, StageReport};
 pub use state::State;
-pub use store::{ClaimRequest, Error, PruneRequest, Pruned, Store};
+pub use store::{ClaimRequest, Error, PruneReport, PruneRequest, Store};
 pub use template::Template;
 pub use text::Text;
 pub use transport::{Capacity, PublishError, Receipt, Transport};
 pub use weights::TenantWeights;
+
+/// The cause of an error, without the type of a driver or client.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

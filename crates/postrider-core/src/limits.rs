@@ -1,4 +1,4 @@
-//! Every limit and every character rule, in one place.
+//! All limits and character rules.
 
 use crate::{Invalid, Message, Problem};
 use std::time::{Duration, SystemTime};
@@ -11,18 +11,18 @@ pub const HEADER_NAME_BYTES: usize = 128;
 pub const HEADER_VALUE_BYTES: usize = 8 * 1024;
 /// Headers allowed on one message.
 pub const HEADER_COUNT: usize = 64;
-/// Bytes allowed in a `tracestate`: what its standard asks everybody to carry.
+/// Bytes allowed in a `tracestate`: the size that its standard asks to propagate.
 pub const TRACESTATE_BYTES: usize = 512;
 /// Bytes of error text kept with a failed message.
 pub const ERROR_BYTES: usize = 8 * 1024;
-/// How far ahead a message may be due: a hundred years, so that no database overflows.
+/// The farthest due time: a hundred years ahead, so that no database overflows.
 pub const FARTHEST_DUE: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
-/// The shortest lease that makes sense over a network.
+/// The shortest useful lease over a network.
 pub const SHORTEST_LEASE: Duration = Duration::from_millis(10);
 /// The longest lease: a crashed worker's messages wait this long.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Size limits that a deployment may move. Checked when a message is staged.
+/// Size limits that a deployment may change. Checked when a message is staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     payload_bytes: usize,
@@ -80,12 +80,12 @@ impl Limits {
     }
 }
 
-/// What characters a name may hold.
+/// The characters that a name may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Charset {
-    /// Printed in logs, metrics and on wires as one word.
+    /// One word in logs, metrics and protocols.
     Word,
-    /// Anything readable on one line.
+    /// Any text on one line.
     Line,
 }
 

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 
-/// The content type of a message that names none.
+/// The default content type.
 pub const DEFAULT_CONTENT_TYPE: &str = "application/json";
 
-/// What is staged, carried and delivered: opaque bytes and what is known about them.
+/// A message: an opaque payload and its metadata.
 ///
-/// A message is valid once it is built: names, headers and times were checked by [`MessageBuilder::build`].
+/// A built message is valid: [`MessageBuilder::build`] checks names, headers and times.
 ///
 /// ```
 /// # use postrider_core::Message;
@@ -44,49 +44,49 @@ pub struct Message {
     pub(crate) timer: Option<Timer>,
 }
 
-/// Where a message comes from: what ties it to the request, the message and the trace that caused it.
+/// The causality of a message: the request, the message and the trace that led to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trail {
-    /// Shared by everything that one request set in motion.
+    /// The correlation id, shared by all messages that one request caused.
     pub correlation_id: Option<String>,
     /// The id of the message whose handling staged this one.
     pub causation_id: Option<String>,
     /// The W3C trace context of the code that staged it.
     pub traceparent: Option<String>,
-    /// What tracing systems add to it, as W3C `tracestate`.
+    /// The W3C `tracestate`.
     pub tracestate: Option<String>,
     /// The hybrid logical clock's reading when it was staged.
     pub hlc: Option<Hlc>,
 }
 
-/// When a message may be delivered.
+/// The due time of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Due {
-    /// At once.
+    /// Due at once.
     #[default]
     Now,
-    /// So long after it is staged, by the store's clock.
+    /// Due after this time, by the store's clock.
     After(Duration),
-    /// Not before this moment, by the store's clock.
+    /// Due at this time, by the store's clock.
     At(SystemTime),
 }
 
-/// A named timer: at most one lives in a queue under its name.
+/// A named timer: a queue has at most one active timer of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timer {
     /// Its name.
     pub name: TimerName,
-    /// What happens when a timer of that name already lives.
+    /// The behaviour when a timer of that name is active already.
     pub on_conflict: OnConflict,
 }
 
-/// What happens when a timer is staged while one of the same name lives.
+/// The behaviour when a timer is staged while one of the same name is active.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnConflict {
-    /// The living timer stays as it is.
+    /// The active timer stays unchanged.
     #[default]
     Ignore,
-    /// The living timer takes the new payload and the later of both times, unless it is being delivered.
+    /// The active timer takes the new payload and the later of both due times, unless it is being delivered.
     Extend,
 }
 
@@ -96,67 +96,67 @@ impl Message {
         MessageBuilder { queue: queue.into(), ..MessageBuilder::default() }
     }
 
-    /// Its identity; `None` until it is staged, unless the producer gave one.
+    /// The id; `None` before staging, unless the producer set one.
     pub fn id(&self) -> Option<MessageId> {
         self.id
     }
 
-    /// The queue it waits in.
+    /// The queue.
     pub fn queue(&self) -> &QueueName {
         &self.queue
     }
 
-    /// What it carries.
+    /// The payload.
     pub fn payload(&self) -> &Bytes {
         &self.payload
     }
 
-    /// How the payload is to be read.
+    /// The content type of the payload.
     pub fn content_type(&self) -> &str {
         self.content_type.as_deref().unwrap_or(DEFAULT_CONTENT_TYPE)
     }
 
-    /// The same, to be handed on.
+    /// The content type as shared text.
     pub(crate) fn content_type_text(&self) -> Text {
         self.content_type.clone().map_or(DEFAULT_CONTENT_TYPE.into(), Text::from)
     }
 
-    /// What happened.
+    /// The event type.
     pub fn event_type(&self) -> Option<&EventType> {
         self.event_type.as_ref()
     }
 
-    /// What it is ordered and routed by.
+    /// The ordering key.
     pub fn key(&self) -> Option<&OrderingKey> {
         self.key.as_ref()
     }
 
-    /// Whose it is.
+    /// The tenant.
     pub fn tenant(&self) -> Option<&TenantId> {
         self.tenant.as_ref()
     }
 
-    /// Whom or what it is about.
+    /// The subject.
     pub fn subject(&self) -> Option<&SubjectId> {
         self.subject.as_ref()
     }
 
-    /// Where it comes from.
+    /// Correlation, causation and trace.
     pub fn trail(&self) -> &Trail {
         &self.trail
     }
 
-    /// What travels beside the payload.
+    /// The headers.
     pub fn headers(&self) -> &Headers {
         &self.headers
     }
 
-    /// When it may be delivered.
+    /// The due time.
     pub fn due(&self) -> Due {
         self.due
     }
 
-    /// The timer it is, if it is one.
+    /// The named timer, if it is one.
     pub fn timer(&self) -> Option<&Timer> {
         self.timer.as_ref()
     }
@@ -179,26 +179,25 @@ impl Message {
         }
     }
 
-    /// Sets a header that producers cannot: one whose name begins with ours.
+    /// Sets a header with the reserved prefix, which producers cannot set.
     pub(crate) fn set_own_header(&mut self, name: &'static str, value: &str) {
         self.headers.set_own(name, value);
     }
 
-    /// The same message under an identity of its own, as a store hands it out.
+    /// The same message with this id, as a store returns it.
     #[must_use]
     pub fn identified(mut self, id: MessageId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// The same message, identity and all, for another queue. It is due at once, and no timer.
+    /// The same message with the same id in another queue, due at once and not a timer.
     #[must_use]
     pub fn redirected(&self, queue: QueueName) -> Self {
         Self { queue, due: Due::Now, timer: None, ..self.clone() }
     }
 
-    /// Begins another message like this one, without its identity and its time: to carry less of it, or something else in its
-    /// stead.
+    /// A builder with the values of this message except id and due time, to change some of them.
     ///
     /// ```
     /// # use postrider_core::Message;
@@ -222,7 +221,7 @@ impl Message {
         }
     }
 
-    /// A message as a store kept it. Nothing is checked again: a message that is stored must be readable.
+    /// A message as a store kept it. Nothing is validated again: a stored message must stay readable.
     pub fn stored(parts: StoredParts) -> Self {
         Self {
             id: Some(parts.id),
@@ -241,7 +240,7 @@ impl Message {
     }
 }
 
-/// What a store keeps of a message, to make it again with [`Message::stored`].
+/// The parts of a stored message, for [`Message::stored`].
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the fields are those of the message")]
 pub struct StoredParts {
@@ -258,7 +257,7 @@ pub struct StoredParts {
     pub timer: Option<TimerName>,
 }
 
-/// Collects what a message is made of; [`build`](Self::build) checks it all at once.
+/// Builds a message; [`build`](Self::build) validates it.
 #[derive(Debug, Clone, Default)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct MessageBuilder {
@@ -279,24 +278,24 @@ pub struct MessageBuilder {
 }
 
 impl MessageBuilder {
-    /// Gives the message an identity. Staging the same identity in the same queue again changes nothing.
+    /// Sets the id. Staging the same id in the same queue again changes nothing.
     pub fn id(mut self, id: MessageId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// Carries `payload` as it is. Name its [`content_type`](Self::content_type) unless it is JSON.
+    /// Sets the payload. Set its [`content_type`](Self::content_type) unless it is JSON.
     pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
         self.payload = payload.into();
         self
     }
 
-    /// Carries `value` as JSON.
+    /// Sets the payload to `value` as JSON.
     pub fn json(self, value: &(impl Serialize + ?Sized)) -> Self {
         self.carry(codec::to_json(value), <Json as Codec<()>>::CONTENT_TYPE)
     }
 
-    /// Carries `value` as the codec `C` writes it.
+    /// Sets the payload to `value` encoded by the codec `C`.
     pub fn encoded<T, C: Codec<T>>(self, value: &T) -> Self {
         self.carry(C::encode(value), C::CONTENT_TYPE)
     }
@@ -314,62 +313,62 @@ impl MessageBuilder {
         self
     }
 
-    /// Says how the payload is to be read. Without it: JSON.
+    /// Sets the content type of the payload. The default is JSON.
     pub fn content_type(mut self, content_type: impl Into<String>) -> Self {
         self.content_type = Some(content_type.into());
         self
     }
 
-    /// Says what happened, such as `order.placed`.
+    /// Sets the event type, such as `order.placed`.
     pub fn event_type(mut self, event_type: impl Into<String>) -> Self {
         self.event_type = Some(event_type.into());
         self
     }
 
-    /// Orders the message among those of the same key, on queues ordered by key; routes it on brokers that partition.
+    /// Sets the ordering key: it orders messages on queues ordered by key, and routes them on brokers that partition.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Says whose message it is.
+    /// Sets the tenant.
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
         self.tenant = Some(tenant.into());
         self
     }
 
-    /// Says whom or what it is about.
+    /// Sets the subject.
     pub fn subject(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }
 
-    /// Ties it to everything else that the same request set in motion.
+    /// Sets the correlation id, shared by all messages that one request caused.
     pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
         self.trail.correlation_id = Some(id.into());
         self
     }
 
-    /// Names the message whose handling staged this one.
+    /// Sets the causation id: the message whose handling staged this one.
     pub fn causation_id(mut self, id: impl Into<String>) -> Self {
         self.trail.causation_id = Some(id.into());
         self
     }
 
-    /// Carries the trace on: a W3C `traceparent`. With the feature `opentelemetry` a message without one takes that of
+    /// Sets the W3C `traceparent`. With the feature `opentelemetry` a message without one takes that of
     /// the current span when it is staged.
     pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
         self.trail.traceparent = Some(traceparent.into());
         self
     }
 
-    /// Carries what tracing systems add to the [`traceparent`](Self::traceparent): a W3C `tracestate`.
+    /// Sets the W3C `tracestate`.
     pub fn tracestate(mut self, tracestate: impl Into<String>) -> Self {
         self.trail.tracestate = Some(tracestate.into());
         self
     }
 
-    /// Stamps it with a reading of the hybrid logical clock.
+    /// Sets the reading of the hybrid logical clock.
     pub fn hlc(mut self, hlc: Hlc) -> Self {
         self.trail.hlc = Some(hlc);
         self
@@ -381,34 +380,34 @@ impl MessageBuilder {
         self
     }
 
-    /// Delivers it no sooner than `after` it was staged, by the store's clock.
+    /// Makes it due `after` staging, by the store's clock.
     pub fn due_after(mut self, after: Duration) -> Self {
         self.due_after = Some(after);
         self
     }
 
-    /// Delivers it no sooner than `at`, by the store's clock. Takes the times of `std`, `time`, `jiff` and `chrono`.
+    /// Makes it due at `at`, by the store's clock. Takes the times of `std`, `time`, `jiff` and `chrono`.
     pub fn due_at(mut self, at: impl Into<SystemTime>) -> Self {
         self.due_at = Some(at.into());
         self
     }
 
-    /// Makes it a named timer: staged again while it lives, the first one stays as it is.
+    /// Makes it a named timer. If one of that name is active, that one stays unchanged.
     pub fn timer(mut self, name: impl Into<String>) -> Self {
         self.timer = Some((name.into(), OnConflict::Ignore));
         self
     }
 
-    /// Makes it a named timer: staged again while it waits, it takes the new payload and the later time.
+    /// Makes it a named timer. If one of that name is scheduled, that one takes the new payload and the later due time.
     pub fn extending_timer(mut self, name: impl Into<String>) -> Self {
         self.timer = Some((name.into(), OnConflict::Extend));
         self
     }
 
-    /// Checks everything and makes the message.
+    /// Validates and builds the message.
     ///
     /// # Errors
-    /// Names the first field that breaks a rule, and the rule.
+    /// Names the first invalid field and its rule.
     pub fn build(self) -> Result<Message, Invalid> {
         if let Some(reason) = self.unencodable {
             return Err(Invalid::rule("payload", format!("cannot be encoded: {reason}")));

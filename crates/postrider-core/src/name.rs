@@ -15,18 +15,17 @@ macro_rules! names {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks the name and makes it.
+            /// Validates a name.
             ///
             /// # Errors
-            /// When it is empty, longer than 255 bytes, or holds a character that it must not.
+            /// When it is empty, longer than 255 bytes, or has a character that is not allowed.
             pub fn new(value: impl Into<Arc<str>>) -> Result<Self, Invalid> {
                 let value = value.into();
                 limits::name($field, $charset, &value)?;
                 Ok(Self(value))
             }
 
-            /// A name as a store kept it. It was checked when it was staged, or came in through plain SQL: either way it
-            /// must not keep the message from being read.
+            /// A name as a store kept it, not validated: an invalid name must not make a stored message unreadable.
             pub fn stored(value: impl Into<Arc<str>>) -> Self {
                 Self(value.into())
             }
@@ -91,24 +90,24 @@ macro_rules! names {
 }
 
 names! {
-    /// Where a message waits: a name that producers and workers agree on.
+    /// The name of a queue, on which producers and workers agree.
     QueueName, "queue", Charset::Word;
-    /// Messages of one key are delivered one at a time and in order, on queues that are ordered by key.
+    /// An ordering key: on queues ordered by key, its messages are delivered one at a time and in order.
     OrderingKey, "key", Charset::Line;
-    /// The name of a timer, unique in its queue while the timer lives.
+    /// The name of a timer, unique in its queue while the timer is active.
     TimerName, "timer", Charset::Line;
-    /// Whom or what a message is about.
+    /// The subject of a message: the customer, order or other entity it is about.
     SubjectId, "subject", Charset::Line;
     /// The tenant a message belongs to.
     TenantId, "tenant", Charset::Line;
-    /// What happened: the type of the event that a message carries.
+    /// The event type of a message, such as `order.placed`.
     EventType, "type", Charset::Word;
-    /// A schedule of recurring messages: processes that use the same name share its ticks.
+    /// The name of a cron schedule: processes that use the same name share its ticks.
     ScheduleName, "schedule", Charset::Word;
-    /// Who carries out follow-ups of a kind: a provider, a service, a place where something is kept.
+    /// The name of a resolver: the service that carries out follow-ups.
     ResolverName, "resolver", Charset::Word;
-    /// Who reads on the far side; part of the inbox's key.
+    /// The name of a consumer; part of the key of a deduplication record.
     ConsumerName, "consumer", Charset::Word;
-    /// Where a relay sends to: the name that its routes have for it.
+    /// The name of a relay's destination, as routes refer to it.
     DestinationName, "destination", Charset::Word;
 }

@@ -1,6 +1,6 @@
-//! The static seam to the caller's own transaction. It is never `dyn`: a transaction has its driver's type.
+//! Staging in the caller's own transaction. Never `dyn`, because a transaction has its driver's type.
 
-use crate::{Error, IntoMessage, Message, QueueName, Staged, TimerName};
+use crate::{Error, IntoMessage, Message, QueueName, StageReport, TimerName};
 use std::future::Future;
 
 /// Stages messages in a transaction of type `Tx` that belongs to the caller.
@@ -14,9 +14,9 @@ pub trait Outbox<Tx> {
         &self,
         tx: &mut Tx,
         messages: &[Message],
-    ) -> impl Future<Output = Result<Staged, Error>> + Send;
+    ) -> impl Future<Output = Result<StageReport, Error>> + Send;
 
-    /// Cancels a named timer, unless it is being delivered. Answers whether there was one to cancel.
+    /// Cancels a named timer, unless it is being delivered. Returns whether there was one to cancel.
     fn cancel_timer(
         &self,
         tx: &mut Tx,
@@ -25,14 +25,14 @@ pub trait Outbox<Tx> {
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 }
 
-/// What every [`Outbox`] can do besides.
+/// Convenience methods of every [`Outbox`].
 pub trait OutboxExt<Tx: Send>: Outbox<Tx> + Sync {
     /// Stages one message: a typed event, a [`Message`] or its builder.
     fn stage<M: IntoMessage + Send>(
         &self,
         tx: &mut Tx,
         message: M,
-    ) -> impl Future<Output = Result<Staged, Error>> + Send {
+    ) -> impl Future<Output = Result<StageReport, Error>> + Send {
         // Built before the future, so that the event need not be `Sync`.
         let message = message.into_message();
         async move { self.stage_all(tx, &[message?]).await }

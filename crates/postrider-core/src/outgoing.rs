@@ -1,43 +1,43 @@
-//! A message as it goes on a wire.
+//! A message as it goes over the wire.
 
 use crate::{EventType, Invalid, Message, MessageId, OrderingKey, Text, cloudevents, message::Trail};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use std::{borrow::Cow, time::SystemTime};
 
-/// How a message is written.
+/// The wire format of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// CloudEvents 1.0, binary mode: the payload as it is, everything else as attributes in the transport's own headers.
+    /// CloudEvents 1.0, binary mode: the payload verbatim, the attributes in the transport's headers.
     #[default]
     Binary,
-    /// CloudEvents 1.0, structured mode: one JSON document that holds it all.
+    /// CloudEvents 1.0, structured mode: one JSON document with attributes and data.
     Structured,
-    /// The payload as it is; what is known about it in headers that begin with `postrider-`.
+    /// The payload verbatim; attributes in headers that begin with `postrider-`.
     Plain,
-    /// As Debezium's outbox router writes it: the payload as it is and a header `id`. The rest as in `Plain`, for those who
-    /// look. Its topics are named `outbox.event.{type}`.
+    /// As Debezium's outbox event router writes it: the payload verbatim and a header `id`; otherwise as `Plain`. Its topics are named
+    /// `outbox.event.{type}`.
     Debezium,
 }
 
-/// A message as it goes on a wire, ready but for the names that a transport's binding gives to the attributes.
+/// A message as it goes over the wire, up to the names that the protocol binding gives to the attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outgoing {
-    /// Its identity, the same however often it is sent.
+    /// The message id, the same for each redelivery.
     pub id: MessageId,
-    /// Where it goes: an exchange and routing key, a subject, a topic, a stream, a URL.
+    /// The destination address: exchange and routing key, subject, topic, stream or URL.
     pub destination: String,
-    /// What it is ordered by.
+    /// The ordering key.
     pub key: Option<OrderingKey>,
-    /// What happened.
+    /// The event type.
     pub event_type: Option<EventType>,
-    /// What it belongs to.
+    /// The correlation id.
     pub correlation_id: Option<String>,
-    /// When it was staged.
+    /// The time of staging.
     pub staged_at: SystemTime,
-    /// How the body is to be read.
+    /// The content type of the body.
     pub content_type: Text,
     /// The payload, or the whole event in [`Format::Structured`].
     pub body: Bytes,
@@ -68,7 +68,7 @@ impl Outgoing {
     /// ```
     ///
     /// # Errors
-    /// When a structured event is asked for and a payload that says to be JSON is not.
+    /// When the format is structured and a payload that is declared as JSON is not valid JSON.
     pub fn write(
         message: &Message,
         id: MessageId,
@@ -110,7 +110,7 @@ impl Outgoing {
         Ok(outgoing)
     }
 
-    /// What decides about its partition or group: its key, or its id, which spreads those that have none.
+    /// The key that determines its partition or group: the ordering key, or else the id, which spreads messages evenly.
     pub fn partition_key(&self) -> Cow<'_, str> {
         match &self.key {
             Some(key) => key.as_str().into(),
@@ -118,7 +118,7 @@ impl Outgoing {
         }
     }
 
-    /// The bytes of body, attributes and headers.
+    /// The size of body, attributes and headers in bytes.
     pub fn size(&self) -> usize {
         let attributes = self.attributes.iter().map(|(name, value)| name.len() + value.len());
         let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
@@ -130,7 +130,7 @@ const CONTENT_TYPE: &str = "datacontenttype";
 /// The content type of [`Format::Structured`].
 pub const STRUCTURED: &str = "application/cloudevents+json; charset=utf-8";
 
-/// What travels under its own name, whatever the format: the user's headers, and the trace for those who know no CloudEvents.
+/// Headers that keep their names in every format: the user's headers, and the W3C trace context for receivers without CloudEvents.
 fn own_headers(message: &Message) -> Vec<(String, String)> {
     let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let Trail { traceparent, tracestate, .. } = message.trail();
@@ -160,7 +160,10 @@ fn structured(known: &[(&'static str, Text)], message: &Message) -> Result<Bytes
     if is_json(message.content_type()) {
         // Checked, and then written byte for byte.
         let data: &RawValue = serde_json::from_slice(payload).map_err(|error| {
-            Invalid::rule("payload", format!("says to be {}, and is not: {error}", message.content_type()))
+            Invalid::rule(
+                "payload",
+                format!("declared as {}, but cannot be parsed: {error}", message.content_type()),
+            )
         })?;
         event.extend_from_slice(br#","data":"#);
         event.extend_from_slice(data.get().as_bytes());
@@ -182,7 +185,7 @@ fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Whether a payload of this type can stand in a JSON document as it is.
+/// Whether a payload of this type can be embedded in a JSON document verbatim.
 pub(crate) fn is_json(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_carries_everything() {
+    fn every_format_carries_all_fields() {
         insta::assert_debug_snapshot!("binary", written(order(), Format::Binary).unwrap());
         insta::assert_debug_snapshot!("structured", written(order(), Format::Structured).unwrap());
         insta::assert_debug_snapshot!("plain", written(order(), Format::Plain).unwrap());
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_structured_event_is_read_back_by_the_same_rules() {
+    fn structured_event_is_decoded_by_the_same_rules() {
         let event = written(order(), Format::Structured).unwrap();
         let document: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(&event.body).unwrap();
@@ -233,29 +236,32 @@ mod tests {
     }
 
     #[test]
-    fn bytes_travel_in_a_structured_event() {
+    fn binary_payload_is_base64_in_a_structured_event() {
         let bytes = Message::builder("orders").content_type("image/png").payload(vec![0, 159, 146, 150]);
         let event = written(bytes, Format::Structured).unwrap();
         assert!(event.body.ends_with(br#","data_base64":"AJ+Slg=="}"#), "{:?}", event.body);
     }
 
     #[test]
-    fn what_only_says_to_be_json_is_refused_where_that_matters() {
+    fn payload_declared_as_json_but_invalid_is_rejected_in_structured_format() {
         let broken = || Message::builder("orders").content_type("application/json").payload("{");
         assert_eq!(written(broken(), Format::Binary).unwrap().body, "{");
         let error = written(broken(), Format::Structured).unwrap_err().to_string();
-        assert!(error.starts_with("payload: says to be application/json, and is not: "), "{error}");
+        assert!(
+            error.starts_with("payload: declared as application/json, but cannot be parsed: "),
+            "{error}"
+        );
     }
 
     #[test]
-    fn a_message_without_a_key_is_spread_by_its_id() {
+    fn partition_key_without_ordering_key_is_the_id() {
         let event = written(Message::builder("orders"), Format::Binary).unwrap();
         assert_eq!(event.partition_key(), "01890a5d-ac96-774b-bcce-b302099a8057");
         assert_eq!(written(order(), Format::Binary).unwrap().partition_key(), "order-17");
     }
 
     #[test]
-    fn the_size_counts_what_travels() {
+    fn size_counts_body_attributes_and_headers() {
         let small = written(Message::builder("orders").payload("x"), Format::Plain).unwrap();
         let large =
             written(Message::builder("orders").payload("x".repeat(1000)).header("a", "b"), Format::Plain)

@@ -1,19 +1,19 @@
-//! What operators have paused: work that waits although it is due.
+//! Paused queues and destinations.
 
 use crate::{DestinationName, QueueName, inspect::Action};
 use std::{fmt, time::SystemTime};
 
-/// What can be paused.
+/// A queue or a destination that an operator can pause.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pausable {
-    /// Nothing of this queue is claimed, by anybody. Staging goes on.
+    /// A queue: no process claims from it. Staging continues.
     Queue(QueueName),
-    /// Relays send nothing to the destination of this name. Its messages wait; those of other destinations do not.
+    /// A destination: no relay sends to it. Its messages wait; those of other destinations do not.
     Destination(DestinationName),
 }
 
 impl Pausable {
-    /// What kind of thing it is, in a word, as stores keep it.
+    /// `queue` or `destination`, as stores keep it.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Queue(_) => "queue",
@@ -29,7 +29,7 @@ impl Pausable {
         }
     }
 
-    /// As a store kept it.
+    /// From the form that stores keep.
     pub fn stored(kind: &str, name: String) -> Self {
         match kind {
             "destination" => Self::Destination(DestinationName::stored(name)),
@@ -44,13 +44,13 @@ impl fmt::Display for Pausable {
     }
 }
 
-/// Something that is paused.
+/// A pause, with its operator and reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Paused {
-    /// What.
+pub struct PauseRecord {
+    /// The paused queue or destination.
     pub what: Pausable,
-    /// Since when, by the store's clock.
+    /// The start of the pause, by the store's clock.
     pub since: SystemTime,
-    /// By whom, and why.
+    /// The operator and the reason.
     pub action: Action,
 }

@@ -1,25 +1,25 @@
-//! What holds for a whole queue, whoever reads it.
+//! The policy of a queue.
 
 use crate::Invalid;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What holds for a whole queue. Kept by the store, so that every process agrees on it.
+/// The policy of a queue: ordering, retention, dead letters, fairness. The store keeps it, so that every process applies the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePolicy {
-    /// In what order messages are delivered.
+    /// The ordering of deliveries.
     pub ordering: Ordering,
-    /// How long what was delivered is kept in the archive; `None` keeps nothing.
+    /// The retention of delivered messages; `None` deletes them on delivery.
     pub keep_for: Option<Duration>,
-    /// Whether what failed for good is kept as a dead letter.
+    /// Whether messages that failed permanently are kept as dead letters.
     pub dead_letters: bool,
-    /// Whether tenants take turns, so that none of them waits behind another's backlog.
+    /// Whether claims are shared fairly among tenants, so that no tenant waits behind another's backlog.
     #[serde(default)]
     pub fair_by_tenant: bool,
 }
 
 impl Default for QueuePolicy {
-    /// Unordered, nothing kept on success, dead letters on, tenants not told apart.
+    /// Unordered, without retention, with dead letters, without fairness between tenants.
     fn default() -> Self {
         Self { ordering: Ordering::Unordered, keep_for: None, dead_letters: true, fair_by_tenant: false }
     }
@@ -31,23 +31,23 @@ impl QueuePolicy {
         Self { ordering: Ordering::ByKey(on_failure), ..Self::default() }
     }
 
-    /// Keeps what was delivered for so long.
+    /// Keeps delivered messages for `keep_for`.
     #[must_use]
     pub fn with_keep_for(mut self, keep_for: Duration) -> Self {
         self.keep_for = Some(keep_for);
         self
     }
 
-    /// Deletes what failed for good instead of keeping it.
+    /// Deletes messages that failed permanently instead of keeping them as dead letters.
     #[must_use]
     pub fn without_dead_letters(mut self) -> Self {
         self.dead_letters = false;
         self
     }
 
-    /// Lets tenants take turns. Every claim is shared out among the tenants that have something waiting, equally or by
-    /// [`TenantWeights`](crate::TenantWeights), and messages without a tenant are one more tenant. Nobody is capped: a lone
-    /// tenant gets everything, and what one does not use goes to the others.
+    /// Shares every claim among the tenants that have due messages, equally or by [`TenantWeights`](crate::TenantWeights). Messages
+    /// without a tenant count as one more tenant. No tenant is capped: a lone tenant gets the whole claim, and an unused share goes to
+    /// the others.
     ///
     /// ```
     /// # use postrider_core::QueuePolicy;
@@ -60,10 +60,10 @@ impl QueuePolicy {
         self
     }
 
-    /// Whether all of this can hold at once. Stores ask before they declare it.
+    /// Checks that the settings can be combined. Stores call it before they declare a queue.
     ///
     /// # Errors
-    /// Names what cannot, and says what can.
+    /// Names the setting that cannot be combined, and the alternative.
     pub fn check(&self) -> Result<(), Invalid> {
         if self.keep_for.is_some_and(|keep_for| keep_for.is_zero()) {
             return Err(Invalid::rule("keep_for", "is zero; leave it out to keep nothing"));
@@ -76,22 +76,22 @@ impl QueuePolicy {
     }
 }
 
-/// In what order the messages of a queue are delivered.
+/// The ordering of a queue's deliveries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ordering {
-    /// Roughly in the order staged; many at once.
+    /// Roughly in the order of staging; many at once.
     Unordered,
-    /// Within a key: one at a time, in the order staged, across any number of processes.
+    /// Per key: one message at a time, in the order of staging, across any number of processes.
     ByKey(OnFailure),
 }
 
-/// What happens to a key when the message at its head fails. In every case nothing of the key overtakes it.
+/// The effect of a failure on the key of an ordered queue. In every case no later message of the key overtakes the failed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnFailure {
-    /// A retry waits in place, and the key with it. What failed for good parks the key.
+    /// A retry keeps its position, and the key waits with it. A permanent failure parks the key.
     Block,
-    /// The first failure parks the key: it is shown, and waits to be released by hand.
+    /// The first failure parks the key until an operator releases it.
     Park,
-    /// A retry waits in place. What failed for good becomes a dead letter, and the key goes on.
+    /// A retry keeps its position. A permanent failure becomes a dead letter, and the key continues.
     Skip,
 }

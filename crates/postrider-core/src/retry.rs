@@ -1,11 +1,10 @@
-//! When a failed message is tried again, and when it is given up.
+//! Retry strategies: the backoff after a failure, and when to give up.
 //!
-//! A strategy only says how long to wait. The waiting itself is durable state: the engine settles the delivery with the
-//! delay, and the store's clock counts it.
+//! A strategy only computes the delay. The wait is durable state: the engine settles the delivery with the delay, and the store's
+//! clock measures it.
 //!
-//! A delay is made in this order: the strategy's own delay for this failure, then jitter, then the cap on a single delay,
-//! then the question whether the total would grow too long. Every step saturates, at a hundred years, so that no number
-//! of failures can make a message vanish in an overflow.
+//! A delay is computed in this order: the strategy's backoff for this failure, then jitter, then the cap on a single delay, then the
+//! check of the total. Every step saturates at a hundred years, so that no number of failures can lose a message to an overflow.
 
 use crate::{Invalid, limits::FARTHEST_DUE};
 use rand::{Rng, RngExt};
@@ -15,27 +14,27 @@ use std::{
     time::Duration,
 };
 
-/// A failure that calls for a decision.
+/// A failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt<'a> {
-    /// How many failures there were, this one included: 1 for the first.
+    /// The number of failures including this one: 1 for the first.
     pub number: u32,
-    /// How long ago the first attempt was.
+    /// The time since the first attempt.
     pub elapsed: Duration,
-    /// What failed, as it is kept with the message: the error's type, unless the queue keeps the whole text.
+    /// The error as it is stored with the message: its kind, unless the queue stores the whole text.
     pub error: &'a str,
 }
 
-/// What to do about a failure.
+/// The decision about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Try again after so long.
+    /// Retry after this delay.
     After(Duration),
-    /// Do not try again.
+    /// Give up: the message becomes a dead letter.
     GiveUp,
 }
 
-/// Decides about failures: a [`RetryStrategy`], or a closure for what no strategy can say.
+/// Decides whether and when to retry: a [`RetryStrategy`], or a closure for rules that no strategy covers.
 ///
 /// ```
 /// # use postrider_core::retry::{Attempt, Retry, RetryStrategy, Verdict};
@@ -47,7 +46,7 @@ pub enum Verdict {
 /// let either: [Box<dyn Retry>; 2] = [Box::new(patient), Box::new(RetryStrategy::default())];
 /// ```
 pub trait Retry: Send + Sync {
-    /// What to do about `attempt`. Call it through [`decide`], which survives a panic.
+    /// Decides about `attempt`. Call it through [`decide`], which catches a panic.
     fn next(&self, attempt: &Attempt<'_>, random: &mut dyn Rng) -> Verdict;
 }
 
@@ -57,21 +56,21 @@ impl<F: Fn(&Attempt<'_>) -> Verdict + Send + Sync> Retry for F {
     }
 }
 
-/// What to do about `attempt`, whatever the strategy does: one that panics gives up, so that the message becomes a dead
-/// letter instead of coming back for ever, and no delay exceeds a hundred years.
+/// Decides about `attempt` safely: a strategy that panics gives up, so that the message becomes a dead letter instead of being
+/// redelivered endlessly, and no delay exceeds a hundred years.
 pub fn decide(retry: &dyn Retry, attempt: &Attempt<'_>, random: &mut dyn Rng) -> Verdict {
-    // A generator that was interrupted still gives numbers, and a strategy is only ever read.
+    // An interrupted random generator still yields numbers, and a strategy is never changed.
     match catch_unwind(AssertUnwindSafe(|| retry.next(attempt, random))) {
         Ok(Verdict::After(delay)) => Verdict::After(delay.min(FARTHEST_DUE)),
         Ok(Verdict::GiveUp) | Err(_) => Verdict::GiveUp,
     }
 }
 
-/// How long to wait after each failure, and when to stop.
+/// A backoff and its limits.
 ///
-/// Unless told otherwise a strategy adds no jitter and gives up at the tenth failure; a schedule gives up at its end. The
-/// default one waits 1, 2, 4, … seconds, at most five minutes, with equal jitter. In its serialised form a cap that is
-/// left out is no cap; [`check`](Self::check) what was read.
+/// By default a strategy adds no jitter and gives up at the tenth failure; a schedule gives up at its end. The default strategy waits
+/// 1, 2, 4, … seconds, at most five minutes, with equal jitter. In its serialised form an omitted cap means no cap;
+/// [`check`](Self::check) a strategy after reading it.
 ///
 /// ```
 /// # use postrider_core::retry::{Attempt, Jitter, Retry, RetryStrategy, Verdict};
@@ -90,7 +89,7 @@ pub fn decide(retry: &dyn Retry, attempt: &Attempt<'_>, random: &mut dyn Rng) ->
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryStrategy {
-    pace: Pace,
+    backoff: BackoffCurve,
     #[serde(default)]
     jitter: Jitter,
     max_attempts: Option<u32>,
@@ -98,10 +97,10 @@ pub struct RetryStrategy {
     max_total: Option<Duration>,
 }
 
-/// How delays grow.
+/// The growth of the delay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Pace {
+enum BackoffCurve {
     None,
     Constant { delay: Duration },
     Linear { initial: Duration, step: Duration },
@@ -109,18 +108,18 @@ enum Pace {
     Schedule { delays: Vec<Duration> },
 }
 
-/// What chance does to a delay, so that what failed together does not come back together.
+/// Random variation of a delay, so that messages that failed together are not retried together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Jitter {
-    /// Nothing.
+    /// No variation.
     #[default]
     None,
-    /// Leaves between half of it and all of it.
+    /// Between half and all of the delay.
     Equal,
-    /// Leaves between nothing and all of it.
+    /// Between zero and all of the delay.
     Full,
-    /// Adds or takes away up to this fraction of it, between 0 and 1.
+    /// The delay plus or minus up to this fraction, between 0 and 1.
     Fraction(f64),
 }
 
@@ -135,45 +134,44 @@ impl Default for RetryStrategy {
 impl RetryStrategy {
     const DEFAULT_MAX_ATTEMPTS: u32 = 10;
 
-    fn new(pace: Pace) -> Self {
+    fn new(backoff: BackoffCurve) -> Self {
         let max_attempts = Some(Self::DEFAULT_MAX_ATTEMPTS);
-        Self { pace, jitter: Jitter::None, max_attempts, max_delay: None, max_total: None }
+        Self { backoff, jitter: Jitter::None, max_attempts, max_delay: None, max_total: None }
     }
 
-    /// Gives up at the first failure.
+    /// No retries: gives up at the first failure.
     pub fn none() -> Self {
-        Self::new(Pace::None)
+        Self::new(BackoffCurve::None)
     }
 
-    /// Waits the same each time.
+    /// The same delay each time.
     pub fn constant(delay: Duration) -> Self {
-        Self::new(Pace::Constant { delay })
+        Self::new(BackoffCurve::Constant { delay })
     }
 
-    /// Waits `initial`, and `step` longer each time.
+    /// `initial`, and `step` longer each time.
     pub fn linear(initial: Duration, step: Duration) -> Self {
-        Self::new(Pace::Linear { initial, step })
+        Self::new(BackoffCurve::Linear { initial, step })
     }
 
-    /// Waits `initial`, and `multiplier` times as long each time.
+    /// Exponential backoff: `initial`, and `multiplier` times as long each time.
     pub fn exponential(initial: Duration, multiplier: f64) -> Self {
-        Self::new(Pace::Exponential { initial, multiplier })
+        Self::new(BackoffCurve::Exponential { initial, multiplier })
     }
 
-    /// Waits as listed, then gives up.
+    /// The listed delays, then gives up.
     pub fn schedule(delays: impl IntoIterator<Item = Duration>) -> Self {
-        Self::new(Pace::Schedule { delays: delays.into_iter().collect() }).without_max_attempts()
+        Self::new(BackoffCurve::Schedule { delays: delays.into_iter().collect() }).without_max_attempts()
     }
 
-    /// What a saga's steps use: 30 s, 60 s, … up to an hour, eight attempts, and no chance, so that its deadlines can be
-    /// told beforehand.
+    /// The strategy of saga steps: 30 s, 60 s, … up to an hour, eight attempts, without jitter, so that the schedule is deterministic.
     pub fn saga() -> Self {
         Self::exponential(Duration::from_secs(30), 2.0)
             .with_max_delay(Duration::from_secs(60 * 60))
             .with_max_attempts(8)
     }
 
-    /// Lets chance change each delay, before the caps apply.
+    /// Adds jitter to each delay, before the caps apply.
     #[must_use]
     pub fn with_jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
@@ -194,34 +192,36 @@ impl RetryStrategy {
         self
     }
 
-    /// At which failure it gives up, if at any.
+    /// The number of the failure at which it gives up, if any.
     pub fn max_attempts(&self) -> Option<u32> {
         self.max_attempts
     }
 
-    /// Never waits longer than this at a time.
+    /// Caps a single delay.
     #[must_use]
     pub fn with_max_delay(mut self, max_delay: Duration) -> Self {
         self.max_delay = Some(max_delay);
         self
     }
 
-    /// Gives up when the next attempt would come more than `max_total` after the first.
+    /// Gives up when the next attempt would begin more than `max_total` after the first.
     #[must_use]
     pub fn with_max_total(mut self, max_total: Duration) -> Self {
         self.max_total = Some(max_total);
         self
     }
 
-    /// Whether the strategy makes sense. One that does not still answers, but not as anybody would expect.
+    /// Checks the settings. An invalid strategy does not panic, but its decisions are not meaningful.
     ///
     /// # Errors
-    /// Names the first setting that makes none.
+    /// Names the first invalid setting.
     pub fn check(&self) -> Result<(), Invalid> {
-        let longest = match &self.pace {
-            Pace::None => Duration::ZERO,
-            Pace::Constant { delay: longest } | Pace::Linear { initial: longest, .. } => *longest,
-            Pace::Exponential { initial, multiplier } => {
+        let longest = match &self.backoff {
+            BackoffCurve::None => Duration::ZERO,
+            BackoffCurve::Constant { delay: longest } | BackoffCurve::Linear { initial: longest, .. } => {
+                *longest
+            }
+            BackoffCurve::Exponential { initial, multiplier } => {
                 if !multiplier.is_finite() || *multiplier < 1.0 {
                     let rule = format!("is {multiplier}; it must be a finite number of at least 1");
                     return Err(Invalid::rule("multiplier", rule));
@@ -232,9 +232,11 @@ impl RetryStrategy {
                 }
                 *initial
             }
-            Pace::Schedule { delays } => delays.iter().max().copied().ok_or_else(|| {
-                Invalid::rule("schedule", "lists no delays; use no retries at all if that is meant")
-            })?,
+            BackoffCurve::Schedule { delays } => delays
+                .iter()
+                .max()
+                .copied()
+                .ok_or_else(|| Invalid::rule("schedule", "lists no delays; add at least one"))?,
         };
         if let Jitter::Fraction(fraction) = self.jitter
             && !(0.0..=1.0).contains(&fraction)
@@ -261,7 +263,7 @@ impl Retry for RetryStrategy {
         if self.max_attempts.is_some_and(|max| attempt.number >= max) {
             return Verdict::GiveUp;
         }
-        let Some(raw) = self.pace.delay(attempt.number.saturating_sub(1)) else {
+        let Some(raw) = self.backoff.delay(attempt.number.saturating_sub(1)) else {
             return Verdict::GiveUp;
         };
         let cap = self.max_delay.map_or(FARTHEST_DUE, |max| max.min(FARTHEST_DUE));
@@ -273,7 +275,7 @@ impl Retry for RetryStrategy {
     }
 }
 
-impl Pace {
+impl BackoffCurve {
     /// The delay after `earlier` failures before this one.
     fn delay(&self, earlier: u32) -> Option<Duration> {
         match self {
@@ -291,7 +293,7 @@ impl Pace {
 }
 
 impl Jitter {
-    /// Whole nanoseconds, so that rounding never leaves the range: a hundred years of them, doubled, fit.
+    /// Whole nanoseconds, so that rounding stays in range: twice a hundred years fits.
     fn apply(self, raw: Duration, random: &mut dyn Rng) -> Duration {
         let nanos = u64::try_from(raw.as_nanos()).unwrap_or(u64::MAX);
         let range = match self {
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pace_waits_as_it_says() {
+    fn each_backoff_yields_its_delays() {
         assert_eq!(delays(&RetryStrategy::none()), [0.0; 0]);
         assert_eq!(delays(&RetryStrategy::constant(SECOND * 3).with_max_attempts(3)), [3.0, 3.0]);
         assert_eq!(delays(&RetryStrategy::linear(SECOND, SECOND * 2).with_max_attempts(4)), [1.0, 3.0, 5.0]);
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_gives_up_at_the_tenth_failure() {
+    fn default_strategy_gives_up_at_the_tenth_failure() {
         let strategy = RetryStrategy::default();
         strategy.check().unwrap();
         let delays = delays(&strategy);
@@ -372,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn it_gives_up_when_the_next_attempt_would_come_too_late() {
+    fn strategy_gives_up_when_the_next_attempt_exceeds_max_total() {
         let strategy = RetryStrategy::constant(SECOND * 10).with_max_total(SECOND * 60);
         let after = |elapsed| strategy.next(&Attempt { elapsed, ..nth(2) }, &mut rand::rng());
         assert_eq!(after(SECOND * 50), Verdict::After(SECOND * 10));
@@ -381,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_comes_before_the_cap() {
+    fn jitter_is_applied_before_the_cap() {
         let strategy =
             RetryStrategy::constant(SECOND).with_jitter(Jitter::Fraction(1.0)).with_max_delay(SECOND);
         let mut random = StdRng::seed_from_u64(7);
@@ -391,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_up_and_a_far_delay_is_brought_near() {
+    fn decide_gives_up_on_panic_and_caps_the_delay() {
         let panics = |_: &Attempt<'_>| -> Verdict { panic!("a strategy's own mistake") };
         assert_eq!(decide(&panics, &nth(1), &mut rand::rng()), Verdict::GiveUp);
         let far = |_: &Attempt<'_>| Verdict::After(Duration::MAX);
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_settings_are_rejected() {
         let constant = RetryStrategy::constant(SECOND);
         let problems = [
             RetryStrategy::exponential(SECOND, f64::NAN),
@@ -421,7 +423,7 @@ mod tests {
         multiplier: is inf; it must be a finite number of at least 1
         multiplier: is -2; it must be a finite number of at least 1
         initial: is zero, which no multiplier makes grow; use a constant delay of zero to retry at once
-        schedule: lists no delays; use no retries at all if that is meant
+        schedule: lists no delays; add at least one
         max_delay: is 8s, shorter than the 9s that the strategy asks for
         jitter: changes a delay by 1.5 of it; the fraction must lie between 0 and 1
         jitter: changes a delay by NaN of it; the fraction must lie between 0 and 1
@@ -434,24 +436,24 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_survives_serialisation() {
+    fn strategy_round_trips_through_json() {
         let strategy = RetryStrategy::default().with_max_total(SECOND);
         let json = serde_json::to_string(&strategy).unwrap();
         assert_eq!(serde_json::from_str::<RetryStrategy>(&json).unwrap(), strategy);
-        let misspelt = r#"{ "pace": "none", "max_atempts": 3 }"#;
+        let misspelt = r#"{ "backoff": "none", "max_atempts": 3 }"#;
         assert!(serde_json::from_str::<RetryStrategy>(misspelt).is_err());
     }
 
     prop_compose! {
         /// Any strategy at all, sensible or not.
         fn strategies()(
-            pace in prop_oneof![
-                Just(Pace::None),
-                any::<Duration>().prop_map(|delay| Pace::Constant { delay }),
-                any::<(Duration, Duration)>().prop_map(|(initial, step)| Pace::Linear { initial, step }),
+            backoff in prop_oneof![
+                Just(BackoffCurve::None),
+                any::<Duration>().prop_map(|delay| BackoffCurve::Constant { delay }),
+                any::<(Duration, Duration)>().prop_map(|(initial, step)| BackoffCurve::Linear { initial, step }),
                 (any::<Duration>(), prop_oneof![prop::num::f64::ANY, 1.0..4.0])
-                    .prop_map(|(initial, multiplier)| Pace::Exponential { initial, multiplier }),
-                any::<Vec<Duration>>().prop_map(|delays| Pace::Schedule { delays }),
+                    .prop_map(|(initial, multiplier)| BackoffCurve::Exponential { initial, multiplier }),
+                any::<Vec<Duration>>().prop_map(|delays| BackoffCurve::Schedule { delays }),
             ],
             jitter in prop_oneof![
                 Just(Jitter::None), Just(Jitter::Equal), Just(Jitter::Full),
@@ -459,7 +461,7 @@ mod tests {
             ],
             max_attempts: Option<u32>, max_delay: Option<Duration>, max_total: Option<Duration>,
         ) -> RetryStrategy {
-            RetryStrategy { pace, jitter, max_attempts, max_delay, max_total }
+            RetryStrategy { backoff, jitter, max_attempts, max_delay, max_total }
         }
     }
 
@@ -496,8 +498,8 @@ mod tests {
         fn without_jitter_delays_never_shrink(
             initial: Duration, step: Duration, multiplier in 1.0..100.0, max_delay: Option<Duration>, number in 0..u32::MAX,
         ) {
-            for pace in [Pace::Linear { initial, step }, Pace::Exponential { initial, multiplier }] {
-                let strategy = RetryStrategy { max_delay, ..RetryStrategy::new(pace).without_max_attempts() };
+            for backoff in [BackoffCurve::Linear { initial, step }, BackoffCurve::Exponential { initial, multiplier }] {
+                let strategy = RetryStrategy { max_delay, ..RetryStrategy::new(backoff).without_max_attempts() };
                 let [Verdict::After(sooner), Verdict::After(later)] = [number, number + 1].map(|n| verdict(&strategy, n))
                 else {
                     panic!("nothing makes it give up");

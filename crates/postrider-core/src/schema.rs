@@ -1,4 +1,4 @@
-//! The seam to what a store needs before it can hold messages.
+//! Tables, migrations and queue declarations of a store.
 
 use crate::{Error, QueueName, QueuePolicy};
 use async_trait::async_trait;
@@ -10,52 +10,51 @@ use std::{
 /// A store's tables, and the queues declared in them.
 #[async_trait]
 pub trait Schema: Debug + Send + Sync + 'static {
-    /// Brings the tables to this version. Safe when many processes do it at once, and when it is already done.
+    /// Runs the pending migrations. Safe to call from many processes at once, and when nothing is pending.
     async fn migrate(&self) -> Result<(), Error>;
 
-    /// Which migrations were run and which were not, by the record that [`migrate`](Self::migrate) leaves. Tables that were made from
-    /// what is [printed](Self::print) have none.
+    /// The applied and pending migrations, from the version table that [`migrate`](Self::migrate) writes. Tables created from the
+    /// [printed](Self::print) statements have none.
     async fn migrations(&self) -> Result<Migrations, Error>;
 
-    /// Reports everything that is missing or altered. Changes nothing, and ignores what is there besides.
+    /// Reports every object that is missing or altered. Changes nothing, and ignores other objects.
     async fn validate(&self) -> Result<Vec<Drift>, Error>;
 
     /// The statements that [`migrate`](Self::migrate) would run on an empty database, for teams with a migration tool of
     /// their own.
     fn print(&self) -> String;
 
-    /// Declares what holds for a queue. Queues that nobody declares are made when first used, with the default policy.
-    /// The ordering of a queue can change only while the queue is empty; other processes may go by the old policy for about a
-    /// second, so stop a queue's workers while its ordering changes. Fairness between
-    /// tenants can be turned on and off at any time.
+    /// Declares the policy of a queue. An undeclared queue is created on first use, with the default policy. The ordering of a queue
+    /// can change only while the queue is empty; other processes may apply the old policy for about a second, so stop the workers of a
+    /// queue while its ordering changes. Fairness between tenants can be turned on and off at any time.
     async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error>;
 }
 
-/// How far a store's tables have come.
+/// The applied and pending migrations of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Migrations {
-    /// Those that were run, the last one last; by a newer version perhaps, which knows more of them.
-    pub applied: Vec<Applied>,
-    /// Those that [`Schema::migrate`] would run.
-    pub pending: Vec<Pending>,
-    /// The number of the last one that this version knows; 0 where there are no tables.
+    /// Applied migrations, newest last. A newer version of Postrider may have applied some that this one does not know.
+    pub applied: Vec<AppliedMigration>,
+    /// Migrations that [`Schema::migrate`] would run.
+    pub pending: Vec<PendingMigration>,
+    /// The number of the newest migration that this version knows; 0 for a store without tables.
     pub needed: i64,
 }
 
-/// A migration that was run.
+/// An applied migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedMigration {
     /// Its number.
     pub number: i64,
     /// Its name.
     pub name: String,
-    /// When, by the database's clock.
+    /// The time of its run, by the database's clock.
     pub at: SystemTime,
 }
 
-/// A migration that was not run yet.
+/// A pending migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingMigration {
     /// Its number.
     pub number: i64,
     /// Its name.
@@ -65,13 +64,13 @@ pub struct Pending {
 /// A difference between the tables and what this version needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Drift {
-    /// What it is about, such as `index ready_key`.
+    /// The object, such as `index ready_key`.
     pub object: String,
-    /// What this version needs.
+    /// The expected definition.
     pub expected: String,
-    /// What is there, unless nothing is.
+    /// The actual definition; `None` for a missing object.
     pub found: Option<String>,
-    /// The statement that mends it; none where [`Schema::migrate`] does, because its migration was not run yet.
+    /// The statement that fixes it; `None` where a pending migration does.
     pub fix: Option<String>,
 }
 

@@ -1,39 +1,39 @@
-//! How a delivery ends.
+//! The ways in which a delivery ends.
 
 use crate::Message;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
-/// How a delivery ends. A worker, a relay and a saga differ in what leads here, and in nothing after it.
+/// How a delivery ends. Workers, relays and saga runners decide differently, and settle alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
-    /// It was delivered.
+    /// Delivered.
     Done,
-    /// It was delivered, and these messages are staged in the same step: all of that happens, or nothing.
+    /// Delivered, and the messages are staged in the same atomic step.
     Forward {
-        /// What is staged. An identity that its queue knows already is not staged again.
+        /// The messages to stage. A message whose id its queue already has is not staged again.
         messages: Arc<[Message]>,
     },
-    /// It failed, and is to be tried again after a while, by the store's clock.
+    /// Failed, to be retried after a delay, by the store's clock.
     Retry {
-        /// How long to wait.
+        /// The delay.
         after: Duration,
-        /// What failed.
+        /// The error.
         error: Option<String>,
     },
-    /// It failed for good. Like a retry, it counts as a failed attempt.
+    /// Failed permanently: a dead letter. Like a retry it counts as a failed attempt.
     Dead {
-        /// Why it is not tried again.
+        /// The reason.
         reason: Reason,
-        /// What failed.
+        /// The error.
         error: Option<String>,
     },
-    /// It is handed back as if it had never been claimed.
+    /// Released as if it had never been claimed.
     Release,
-    /// It is put off as if it had never been claimed, and comes again after a while, by the store's clock. On a queue ordered
-    /// by key its key waits with it.
+    /// Rescheduled as if it had never been claimed, and due again after a delay, by the store's clock. On a queue ordered by key its
+    /// key waits with it.
     Snooze {
-        /// How long to wait.
+        /// The delay.
         after: Duration,
     },
 }
@@ -44,7 +44,7 @@ impl Settlement {
         matches!(self, Self::Done | Self::Forward { .. })
     }
 
-    /// What is to be staged in the same step.
+    /// The messages to stage in the same step.
     pub fn messages(&self) -> &[Message] {
         match self {
             Self::Forward { messages } => messages,
@@ -53,18 +53,18 @@ impl Settlement {
     }
 }
 
-/// Why a message is not tried again.
+/// Why a message is a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// It was claimed more often than allowed: it may kill whoever takes it.
+    /// It was claimed more often than allowed: it may crash its worker.
     MaxDeliveries,
     /// Its retry strategy gave up.
     RetriesExhausted,
-    /// Its handler or its destination refused it.
+    /// Its handler or its destination rejected it.
     Rejected,
-    /// Its payload cannot be read.
+    /// Its payload cannot be decoded.
     Undecodable,
 }
 

@@ -1,257 +1,254 @@
-//! The seam to where messages come from: brokers and webhooks, as their consumers see them.
+//! The interface to brokers and webhooks from which a consumer receives.
 
-use crate::{Finding, Incoming};
+use crate::{BoxError, Finding, Incoming};
 use async_trait::async_trait;
 use std::{
     any::Any,
-    error::Error as StdError,
     fmt,
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash},
     sync::Arc,
     time::Duration,
 };
 
-/// Receives messages, and tells the other side what became of them.
+/// Receives messages from a broker, and acks, nacks or rejects them.
 ///
-/// **The one promise.** A message that was received comes again, here or elsewhere, until it was answered with [`Answer::Done`] or
-/// [`Answer::Refuse`]: a process that dies, a connection that breaks and an answer that is lost never make it disappear. An
-/// implementation never answers by itself.
+/// **The one promise.** The broker redelivers a received message, here or to another consumer, until it is acked ([`Ack::Ack`]) or
+/// rejected ([`Ack::Reject`]): a process that dies, a connection that breaks or an ack that is lost never makes it disappear. An
+/// implementation never acks on its own.
 ///
-/// What is received is what the wire brought, with the binding undone ([`Incoming`]). Reading it, and refusing what cannot be read, is
-/// not a source's affair.
+/// A source returns the message as it came over the wire, with the protocol binding undone ([`Incoming`]). Decoding the message, and
+/// dead-lettering an undecodable one, is the consumer's task.
 #[async_trait]
 pub trait Source: fmt::Debug + Send + Sync + 'static {
-    /// What it speaks, in a word, for logs and metrics.
+    /// The protocol in one word, for logs and metrics.
     fn kind(&self) -> &'static str;
 
-    /// What it reads: a queue, a subject, a topic, a stream, a path.
+    /// The queue, subject, topic, stream or path it reads.
     fn origin(&self) -> &str;
 
-    /// What it can do.
-    fn abilities(&self) -> Abilities;
+    /// The capabilities of the broker behind it.
+    fn capabilities(&self) -> Capabilities;
 
-    /// Waits until there is something, and gives up to `most` messages of it without waiting for more. Connects by itself, again
-    /// after an error, too. Only one call is under way at a time.
+    /// Waits until at least one message is available, and returns up to `most` without waiting for more. Connects on demand, and
+    /// reconnects after an error. The caller makes one call at a time.
     ///
-    /// The future may be dropped at any await. What it would have given comes with a later call, or again by itself.
-    ///
-    /// # Errors
-    /// When nothing comes through. What was received over a connection that is gone comes again, and cannot be answered any more.
-    async fn receive(&self, most: usize) -> Result<Vec<Parcel>, SourceError>;
-
-    /// Says what became of messages, and tells for each, in the order of the batch, whether the other side could be told. Calls may
-    /// overlap with each other and with [`receive`](Self::receive).
-    async fn answer(&self, answers: &[(Ticket, Answer)]) -> Vec<Result<(), SourceError>>;
-
-    /// Keeps messages in hand for another [`Abilities::holds_for`], and tells for each whether it could be. Where nothing has to be
-    /// extended it does nothing.
-    async fn extend(&self, tickets: &[Ticket]) -> Vec<Result<(), SourceError>>;
-
-    /// For how long a message that nobody has answered can come again.
+    /// The future may be dropped at any await: a later call returns the messages, or the broker redelivers them.
     ///
     /// # Errors
-    /// When it cannot be asked.
-    async fn redelivers(&self) -> Result<Redelivers, SourceError>;
+    /// When the broker is unavailable. Messages that were received over a lost connection are redelivered and can no longer be acked.
+    async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError>;
 
-    /// Whether it can keep the promise: what would lose messages before they were handled, and how to mend it. Finding nothing is the
-    /// good answer.
+    /// Acks, nacks or rejects messages, and returns for each, in the order of the batch, whether the broker took it. Calls may overlap
+    /// with each other and with [`receive`](Self::receive).
+    async fn ack(&self, answers: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>>;
+
+    /// Extends the ack deadline (visibility timeout) of messages by another [`Capabilities::ack_deadline`], and returns for each
+    /// whether that succeeded. Does nothing for brokers without an ack deadline.
+    async fn extend(&self, tickets: &[AckHandle]) -> Vec<Result<(), SourceError>>;
+
+    /// Returns for how long the broker can redeliver an unacked message.
     ///
     /// # Errors
-    /// When it cannot be asked.
+    /// When the broker cannot be asked.
+    async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError>;
+
+    /// Checks the broker for settings that could lose messages before they are handled. Each finding has its fix; an empty list means
+    /// that all is well.
+    ///
+    /// # Errors
+    /// When the broker cannot be asked.
     async fn check(&self) -> Result<Vec<Finding>, SourceError>;
 
-    /// Closes. What was not answered goes back to the other side at once, where that is possible. Closing again does nothing;
-    /// receiving afterwards, and a call that waits, is refused as down.
+    /// Closes. Unacked messages return to the broker at once where the protocol allows it. Closing again does nothing; a pending or later
+    /// `receive` fails as unavailable.
     async fn close(&self);
 }
 
-/// What a source can do.
+/// The capabilities of a source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Abilities {
-    /// It tells how often a message was delivered.
-    pub counts: bool,
-    /// The longest delay that it keeps for [`Answer::Again`]. Without one, a message comes again at once, and whoever wants it later
-    /// keeps it in hand.
-    pub delays: Option<Duration>,
-    /// A message comes again when it was in hand for so long without having been [extended](Source::extend).
-    pub holds_for: Option<Duration>,
-    /// The most answers in one call that are worth collecting: one of them costs a round trip anyway.
-    pub answers: usize,
+pub struct Capabilities {
+    /// Whether the broker counts deliveries of a message.
+    pub counts_deliveries: bool,
+    /// The longest delay that the broker honours for [`Ack::Nack`]. Without one a nacked message is redelivered at once, and a consumer
+    /// that wants a delay keeps the message in flight meanwhile.
+    pub max_delay: Option<Duration>,
+    /// Ack deadline (visibility timeout): the broker redelivers a message that is neither acked nor [extended](Source::extend) within it.
+    pub ack_deadline: Option<Duration>,
+    /// The largest batch of acks worth collecting for one call of [`Source::ack`].
+    pub ack_batch: usize,
 }
 
-impl Abilities {
-    /// Up to so many answers are told together.
-    pub const fn answering(answers: usize) -> Self {
-        Self { counts: false, delays: None, holds_for: None, answers }
+impl Capabilities {
+    /// A source that acks in batches of up to `ack_batch`.
+    pub const fn new(ack_batch: usize) -> Self {
+        Self { counts_deliveries: false, max_delay: None, ack_deadline: None, ack_batch }
     }
 
-    /// It counts deliveries.
+    /// The broker counts deliveries.
     #[must_use]
-    pub const fn counting(mut self) -> Self {
-        self.counts = true;
+    pub const fn with_delivery_counts(mut self) -> Self {
+        self.counts_deliveries = true;
         self
     }
 
-    /// It keeps delays of up to this.
+    /// The broker delays a nacked message by up to `longest`.
     #[must_use]
-    pub const fn delaying(mut self, longest: Duration) -> Self {
-        self.delays = Some(longest);
+    pub const fn with_max_delay(mut self, longest: Duration) -> Self {
+        self.max_delay = Some(longest);
         self
     }
 
-    /// Messages have to be extended before this is over.
+    /// The broker redelivers messages that are neither acked nor extended within `ack_deadline`.
     #[must_use]
-    pub const fn holding_for(mut self, holds_for: Duration) -> Self {
-        self.holds_for = Some(holds_for);
+    pub const fn with_ack_deadline(mut self, ack_deadline: Duration) -> Self {
+        self.ack_deadline = Some(ack_deadline);
         self
     }
 }
 
-/// A message as it was received.
+/// A message as received from a broker.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Parcel {
-    /// What the wire brought.
+pub struct ReceivedMessage {
+    /// The message as it came over the wire.
     pub incoming: Incoming,
-    /// With what it is answered.
-    pub ticket: Ticket,
-    /// How often it was delivered, this time included, where the other side knows.
+    /// The handle with which the message is acked.
+    pub ack_handle: AckHandle,
+    /// The number of deliveries including this one, where the broker counts them.
     pub deliveries: Option<u32>,
-    /// What it must not overtake, where the other side keeps an order: the next message of a lane is not begun before the one in front
-    /// of it was answered. After [`Answer::Again`] for one, all that were received behind it in its lane are answered in the same way.
-    /// They come again in their order: what a source gives after it was told, it gives behind the one that comes again.
-    pub lane: Option<Lane>,
+    /// The ordering lane, where the broker keeps an order: the consumer starts a message of a lane only after the previous one is acked.
+    /// When one is nacked, the consumer nacks all messages received behind it in the lane. The broker redelivers them in order, and
+    /// messages that the source returns later come behind the redelivered ones.
+    pub lane: Option<LaneId>,
 }
 
-impl Parcel {
-    /// A message, to be answered with `ticket`.
-    pub fn new(incoming: Incoming, ticket: Ticket) -> Self {
-        Self { incoming, ticket, deliveries: None, lane: None }
+impl ReceivedMessage {
+    /// A message that is acked with `ack_handle`.
+    pub fn new(incoming: Incoming, ack_handle: AckHandle) -> Self {
+        Self { incoming, ack_handle, deliveries: None, lane: None }
     }
 
-    /// It was delivered so often, this time included.
+    /// Sets the number of deliveries, including this one.
     #[must_use]
     pub fn delivered(mut self, times: u32) -> Self {
         self.deliveries = Some(times);
         self
     }
 
-    /// It keeps to its lane.
+    /// Sets the ordering lane.
     #[must_use]
-    pub fn in_lane(mut self, lane: Lane) -> Self {
+    pub fn in_lane(mut self, lane: LaneId) -> Self {
         self.lane = Some(lane);
         self
     }
 }
 
-/// Messages of one lane are handled one after the other. Two keys may share a lane by chance, which costs nothing but time.
+/// An ordering lane: its messages are handled one after the other. Two keys may share a lane by hash collision, which costs only
+/// concurrency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Lane(u64);
+pub struct LaneId(u64);
 
-impl Lane {
+impl LaneId {
     /// The lane of a key.
     pub fn of<K: Hash + ?Sized>(key: &K) -> Self {
         Self(BuildHasherDefault::<DefaultHasher>::default().hash_one(key))
     }
 
-    /// A number for it.
+    /// The lane's number.
     pub const fn number(self) -> u64 {
         self.0
     }
 }
 
-/// With what a message is answered. Only its source knows what is in it.
+/// An opaque handle with which a message is acked, made by its source.
 #[derive(Clone)]
-pub struct Ticket(Arc<dyn Any + Send + Sync>);
+pub struct AckHandle(Arc<dyn Any + Send + Sync>);
 
-impl Ticket {
-    /// For a source's own use.
+impl AckHandle {
+    /// Wraps a source's own data.
     pub fn new<T: Any + Send + Sync>(inside: T) -> Self {
         Self(Arc::new(inside))
     }
 
-    /// What its source put into it; nothing when another source did.
-    pub fn inside<T: Any + Send + Sync>(&self) -> Option<&T> {
+    /// The source's own data; `None` for a handle of another source.
+    pub fn downcast<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.0.downcast_ref()
     }
 }
 
-impl fmt::Debug for Ticket {
+impl fmt::Debug for AckHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ticket")
+        f.write_str("AckHandle")
     }
 }
 
-/// What became of a message.
+/// The result of handling a message, as the broker is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// It is done with, and never comes again.
-    Done,
-    /// It is to come again, after so long where the source [delays](Abilities::delays).
-    Again {
-        /// When.
+pub enum Ack {
+    /// The message is handled: the broker forgets it.
+    Ack,
+    /// The broker redelivers the message, after a delay where it [honours one](Capabilities::max_delay).
+    Nack {
+        /// The delay.
         after: Duration,
     },
-    /// It will never be handled: it goes where the other side puts such messages, or is dropped there.
-    Refuse,
+    /// The message is never handled: the broker dead-letters or drops it, as it is configured.
+    Reject,
 }
 
-impl Answer {
-    /// It is to come again at once.
-    pub const AT_ONCE: Self = Self::Again { after: Duration::ZERO };
+impl Ack {
+    /// Nack without delay.
+    pub const REDELIVER_NOW: Self = Self::Nack { after: Duration::ZERO };
 }
 
-/// For how long a message that nobody has answered can come again.
+/// The time during which a broker can redeliver an unacked message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redelivers {
-    /// At the longest; for ever if there is no limit.
+pub struct RedeliveryWindow {
+    /// The length of the window; `None` if it is unbounded.
     pub within: Option<Duration>,
-    /// What says so: a setting and its value.
-    pub because: String,
+    /// The broker setting that determines the window, with its value.
+    pub reason: String,
 }
 
-impl Redelivers {
-    /// At the longest so long after it was sent.
-    pub fn within(longest: Duration, because: impl Into<String>) -> Self {
-        Self { within: Some(longest), because: because.into() }
+impl RedeliveryWindow {
+    /// Redelivery ends `longest` after the message was sent.
+    pub fn within(longest: Duration, reason: impl Into<String>) -> Self {
+        Self { within: Some(longest), reason: reason.into() }
     }
 
-    /// For ever.
-    pub fn for_ever(because: impl Into<String>) -> Self {
-        Self { within: None, because: because.into() }
+    /// Redelivery never ends.
+    pub fn unbounded(reason: impl Into<String>) -> Self {
+        Self { within: None, reason: reason.into() }
     }
 }
 
-/// Why nothing was received, or nothing could be answered.
+/// An error of receiving or acking.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// Nothing comes through: no connection, no such queue, no permission. Try again after a while.
-    #[error("nothing comes through: {source}")]
-    Down {
-        /// What happened.
-        source: Cause,
+    /// The broker is unavailable: no connection, no such queue, no permission. Retry after a backoff.
+    #[error("source unavailable: {source}")]
+    Unavailable {
+        /// The cause.
+        source: BoxError,
     },
-    /// The message is not ours any more, or cannot be told to be: it comes again.
-    #[error("it was not in our hands any more: {source}")]
+    /// The message is no longer in flight here, or the ack could not be sent: the broker redelivers it.
+    #[error("message no longer in flight here: {source}")]
     Stale {
-        /// What happened.
-        source: Cause,
+        /// The cause.
+        source: BoxError,
     },
 }
 
-/// What is behind an error.
-type Cause = Box<dyn StdError + Send + Sync>;
-
 impl SourceError {
-    /// Nothing comes through.
-    pub fn down(source: impl Into<Cause>) -> Self {
-        Self::Down { source: source.into() }
+    /// The broker is unavailable.
+    pub fn unavailable(source: impl Into<BoxError>) -> Self {
+        Self::Unavailable { source: source.into() }
     }
 
-    /// The message is not ours any more.
-    pub fn stale(source: impl Into<Cause>) -> Self {
+    /// The message is no longer in flight here.
+    pub fn stale(source: impl Into<BoxError>) -> Self {
         Self::Stale { source: source.into() }
     }
 }

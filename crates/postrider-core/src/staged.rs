@@ -1,55 +1,54 @@
-//! What staging answers.
+//! The result of staging.
 
 use crate::MessageId;
 
-/// What became of each message of a call, in the order given.
+/// The outcome for each message of a staging call, in the order given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Staged {
-    fates: Vec<(MessageId, Fate)>,
+pub struct StageReport {
+    outcomes: Vec<(MessageId, StageOutcome)>,
 }
 
-/// What became of one message.
+/// The outcome of staging one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fate {
-    /// It is staged, and delivered if the transaction commits.
+pub enum StageOutcome {
+    /// Staged; delivered if the transaction commits.
     New,
-    /// This identity is already known in this queue: nothing changed.
+    /// The queue already has this id: nothing changed.
     Duplicate,
-    /// A timer of this name already lives and stays as it is. The id is the one that was given or made for the message
-    /// that was not staged.
+    /// An active timer of this name exists and stays unchanged. The id is that of the message that was not staged.
     Ignored,
-    /// The living timer of this name was extended; the id is that timer's.
+    /// The active timer of this name was extended; the id is that timer's.
     Extended,
 }
 
-impl Staged {
-    /// The answer to a call, message by message.
-    pub fn new(fates: Vec<(MessageId, Fate)>) -> Self {
-        Self { fates }
+impl StageReport {
+    /// The outcomes of a call, message by message.
+    pub fn new(outcomes: Vec<(MessageId, StageOutcome)>) -> Self {
+        Self { outcomes }
     }
 
-    /// Each message's identity and fate, in the order given.
-    pub fn fates(&self) -> &[(MessageId, Fate)] {
-        &self.fates
+    /// The id and the outcome of each message, in the order given.
+    pub fn outcomes(&self) -> &[(MessageId, StageOutcome)] {
+        &self.outcomes
     }
 
-    /// The identity of the first message: of the only one, when one was staged.
+    /// The id of the first message.
     pub fn id(&self) -> Option<MessageId> {
-        self.fates.first().map(|(id, _)| *id)
+        self.outcomes.first().map(|(id, _)| *id)
     }
 
-    /// How many messages are new.
+    /// The number of new messages.
     pub fn new_messages(&self) -> usize {
-        self.count(Fate::New)
+        self.count(StageOutcome::New)
     }
 
-    /// How many were known already.
+    /// The number of duplicates.
     pub fn duplicates(&self) -> usize {
-        self.count(Fate::Duplicate)
+        self.count(StageOutcome::Duplicate)
     }
 
-    fn count(&self, fate: Fate) -> usize {
-        self.fates.iter().filter(|(_, each)| *each == fate).count()
+    fn count(&self, fate: StageOutcome) -> usize {
+        self.outcomes.iter().filter(|(_, each)| *each == fate).count()
     }
 }

@@ -1,53 +1,56 @@
-//! The seam between the engine and the place where messages wait.
+//! The interface between the engine and a database that holds messages.
 
-use crate::{Claimed, ConsumerName, Invalid, Lease, Paused, QueueName, Settle, TenantWeights, limits};
+use crate::{
+    BoxError, ClaimedMessage, ConsumerName, Invalid, Lease, LeaseSettlement, PauseRecord, QueueName,
+    TenantWeights, limits,
+};
 use async_trait::async_trait;
 use std::{fmt::Debug, time::Duration};
 
-/// Where messages wait: what the engine holds.
+/// A database that holds messages: claim, renew, settle and prune.
 ///
 /// ```text
 ///            stage                claim                 settle
-///   producer ─────▶ pending ───────────────▶ leased ───────────────▶ done | waiting | dead
+///   producer ─────▶ pending ───────────────▶ leased ───────────────▶ done | scheduled | dead
 ///                      ▲    due rows, late       │
-///                      │    commits, lapsed      │ lease lapses, or Release
+///                      │    commits, expired     │ lease expires, or Release
 ///                      └─────────────────────────┘
 /// ```
 ///
 /// The rules, which the store suite checks on every implementation:
 ///
 /// - **The store's clock decides.** Due times and leases are computed and compared by the store.
-/// - **One owner.** Every claim makes a fresh token. `renew` and `settle` change only what still carries it, and
-///   answer with what does not.
-/// - **No reaper.** A lapsed lease is claimable like any other due message.
-/// - **All or nothing.** A `settle` that fails has changed nothing; one that answers has changed everything but what
-///   it names as lost.
+/// - **One owner.** Every claim makes a fresh token. `renew` and `settle` change only rows that
+///   still carry it, and return the leases that were lost.
+/// - **No reaper.** A message whose lease has expired is claimable like any other due message.
+/// - **All or nothing.** A `settle` that fails has changed nothing; one that succeeds has changed everything but the leases that
+///   it returns as lost.
 #[async_trait]
 pub trait Store: Debug + Send + Sync + 'static {
-    /// Leases up to `limit` due messages, in order, and counts a delivery on each. An empty answer means that nothing
-    /// is due now. Where tenants take turns, each answer is shared out among those that have something waiting, and comes in
-    /// the order of their turns. Of a queue that is [paused](Self::paused) nothing is claimed.
-    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error>;
+    /// Leases up to `limit` due messages, in order, and counts a delivery on each. An empty result means that no message is due. On
+    /// a queue that is fair to tenants, the result is shared among the tenants that have due messages, in the order of their turns.
+    /// Nothing is claimed from a [paused](Self::paused) queue.
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<ClaimedMessage>, Error>;
 
-    /// Extends leases to `lease_for` from now, and answers with those that were already lost.
+    /// Extends leases to `lease_for` from now, and returns those that were already lost.
     async fn renew(&self, leases: &[Lease], lease_for: Duration) -> Result<Vec<Lease>, Error>;
 
-    /// Ends claims, whatever the mix, in one round trip, and answers with those that were already lost: they belong to
-    /// somebody else, and nothing was changed for them.
-    async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error>;
+    /// Settles leases, with any mix of settlements, in one round trip, and returns those that were already lost: another owner has
+    /// those messages, and the call changed nothing for them.
+    async fn settle(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error>;
 
-    /// Removes what retention no longer keeps, in bounded chunks. Ask again while [`Pruned::more`] says so.
-    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error>;
+    /// Deletes rows past their retention, in bounded chunks. Call it again while [`PruneReport::more`] is true.
+    async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error>;
 
-    /// What [operators have paused](crate::inspect::Operate::pause), longest first. Claims keep to it by themselves within about a
-    /// second, in every process; whoever sends to a destination asks here.
-    async fn paused(&self) -> Result<Vec<Paused>, Error>;
+    /// The queues and destinations that [operators have paused](crate::inspect::Operate::pause), oldest pause first. Claims honour a
+    /// paused queue within about a second in every process; a relay reads paused destinations here.
+    async fn paused(&self) -> Result<Vec<PauseRecord>, Error>;
 
-    /// Answers if the store does.
+    /// Checks that the database responds.
     async fn ping(&self) -> Result<(), Error>;
 }
 
-/// What to claim.
+/// The queues to claim from, how many messages, and for how long.
 #[derive(Debug, Clone)]
 pub struct ClaimRequest {
     queues: Vec<QueueName>,
@@ -70,14 +73,14 @@ impl ClaimRequest {
         Self { queues, limit, lease_for: Duration::from_secs(60), tenant_weights: TenantWeights::default() }
     }
 
-    /// Leases for so long.
+    /// Sets the length of the leases.
     #[must_use]
     pub fn with_lease_for(mut self, lease_for: Duration) -> Self {
         self.lease_for = lease_for;
         self
     }
 
-    /// Shares what is claimed from queues that are fair to their tenants by these weights; equally unless said otherwise.
+    /// Shares what is claimed from queues that are fair to their tenants by these weights; the default is equal shares.
     #[must_use]
     pub fn with_tenant_weights(mut self, tenant_weights: TenantWeights) -> Self {
         self.tenant_weights = tenant_weights;
@@ -89,12 +92,12 @@ impl ClaimRequest {
         &self.queues
     }
 
-    /// How many messages at the most.
+    /// The largest number of messages to claim.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// How long they are leased.
+    /// The length of the leases.
     pub fn lease_for(&self) -> Duration {
         self.lease_for
     }
@@ -104,40 +107,40 @@ impl ClaimRequest {
         &self.tenant_weights
     }
 
-    /// Whether the request can be answered at all.
+    /// Checks the request.
     ///
     /// # Errors
-    /// When the lease is too short or too long to be kept, or a tenant's weight cannot be.
+    /// When the lease is too short or too long, or a tenant's weight is out of range.
     pub fn check(&self) -> Result<(), Invalid> {
         self.tenant_weights.check()?;
         check_lease(self.lease_for)
     }
 }
 
-/// Whether a lease of this length can be kept: between 10 ms and 24 hours.
+/// Checks the length of a lease: 10 ms to 24 hours.
 ///
 /// # Errors
-/// When it cannot.
+/// When the length is out of range.
 pub fn check_lease(lease_for: Duration) -> Result<(), Invalid> {
     limits::lease_for(lease_for)
 }
 
-/// What to remove.
+/// The rows to prune.
 #[derive(Debug, Clone)]
 pub struct PruneRequest {
     /// Dead letters that failed longer ago than this; `None` leaves them alone.
     pub dead_older_than: Option<Duration>,
-    /// Marks of the [inbox](crate::Inbox) that were made longer ago than this; `None` leaves them alone. A message whose mark is
-    /// gone is new when it arrives again: keep marks for longer than anybody may send it again.
+    /// Deduplication records of the [inbox](crate::Inbox) older than this; `None` leaves them alone. A redelivered message whose record
+    /// was pruned is handled again: keep records for longer than any redelivery window.
     pub inbox_older_than: Option<Duration>,
-    /// Only the marks of this consumer; of all if `None`.
+    /// Only the deduplication records of this consumer; `None` means all consumers.
     pub inbox_of: Option<ConsumerName>,
-    /// How many rows at the most in one call.
+    /// The largest number of rows deleted in one call.
     pub limit: usize,
 }
 
 impl PruneRequest {
-    /// What the archive no longer keeps, up to 10,000 rows in one call.
+    /// Delivered messages past their retention, up to 10,000 rows in one call.
     pub fn new() -> Self {
         Self { dead_older_than: None, inbox_older_than: None, inbox_of: None, limit: 10_000 }
     }
@@ -149,21 +152,21 @@ impl PruneRequest {
         self
     }
 
-    /// Also marks of the inbox that were made longer ago than `age`, whoever made them.
+    /// Also deduplication records older than `age`, of all consumers.
     #[must_use]
     pub fn with_inbox_older_than(mut self, age: Duration) -> Self {
         self.inbox_older_than = Some(age);
         self
     }
 
-    /// Also marks of the inbox that this consumer made longer ago than `age`, and nobody else's.
+    /// Also deduplication records of this consumer older than `age`.
     #[must_use]
     pub fn with_inbox_of(mut self, consumer: ConsumerName, age: Duration) -> Self {
         self.inbox_of = Some(consumer);
         self.with_inbox_older_than(age)
     }
 
-    /// Up to so many rows in one call.
+    /// Limits the rows deleted in one call.
     #[must_use]
     pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -177,27 +180,27 @@ impl Default for PruneRequest {
     }
 }
 
-/// What was removed.
+/// The number of rows that were pruned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pruned {
+pub struct PruneReport {
     /// Archived messages.
     pub archived: u64,
     /// Dead letters.
     pub dead: u64,
-    /// Marks of the inbox.
+    /// Deduplication records of the inbox.
     pub inbox: u64,
-    /// Whether the limit was reached, so that asking again is worth while.
+    /// Whether the limit was reached, so that more rows may be left.
     pub more: bool,
 }
 
-/// What went wrong in a store, by what the caller can do next.
+/// An error of a store, grouped by what the caller can do next.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store cannot be reached or is overloaded: try again.
+    /// The database cannot be reached or is overloaded: retry.
     #[error("the store is unavailable: {0}")]
-    Unavailable(#[source] Source),
-    /// The tables are not what this version needs: migrate.
+    Unavailable(#[source] BoxError),
+    /// The tables do not match this version: run the migrations.
     #[error("the schema does not fit this version: {0}; run the migrations")]
     SchemaMismatch(String),
     /// The input breaks a rule: change it.
@@ -205,8 +208,5 @@ pub enum Error {
     Invalid(#[from] Invalid),
     /// Anything else.
     #[error("the store failed: {0}")]
-    Other(#[source] Source),
+    Other(#[source] BoxError),
 }
-
-/// The cause of an error, without its driver's type.
-pub type Source = Box<dyn std::error::Error + Send + Sync>;

@@ -1,13 +1,13 @@
-//! Destination names that depend on the message.
+//! Destination addresses with placeholders.
 
 use crate::{Invalid, Message};
 use std::fmt;
 
-/// A destination's name with holes in it: `orders.{type}`, `{tenant}.events`. It is read once, at the start, so that a wrong
-/// one is an error there and not with some message later.
+/// An address with placeholders: `orders.{type}`, `{tenant}.events`. It is parsed once at start, so that a mistake is an error then
+/// and not with some later message.
 ///
-/// The holes are `{queue}`, `{type}`, `{key}` and `{tenant}`. What a message lacks is written after a bar, `{tenant|none}`;
-/// without that, a message that lacks it is refused. `{{` and `}}` stand for braces.
+/// The placeholders are `{queue}`, `{type}`, `{key}` and `{tenant}`. A default follows a bar: `{tenant|none}`. Without a default, a
+/// message that lacks the value is rejected. `{{` and `}}` stand for braces.
 ///
 /// ```
 /// # use postrider_core::{Message, Template};
@@ -16,7 +16,7 @@ use std::fmt;
 /// assert_eq!(template.render(&message)?, "none.order.placed");
 ///
 /// let error = Template::parse("orders.{topic}").unwrap_err();
-/// assert_eq!(error.to_string(), "template: \"{topic}\" is not a hole; {queue}, {type}, {key} and {tenant} are");
+/// assert_eq!(error.to_string(), "template: \"{topic}\" is not a placeholder; use {queue}, {type}, {key} or {tenant}");
 /// # Ok::<(), postrider_core::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,18 +28,18 @@ pub struct Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    Hole { hole: Hole, otherwise: Option<String> },
+    Placeholder { placeholder: Placeholder, default: Option<String> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hole {
+enum Placeholder {
     Queue,
     Type,
     Key,
     Tenant,
 }
 
-impl Hole {
+impl Placeholder {
     fn named(name: &str) -> Option<Self> {
         Some(match name {
             "queue" => Self::Queue,
@@ -70,10 +70,10 @@ impl Hole {
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// When it is empty, a brace has no partner, or a hole has an unknown name.
+    /// When it is empty, a brace is unbalanced, or a placeholder has an unknown name.
     pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
         let text = text.into();
         let wrong = |rule: String| Err(Invalid::rule("template", rule));
@@ -96,19 +96,19 @@ impl Template {
                     "{text:?} has a {brace:?} without its partner; write {brace}{brace} for a brace"
                 ));
             };
-            let (name, otherwise) = match rest[..end].split_once('|') {
-                Some((name, otherwise)) => (name, Some(otherwise.to_owned())),
+            let (name, default) = match rest[..end].split_once('|') {
+                Some((name, default)) => (name, Some(default.to_owned())),
                 None => (&rest[..end], None),
             };
-            let Some(hole) = Hole::named(name) else {
+            let Some(placeholder) = Placeholder::named(name) else {
                 return wrong(format!(
-                    "\"{{{name}}}\" is not a hole; {{queue}}, {{type}}, {{key}} and {{tenant}} are"
+                    "\"{{{name}}}\" is not a placeholder; use {{queue}}, {{type}}, {{key}} or {{tenant}}"
                 ));
             };
             if !plain.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut plain)));
             }
-            parts.push(Part::Hole { hole, otherwise });
+            parts.push(Part::Placeholder { placeholder, default });
             rest = &rest[end + 1..];
         }
         plain.push_str(rest);
@@ -118,25 +118,26 @@ impl Template {
         Ok(Self { text, parts })
     }
 
-    /// The name for `message`.
+    /// The address for `message`.
     ///
     /// # Errors
-    /// When the message lacks what a hole without an alternative asks for.
+    /// When the message lacks the value of a placeholder without a default.
     pub fn render(&self, message: &Message) -> Result<String, Invalid> {
         // Long enough for most: it is made for every message.
         let mut name = String::with_capacity(self.text.len() + 16);
         for part in &self.parts {
             name.push_str(match part {
                 Part::Text(text) => text,
-                Part::Hole { hole, otherwise } => {
-                    hole.value(message).or(otherwise.as_deref()).ok_or_else(|| self.lacks(*hole))?
-                }
+                Part::Placeholder { placeholder, default } => placeholder
+                    .value(message)
+                    .or(default.as_deref())
+                    .ok_or_else(|| self.missing(*placeholder))?,
             });
         }
         Ok(name)
     }
 
-    /// The name, when it is the same for every message.
+    /// The address, if it is the same for every message.
     pub fn fixed(&self) -> Option<&str> {
         match &self.parts[..] {
             [Part::Text(text)] => Some(text),
@@ -144,12 +145,12 @@ impl Template {
         }
     }
 
-    fn lacks(&self, hole: Hole) -> Invalid {
-        let name = hole.name();
+    fn missing(&self, placeholder: Placeholder) -> Invalid {
+        let name = placeholder.name();
         Invalid::rule(
             "destination",
             format!(
-                "{self} needs a {name}, which the message does not have; write {{{name}|otherwise}} if it may lack one"
+                "{self} needs a {name}, which the message does not have; write {{{name}|default}} if it may lack one"
             ),
         )
     }
@@ -177,19 +178,19 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_filled_from_the_message() {
+    fn placeholders_are_filled_from_the_message() {
         assert_eq!(rendered("{queue}/{type}/{key}/{tenant|nobody}"), "orders/order.placed/order-17/nobody");
         assert_eq!(rendered("{type}"), "order.placed");
         assert_eq!(rendered("a{tenant|}b"), "ab");
         assert_eq!(rendered("{{{type}}}{{}}"), "{order.placed}{}");
         assert_eq!(
             rendered("to.{tenant}"),
-            "destination: to.{tenant} needs a tenant, which the message does not have; write {tenant|otherwise} if it may lack one"
+            "destination: to.{tenant} needs a tenant, which the message does not have; write {tenant|default} if it may lack one"
         );
     }
 
     #[test]
-    fn what_cannot_be_read_says_why() {
+    fn invalid_template_is_rejected_with_the_reason() {
         assert_eq!(rendered(""), "template: is empty; name a destination");
         assert_eq!(
             rendered("a{type"),
@@ -198,12 +199,12 @@ mod tests {
         assert_eq!(rendered("a}b"), r#"template: "a}b" has a "}" without its partner; write }} for a brace"#);
         assert_eq!(
             rendered("{Type}"),
-            r#"template: "{Type}" is not a hole; {queue}, {type}, {key} and {tenant} are"#
+            r#"template: "{Type}" is not a placeholder; use {queue}, {type}, {key} or {tenant}"#
         );
     }
 
     #[test]
-    fn a_name_without_holes_is_fixed() {
+    fn template_without_placeholders_is_fixed() {
         assert_eq!(Template::parse("orders").unwrap().fixed(), Some("orders"));
         assert_eq!(Template::parse("{{orders}}").unwrap().fixed(), Some("{orders}"));
         assert_eq!(Template::parse("{queue}").unwrap().fixed(), None);

@@ -1,8 +1,8 @@
-//! Text that is seldom made and often handed on.
+//! Shared text.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-/// Text in whichever way it costs least: what is the same for every message is not copied for each of them.
+/// Static or shared text: text that is the same for every message is not copied for each.
 #[derive(Clone)]
 pub struct Text(Kept);
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_it_is_kept_it_is_the_same_text() {
+    fn static_and_shared_text_compare_equal() {
         let all = [Text::from("blue"), Text::from(Arc::<str>::from("blue")), Text::from("blue".to_owned())];
         for text in &all {
             assert_eq!(*text, "blue");

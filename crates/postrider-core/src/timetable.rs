@@ -1,4 +1,4 @@
-//! The seam to what is known of recurring messages: which tick of each schedule was the last.
+//! The last tick of each cron schedule.
 
 use crate::{Error, Message, ScheduleName};
 use async_trait::async_trait;
@@ -6,24 +6,24 @@ use std::{fmt::Debug, time::SystemTime};
 
 /// The last tick of every schedule, in the store, beside the messages.
 ///
-/// Any number of processes may go by the same schedules. They agree through two rules, which the store suite checks on
-/// every implementation:
+/// Any number of processes may run the same schedules. They agree by two rules, which the store suite checks on every
+/// implementation:
 ///
-/// - **The store's clock decides** what is due: [`Reading::now`] is its time.
+/// - **The store's clock decides** what is due: [`ScheduleReading::now`] is its time.
 /// - **Compare and set.** A tick is recorded in the transaction that stages its messages, and only if neither it nor a
-///   later one was recorded before. So it is staged once or not at all, whoever tries, however often, and by whatever
-///   clock; and whoever dies before the commit has recorded nothing, so that somebody else stages it.
+///   later one was recorded before. So each tick is staged at most once, by whichever process and clock; a process that dies
+///   before the commit has recorded nothing, and another process stages the tick.
 #[async_trait]
 pub trait Timetable: Debug + Send + Sync + 'static {
-    /// Reads where a schedule stands. One that nobody has read before begins now: its past is not made up for.
-    async fn read(&self, schedule: &ScheduleName) -> Result<Reading, Error>;
+    /// Reads the state of a schedule. A schedule that is read for the first time begins now: missed ticks before that are not staged.
+    async fn read(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error>;
 
-    /// Stages the messages of the tick at `at`, and records it. Answers `false`, and has changed nothing, when this tick
-    /// or a later one was recorded before. Without messages it only records.
+    /// Stages the messages of the tick at `at`, and records it. Returns `false`, and changes nothing, when this tick or a later one
+    /// was recorded before. Without messages it only records.
     ///
     /// # Errors
-    /// When a message breaks a rule or the store fails. Then nothing was staged or recorded, unless the error came
-    /// instead of the answer to a commit: trying again is safe either way.
+    /// When a message is invalid or the store fails. Then nothing was staged or recorded, unless the commit itself failed with an
+    /// unknown outcome: a retry is safe either way.
     async fn tick(
         &self,
         schedule: &ScheduleName,
@@ -32,11 +32,11 @@ pub trait Timetable: Debug + Send + Sync + 'static {
     ) -> Result<bool, Error>;
 }
 
-/// Where a schedule stands.
+/// The state of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading {
+pub struct ScheduleReading {
     /// The store's time.
     pub now: SystemTime,
-    /// The last tick that was recorded, or else the moment when the schedule was read first.
+    /// The last recorded tick, or the time when the schedule was first read.
     pub last: SystemTime,
 }

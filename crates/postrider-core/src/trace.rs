@@ -2,8 +2,8 @@
 //!
 //! With the feature `opentelemetry`, a message that names no trace of its own takes the one of the code that stages it: of
 //! OpenTelemetry's current context, or else of the current `tracing` span, if the application bridges those with
-//! `tracing-opentelemetry`. It travels as W3C text, so that the handler's span can be linked to it, in whatever process that is.
-//! Without the feature nothing is looked at, and nothing is added.
+//! `tracing-opentelemetry`. It travels as W3C text, so that the handler's span can be linked to it in any process. Without the feature
+//! no trace is read or added.
 //!
 //! It is taken when a message is staged, and not when it is built: a message may be built anywhere, and staged more than once.
 #![cfg_attr(
@@ -33,31 +33,30 @@ assert_eq!(trace.traceparent, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba90
 use crate::{Message, message::Trail};
 use std::borrow::Cow;
 
-/// A place in a trace, as W3C Trace Context writes it.
+/// A W3C trace context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     /// The trace, the span, and whether it is sampled.
     pub traceparent: String,
-    /// What tracing systems add to it.
+    /// Vendor-specific `tracestate`.
     pub tracestate: Option<String>,
 }
 
 impl Trace {
-    /// Where the running code is; `None` when it is in no trace, and always without the feature `opentelemetry`.
+    /// The current trace context; always `None` without the feature `opentelemetry`.
     #[cfg(not(feature = "opentelemetry"))]
     pub fn current() -> Option<Self> {
         None
     }
 
-    /// Where the running code is; `None` when it is in no trace. One that is not sampled is a trace, too: whoever continues it
-    /// must know.
+    /// The current trace context, if any. An unsampled trace counts, too: its continuation must know that it is unsampled.
     #[cfg(feature = "opentelemetry")]
     pub fn current() -> Option<Self> {
         use opentelemetry::{Context, trace::TraceContextExt};
         use tracing_opentelemetry::OpenTelemetrySpanExt;
 
         // The bridge makes the context of the span that is entered the current one, so this is the innermost of both, unless
-        // the bridge was told not to: then the context is with the span alone.
+        // the bridge is configured not to: then only the span has the context.
         let attached = Context::map_current(|context| Self::of(context.span().span_context()));
         attached.or_else(|| Self::of(tracing::Span::current().context().span().span_context()))
     }
@@ -66,7 +65,7 @@ impl Trace {
     fn of(span: &opentelemetry::trace::SpanContext) -> Option<Self> {
         use crate::message::is_tracestate;
 
-        // Other flags are for whoever knows what they say.
+        // Unknown flags are not passed on.
         let flags = u8::from(span.is_sampled());
         span.is_valid().then(|| Self {
             traceparent: format!("00-{:032x}-{:016x}-{flags:02x}", span.trace_id(), span.span_id()),
@@ -74,14 +73,14 @@ impl Trace {
         })
     }
 
-    /// Where a message comes from, if it says so.
+    /// The trace context of a message, if it has one.
     pub fn of_message(message: &Message) -> Option<Self> {
         let Trail { traceparent, tracestate, .. } = message.trail();
         Some(Self { traceparent: traceparent.clone()?, tracestate: tracestate.clone() })
     }
 }
 
-/// As many entries as may travel: the oldest, which are the last, are left out.
+/// As many entries as fit: the oldest, which are the last, are dropped.
 #[cfg(feature = "opentelemetry")]
 fn bounded(mut state: String) -> String {
     while state.len() > crate::limits::TRACESTATE_BYTES {
@@ -90,9 +89,8 @@ fn bounded(mut state: String) -> String {
     state
 }
 
-/// The messages as they are staged: those without a trace of their own get the current one. For whoever implements
-/// [`Outbox`](crate::Outbox): call it once for each call, before the messages are written. Payloads are shared, not copied, and
-/// without a current trace nothing is.
+/// Adds the current trace context to messages without one. For implementations of [`Outbox`](crate::Outbox): call it once per call,
+/// before the messages are written. Payloads are shared, not copied, and without a current trace nothing is copied at all.
 pub fn stamped(messages: &[Message]) -> Cow<'_, [Message]> {
     let Some(current) = Trace::current() else { return Cow::Borrowed(messages) };
     if messages.iter().all(|message| message.trail.traceparent.is_some()) {

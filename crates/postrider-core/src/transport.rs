@@ -1,66 +1,65 @@
-//! The seam to where messages go: brokers, webhooks, pipes.
+//! The interface to brokers and webhooks to which a relay publishes.
 
-use crate::{Finding, Outgoing};
+use crate::{BoxError, Finding, Outgoing};
 use async_trait::async_trait;
 use std::{error::Error as StdError, fmt, time::Duration};
 
 /// Publishes messages.
 ///
-/// **The one promise.** `Ok` for a message means that the other side has it and will keep it, as far as it can say so. Whatever
-/// may have arrived, or may not, is [`PublishError::Unknown`]: the message comes again with the same id. An implementation
-/// never counts silence, a closed connection or a cut-off answer as success.
+/// **The one promise.** `Ok` for a message means that the broker has accepted and stored it, as far as the broker confirms that. A
+/// message that may or may not have arrived is [`PublishError::Unknown`]: the relay sends it again with the same id. An implementation
+/// never counts silence, a closed connection or a truncated reply as success.
 #[async_trait]
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
-    /// What it speaks, in a word, for logs and metrics.
+    /// The protocol in one word, for logs and metrics.
     fn kind(&self) -> &'static str;
 
-    /// How much it takes at once.
+    /// The limits of one call of [`publish`](Self::publish).
     fn capacity(&self) -> Capacity;
 
-    /// Publishes a batch and answers for each message, in the order of the batch. Messages are sent in that order. It never
-    /// retries by itself and keeps nothing back: retries are durable state, and belong to the store.
+    /// Publishes a batch and returns the result for each message, in the order of the batch. Messages are sent in that order. A
+    /// transport never retries and buffers nothing: retries are durable state and belong to the store.
     ///
-    /// The future may be dropped at any await. What was under way then is unknown, and nothing may be left that confuses the
-    /// answers of the next call.
+    /// The future may be dropped at any await. The outcome of the messages in flight is then unknown, and a late reply must not be
+    /// taken for a reply to the next call.
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<Receipt, PublishError>>;
 
-    /// Whether `destinations` can keep the promise: what would lose messages there, and how to mend it. Finding nothing is the
-    /// good answer.
+    /// Checks `destinations` for settings that could lose messages. Each finding has its fix; an empty list means that all is well.
     ///
     /// # Errors
-    /// When it cannot be asked.
+    /// When the broker cannot be asked.
     async fn check(&self, destinations: &[&str]) -> Result<Vec<Finding>, PublishError>;
 
-    /// Lets what is under way finish, and closes. Closing again does nothing; publishing afterwards is refused as down.
+    /// Waits for publishes in flight, and closes. Closing again does nothing; publishing afterwards fails as unavailable.
     async fn close(&self);
 }
 
-/// How much a transport takes at once.
+/// The limits of one publish call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capacity {
-    /// The most messages in one call of [`publish`](Transport::publish).
+    /// The largest batch, in messages.
     pub batch: usize,
-    /// The most bytes of one message, body and headers, where that is known. What is larger is refused before it is sent.
+    /// The largest message in bytes, body and headers, where that is known. A larger one is rejected before it is sent.
     pub message_bytes: Option<usize>,
-    /// The most bytes of one batch, where there is such a limit.
+    /// The largest batch in bytes, where there is such a limit.
     pub batch_bytes: Option<usize>,
 }
 
 impl Capacity {
-    /// Batches of up to so many messages, of any size.
+    /// Batches of up to `batch` messages of any size.
     pub const fn of(batch: usize) -> Self {
         Self { batch, message_bytes: None, batch_bytes: None }
     }
 
-    /// No message may be larger than this.
+    /// Limits the size of a message.
     #[must_use]
     pub const fn with_message_bytes(mut self, bytes: usize) -> Self {
         self.message_bytes = Some(bytes);
         self
     }
 
-    /// No batch may be larger than this.
+    /// Limits the size of a batch.
     #[must_use]
     pub const fn with_batch_bytes(mut self, bytes: usize) -> Self {
         self.batch_bytes = Some(bytes);
@@ -68,11 +67,11 @@ impl Capacity {
     }
 }
 
-/// The other side has it.
+/// The broker's acceptance of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// It says that it had it before.
+    /// The broker reports that it had accepted the same id before.
     pub is_duplicate: bool,
 }
 
@@ -88,43 +87,43 @@ impl Receipt {
     }
 }
 
-/// Why a message was not published, by what is to be done next.
+/// Why a message was not published, grouped by what the relay does next.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// It was refused for now: try again, after so long if that is known.
-    #[error("refused for now: {source}")]
+    /// Rejected temporarily: retry, after the given time if the broker names one.
+    #[error("rejected temporarily: {source}")]
     Retry {
-        /// How long the other side asks to wait.
+        /// The wait that the broker asks for.
         after: Option<Duration>,
-        /// What happened.
-        source: Source,
+        /// The cause.
+        source: BoxError,
     },
-    /// It may have arrived, or not: send the same id again.
-    #[error("nobody knows whether it arrived: {source}")]
+    /// The message may or may not have arrived: send the same id again.
+    #[error("outcome unknown: {source}")]
     Unknown {
-        /// What happened.
-        source: Source,
+        /// The cause.
+        source: BoxError,
     },
-    /// It will never be taken: too large, unreadable, not allowed.
-    #[error("refused for good: {source}")]
+    /// Rejected permanently: too large, malformed, not allowed.
+    #[error("rejected permanently: {source}")]
     Reject {
-        /// What happened.
-        source: Source,
+        /// The cause.
+        source: BoxError,
     },
-    /// Nothing gets through, whatever the message: stop sending for a while. It did not arrive.
-    #[error("nothing gets through: {source}")]
-    Down {
-        /// What happened.
-        source: Source,
+    /// The destination is unavailable for any message: open the circuit. The message did not arrive.
+    #[error("destination unavailable: {source}")]
+    Unavailable {
+        /// The cause.
+        source: BoxError,
     },
 }
 
-/// What is behind an error, with a name. Whoever follows it sees what it is about, and nothing in between.
+/// A cause with a stable name. Its own source is that of the wrapped error.
 #[derive(Debug)]
 struct Named {
     name: &'static str,
-    source: Source,
+    source: BoxError,
 }
 
 impl fmt::Display for Named {
@@ -139,36 +138,33 @@ impl StdError for Named {
     }
 }
 
-/// What is behind an error.
-pub type Source = Box<dyn StdError + Send + Sync>;
-
 impl PublishError {
-    /// Refused for now.
-    pub fn retry(source: impl Into<Source>) -> Self {
+    /// Rejected temporarily.
+    pub fn retry(source: impl Into<BoxError>) -> Self {
         Self::Retry { after: None, source: source.into() }
     }
 
-    /// Refused for now, with a word on when to come again.
-    pub fn retry_after(after: Duration, source: impl Into<Source>) -> Self {
+    /// Rejected temporarily, with the wait that the broker asks for.
+    pub fn retry_after(after: Duration, source: impl Into<BoxError>) -> Self {
         Self::Retry { after: Some(after), source: source.into() }
     }
 
-    /// It may have arrived, or not.
-    pub fn unknown(source: impl Into<Source>) -> Self {
+    /// The message may or may not have arrived.
+    pub fn unknown(source: impl Into<BoxError>) -> Self {
         Self::Unknown { source: source.into() }
     }
 
-    /// Refused for good.
-    pub fn reject(source: impl Into<Source>) -> Self {
+    /// Rejected permanently.
+    pub fn reject(source: impl Into<BoxError>) -> Self {
         Self::Reject { source: source.into() }
     }
 
-    /// Nothing gets through.
-    pub fn down(source: impl Into<Source>) -> Self {
-        Self::Down { source: source.into() }
+    /// The destination is unavailable.
+    pub fn unavailable(source: impl Into<BoxError>) -> Self {
+        Self::Unavailable { source: source.into() }
     }
 
-    /// Gives it a name that tells what happened, such as `Unroutable`: one word, the same each time, without anything of the message.
+    /// Names the error, such as `Unroutable`: one stable word without any content of the message.
     #[must_use]
     pub fn named(self, name: &'static str) -> Self {
         let named = |source| Box::new(Named { name, source });
@@ -176,7 +172,7 @@ impl PublishError {
             Self::Retry { after, source } => Self::Retry { after, source: named(source) },
             Self::Unknown { source } => Self::Unknown { source: named(source) },
             Self::Reject { source } => Self::Reject { source: named(source) },
-            Self::Down { source } => Self::Down { source: named(source) },
+            Self::Unavailable { source } => Self::Unavailable { source: named(source) },
         }
     }
 
@@ -185,7 +181,7 @@ impl PublishError {
         let (Self::Retry { source, .. }
         | Self::Unknown { source }
         | Self::Reject { source }
-        | Self::Down { source }) = self;
+        | Self::Unavailable { source }) = self;
         source.downcast_ref::<Named>().map_or_else(|| self.kind(), |named| named.name)
     }
 
@@ -195,7 +191,7 @@ impl PublishError {
             Self::Retry { .. } => "PublishRefused",
             Self::Unknown { .. } => "PublishUnknown",
             Self::Reject { .. } => "PublishRejected",
-            Self::Down { .. } => "DestinationDown",
+            Self::Unavailable { .. } => "DestinationDown",
         }
     }
 }
@@ -205,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_changes_what_it_is_called_and_nothing_else() {
+    fn named_error_changes_only_its_name() {
         let after = Duration::from_secs(3);
         let inner = std::io::Error::other(fmt::Error);
         let plain = PublishError::retry_after(after, std::io::Error::other(fmt::Error));
@@ -223,7 +219,7 @@ mod tests {
             told
         };
         assert_eq!(chain(&plain), chain(&named));
-        for error in [PublishError::unknown("x"), PublishError::reject("x"), PublishError::down("x")] {
+        for error in [PublishError::unknown("x"), PublishError::reject("x"), PublishError::unavailable("x")] {
             let kind = error.kind();
             let named = error.named("Named");
             assert_eq!((named.name(), named.kind()), ("Named", kind));

@@ -1,21 +1,21 @@
-//! How a handler says that it failed.
+//! The failure of a handler, and its consequence.
 
-use postrider_core::store::Source;
+use postrider_core::BoxError;
 use std::{any::type_name, borrow::Cow, fmt, time::Duration};
 
-/// A handler's failure, by what is to happen next. `?` turns any error into one that is retried.
+/// A handler's failure and its consequence. `?` turns any error into one that is retried.
 ///
-/// It is no error itself: otherwise `?` could not take every error there is.
+/// It does not implement `Error`: otherwise `?` could not convert every error.
 ///
 /// ```
 /// # use postrider_engine::Failure;
 /// # use std::time::Duration;
 /// fn charge(amount: &str) -> Result<(), Failure> {
-///     let amount: u64 = amount.parse()?; // retried, as the queue's strategy says
+///     let amount: u64 = amount.parse()?; // retried, by the queue's retry strategy
 ///     match amount {
-///         0 => Err(Failure::reject("there is nothing to charge")), // a dead letter at once
+///         0 => Err(Failure::reject("there is nothing to charge")), // dead-lettered at once
 ///         1..100 => Ok(()),
-///         _ => Err(Failure::snooze(Duration::from_secs(3600))), // later, and no failure at all
+///         _ => Err(Failure::snooze(Duration::from_secs(3600))), // later, without counting as a failure
 ///     }
 /// }
 /// assert!(charge("12").is_ok());
@@ -23,64 +23,65 @@ use std::{any::type_name, borrow::Cow, fmt, time::Duration};
 pub struct Failure {
     pub(crate) next: Next,
     pub(crate) kind: Cow<'static, str>,
-    pub(crate) source: Option<Source>,
+    pub(crate) source: Option<BoxError>,
 }
 
-/// What is to happen after a failure.
+/// The consequence of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Next {
-    /// Another try, when the queue's strategy says so.
+    /// Retry, by the queue's retry strategy.
     Retry,
-    /// Another try after so long.
+    /// Retry after this delay.
     RetryAfter(Duration),
-    /// A dead letter.
+    /// Dead-letter the message.
     Reject,
-    /// The same message after so long, as if nothing had happened.
+    /// Deliver the message again after this delay, without counting an attempt.
     Snooze(Duration),
-    /// A dead letter, because the payload cannot be read.
+    /// Dead-letter the message, because its payload cannot be decoded.
     Undecodable,
 }
 
 impl Failure {
-    /// Tries again, when the queue's strategy says so. What `?` gives.
-    pub fn retry<E: Into<Source>>(error: E) -> Self {
+    /// Retries the message, by the queue's retry strategy. `?` does the same.
+    pub fn retry<E: Into<BoxError>>(error: E) -> Self {
         Self { next: Next::Retry, kind: kind_of::<E>(), source: Some(error.into()) }
     }
 
-    /// Tries again after so long, whatever the delay of the queue's strategy; its limit of attempts still holds.
-    pub fn retry_after<E: Into<Source>>(after: Duration, error: E) -> Self {
+    /// Retries the message after this delay instead of the retry strategy's; the strategy's maximum number of attempts
+    /// still applies.
+    pub fn retry_after<E: Into<BoxError>>(after: Duration, error: E) -> Self {
         Self { next: Next::RetryAfter(after), ..Self::retry(error) }
     }
 
-    /// Never tries again: the message becomes a dead letter.
-    pub fn reject<E: Into<Source>>(error: E) -> Self {
+    /// Never retries: the message is dead-lettered.
+    pub fn reject<E: Into<BoxError>>(error: E) -> Self {
         Self { next: Next::Reject, ..Self::retry(error) }
     }
 
-    /// Not now: the message comes back after so long. It counts neither as a delivery nor as an attempt.
+    /// Snoozes the message: it is delivered again after this delay. Neither a delivery nor an attempt is counted.
     pub fn snooze(after: Duration) -> Self {
         Self { next: Next::Snooze(after), kind: "Snoozed".into(), source: None }
     }
 
-    /// The payload cannot be read, and reading it again will not help.
+    /// The payload cannot be decoded, and a retry would not help.
     pub(crate) fn undecodable(error: postrider_core::CodecError) -> Self {
         Self { next: Next::Undecodable, kind: "CodecError".into(), source: Some(error.into()) }
     }
 
-    /// A failure of the engine's own making, such as a timeout.
-    pub(crate) fn of_kind(next: Next, kind: &'static str, text: impl Into<Source>) -> Self {
+    /// A failure that the engine reports, such as a timeout.
+    pub(crate) fn of_kind(next: Next, kind: &'static str, text: impl Into<BoxError>) -> Self {
         Self { next, kind: kind.into(), source: Some(text.into()) }
     }
 
-    /// Calls the kind of error by this name, where the type's own says too little. It is what is kept and counted.
+    /// Sets the kind of error, where the type's name says too little. The kind is stored and counted.
     #[must_use]
     pub fn named(mut self, kind: impl Into<Cow<'static, str>>) -> Self {
         self.kind = kind.into();
         self
     }
 
-    /// What is to happen next.
+    /// The consequence of this failure.
     pub fn next(&self) -> Next {
         self.next
     }
@@ -96,14 +97,14 @@ impl Failure {
     }
 }
 
-impl<E: Into<Source>> From<E> for Failure {
+impl<E: Into<BoxError>> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::retry(error)
     }
 }
 
 impl fmt::Debug for Failure {
-    /// Shows the kind and not the text, which may carry personal data.
+    /// Shows the kind and not the text, which may contain personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Failure").field("next", &self.next).field("kind", &self.kind).finish_non_exhaustive()
     }
@@ -114,7 +115,7 @@ fn kind_of<E>() -> Cow<'static, str> {
     let full = type_name::<E>();
     let plain = full.split('<').next().unwrap_or(full);
     match plain.rsplit("::").next().unwrap_or(plain) {
-        // What was only ever text.
+        // Errors without a type of their own.
         "&str" | "String" | "Box" => "Error".into(),
         kind => kind.into(),
     }
@@ -129,7 +130,7 @@ mod tests {
     struct Declined(&'static str);
 
     #[test]
-    fn any_error_becomes_a_retry_that_is_named_by_its_type() {
+    fn question_mark_makes_a_retry_named_by_the_error_type() {
         fn fails() -> Result<(), Failure> {
             Err(Declined("4711"))?;
             Ok(())
@@ -140,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_boxes_are_errors_too() {
-        let boxed: Source = "boxed".into();
+    fn texts_and_boxed_errors_have_the_kind_error() {
+        let boxed: BoxError = "boxed".into();
         for failure in [Failure::from("text"), Failure::from(String::from("owned")), Failure::from(boxed)] {
             assert_eq!(failure.kind(), "Error");
         }
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_shows_is_not_personal() {
+    fn debug_output_omits_the_error_text() {
         assert!(!format!("{:?}", Failure::from(Declined("4711"))).contains("4711"));
     }
 }

@@ -1,28 +1,28 @@
-//! What moves Postrider's messages.
+//! The engine of Postrider: it moves messages.
 //!
-//! One loop claims, hands over, runs and settles ([`carry`]); what happens between claim and settle is up to whoever uses it.
-//! The [`worker`] runs handlers there, the [`relay`] publishes. The [`consumer`] receives what others publish. The
-//! [`saga`] runner makes the calls that follow a change.
+//! One delivery loop claims, dispatches, delivers and settles ([`delivery_loop`]); the step between claim and settle differs: a
+//! [`worker`] runs handlers, a [`relay`] publishes to brokers and webhooks, a [`saga`] runner makes the calls of follow-ups. A
+//! [`consumer`] receives messages from a broker and handles each exactly once.
 //!
-//! With the feature `cron`, schedules stage what recurs.
+//! With the feature `cron`, schedules stage recurring messages.
 //!
-//! Users add the crate `postrider`, which re-exports all of this.
+//! Applications depend on the crate `postrider`, which re-exports all of this.
 
-pub mod carry;
 pub mod consumer;
 #[cfg(feature = "cron")]
 pub mod cron;
+pub mod delivery_loop;
 mod failure;
-mod judge;
-#[cfg(feature = "opentelemetry")]
-mod link;
+mod failure_policy;
 pub mod relay;
 pub mod saga;
-mod set_up;
+mod setup;
+#[cfg(feature = "opentelemetry")]
+mod trace_link;
 pub mod worker;
 
-pub use carry::{Stopped, Tally};
-pub use consumer::{Consumed, Consumer, ConsumerBuilder};
+pub use consumer::{Consumer, ConsumerBuilder, ConsumerReport};
+pub use delivery_loop::{Report, Stopped};
 pub use relay::{Destination, Relay, Route};
 pub use saga::SagaRunner;
 #[cfg(feature = "testing")]

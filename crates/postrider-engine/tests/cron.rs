@@ -1,4 +1,4 @@
-//! A scheduler in virtual time, and what it refuses.
+//! A scheduler in virtual time, and the schedules that it rejects.
 
 #![cfg(feature = "cron")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -12,7 +12,7 @@ use log::Log;
 use postrider_core::{
     Error, Message, ScheduleName,
     cloudevents::rfc3339,
-    timetable::{Reading, Timetable},
+    timetable::{ScheduleReading, Timetable},
 };
 use postrider_engine::cron::{Missed, Schedule, Scheduler, SchedulerBuilder};
 use postrider_stores::memory::{ManualClock, MemoryStore};
@@ -28,45 +28,45 @@ use tokio::{
     time::Instant,
 };
 
-/// A store whose time is the runtime's, and which tells what is staged. It may be away for some calls.
+/// A store on the runtime's clock that reports staged ticks. It can be unavailable for some calls.
 #[derive(Debug)]
-struct Virtual {
+struct VirtualStore {
     store: MemoryStore,
     clock: ManualClock,
     began: (SystemTime, Instant),
     staged: UnboundedSender<String>,
-    away: Arc<AtomicUsize>,
+    unavailable: Arc<AtomicUsize>,
     reads: Arc<AtomicUsize>,
 }
 
 struct Watch {
     staged: UnboundedReceiver<String>,
-    away: Arc<AtomicUsize>,
+    unavailable: Arc<AtomicUsize>,
     reads: Arc<AtomicUsize>,
 }
 
-fn virtual_store(now: &str) -> (Virtual, Watch) {
+fn virtual_store(now: &str) -> (VirtualStore, Watch) {
     let now = rfc3339::parse(now).unwrap();
     let clock = ManualClock::at(now);
     let (sender, staged) = unbounded_channel();
-    let (away, reads) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-    let store = Virtual {
+    let (unavailable, reads) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let store = VirtualStore {
         store: MemoryStore::with_clock(clock.clone()),
         clock,
         began: (now, Instant::now()),
         staged: sender,
-        away: Arc::clone(&away),
+        unavailable: Arc::clone(&unavailable),
         reads: Arc::clone(&reads),
     };
-    (store, Watch { staged, away, reads })
+    (store, Watch { staged, unavailable, reads })
 }
 
 #[async_trait]
-impl Timetable for Virtual {
-    async fn read(&self, schedule: &ScheduleName) -> Result<Reading, Error> {
+impl Timetable for VirtualStore {
+    async fn read(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
         self.reads.fetch_add(1, SeqCst);
-        if self.away.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
-            return Err(Error::Unavailable("away".into()));
+        if self.unavailable.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Err(Error::Unavailable("unavailable".into()));
         }
         let now = self.began.0 + self.began.1.elapsed();
         self.clock.advance(now.duration_since(self.clock.now()).unwrap());
@@ -92,7 +92,7 @@ fn every(cron: &str) -> Schedule {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scheduler_sleeps_until_the_next_tick_and_no_longer() {
+async fn scheduler_sleeps_until_the_next_tick() {
     let (store, mut watch) = virtual_store("2026-05-01T12:00:30.250Z");
     let began = Instant::now();
     let scheduler = Scheduler::builder(store).schedule(every("*/5 * * * *")).build().unwrap();
@@ -101,47 +101,47 @@ async fn a_scheduler_sleeps_until_the_next_tick_and_no_longer() {
         let expected = format!("2026-05-01T{tick}:00.000Z");
         assert_eq!(watch.staged.recv().await.unwrap(), expected);
         let late = began.elapsed() - Duration::from_millis(after);
-        // The runtime's timer goes by milliseconds.
+        // The runtime's timer has a resolution of a millisecond.
         assert!(late <= Duration::from_millis(2), "{tick} came {late:?} late");
     }
     scheduling.stop().await;
-    // It looks once a minute, and once for each tick.
-    let looks = watch.reads.load(SeqCst);
-    assert!((15..25).contains(&looks), "{looks} looks in a quarter of an hour");
+    // It reads the store once a minute, and once for each tick.
+    let reads = watch.reads.load(SeqCst);
+    assert!((15..25).contains(&reads), "{reads} reads in a quarter of an hour");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_was_away_is_asked_again_and_told_of_once() {
+async fn store_outage_is_retried_and_logged_once() {
     let log = Log::listen();
     let (store, mut watch) = virtual_store("2026-05-01T11:59:59Z");
     let scheduler = Scheduler::builder(store).schedule(every("0 12 * * *")).build().unwrap();
-    scheduler.run_once().await.unwrap();
-    watch.away.store(20, SeqCst);
+    scheduler.run_until_idle().await.unwrap();
+    watch.unavailable.store(20, SeqCst);
     let scheduling = scheduler.start();
     assert_eq!(watch.staged.recv().await.unwrap(), "2026-05-01T12:00:00.000Z");
     scheduling.stop().await;
     assert_eq!(log.count("postrider.store_failed"), 1);
-    assert_eq!(log.count("postrider.store_works"), 1);
+    assert_eq!(log.count("postrider.store_recovered"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_breaks_a_rule_is_told_once_for_each_tick() {
+async fn invalid_message_is_logged_once_per_tick() {
     let log = Log::listen();
     let (store, watch) = virtual_store("2026-05-01T11:30:00Z");
     let broken = Schedule::new("broken", "0 * * * *", |_| Message::builder("two words"));
     let scheduler = Scheduler::builder(store).schedule(broken).build().unwrap();
     let scheduling = scheduler.start();
-    // Three hours later, by the looks that were taken in between.
+    // Three hours later, by the number of reads in between.
     while watch.reads.load(SeqCst) < 181 {
         tokio::time::advance(Duration::from_secs(1)).await;
     }
     scheduling.stop().await;
-    assert_eq!(log.count("postrider.tick_refused"), 3);
+    assert_eq!(log.count("postrider.tick_rejected"), 3);
     assert_eq!(log.count("postrider.store_failed"), 0);
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_words() {
+fn invalid_schedules_are_rejected() {
     let build = |schedules: Vec<Schedule>| {
         let builder = Scheduler::builder(MemoryStore::new());
         let built = schedules.into_iter().fold(builder, SchedulerBuilder::schedule).build();

@@ -1,4 +1,4 @@
-//! What is emitted is what `docs/observability.md` lists.
+//! `docs/observability.md` lists exactly the metrics and events that the engine emits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ use postrider_engine::{
     Consumer, Context, Destination, Failure, Queue, Relay, Route, Tx, Worker,
     cron::{Schedule, Scheduler},
 };
-use postrider_stores::memory::{MemoryStore, Transaction};
+use postrider_stores::memory::{MemoryStore, MemoryTransaction};
 use postrider_transports::memory::{MemoryQueue, MemoryTransport};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,14 +19,14 @@ use std::{
 
 const DOCUMENT: &str = include_str!("../../../docs/observability.md");
 
-/// The first cells of the tables' rows that begin so.
+/// The first cells of all table rows that begin with `prefix`.
 fn documented(prefix: &str) -> BTreeSet<String> {
     let cells = DOCUMENT.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     cells.map(|(name, _)| name.to_owned()).filter(|name| name.starts_with(prefix)).collect()
 }
 
-/// Everything in quotes in the sources that begins so.
-fn written(prefix: &str) -> BTreeSet<String> {
+/// All quoted texts in the sources that begin with `prefix`.
+fn in_sources(prefix: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     while let Some(folder) = folders.pop() {
@@ -50,16 +50,15 @@ fn every_event_is_documented() {
         ["handle", "relay", "publish", "receive", "follow_up"].map(|name| format!("postrider.{name}")),
     );
     assert!(spans.iter().all(|name| DOCUMENT.contains(&format!("`{name}`"))));
-    assert_eq!(&written("postrider.") - &spans, documented("postrider."));
+    assert_eq!(&in_sources("postrider.") - &spans, documented("postrider."));
 }
 
 #[test]
 fn every_metric_is_documented() {
-    assert_eq!(written("postrider_"), documented("postrider_"));
+    assert_eq!(in_sources("postrider_"), documented("postrider_"));
 }
 
-/// One run in which everything happens that is counted: what is counted is documented, under these labels, and every
-/// handler that was begun is accounted for once.
+/// One run that emits every metric: each is documented with its labels, and every handler that started has one outcome.
 #[tokio::test]
 async fn every_documented_metric_is_emitted() {
     let recorder = DebuggingRecorder::new();
@@ -86,29 +85,29 @@ async fn every_documented_metric_is_emitted() {
         });
     let nightly = Schedule::new("nightly", "@daily", |_| Message::builder("reports"));
     let scheduler = Scheduler::builder(store.clone()).schedule(nightly).build().unwrap();
-    scheduler.run_once().await.unwrap();
+    scheduler.run_until_idle().await.unwrap();
     store.advance(Duration::from_secs(24 * 3600));
-    assert_eq!(scheduler.run_once().await.unwrap(), 1);
+    assert_eq!(scheduler.run_until_idle().await.unwrap(), 1);
     let mut tx = store.begin();
     store.stage(&mut tx, Message::builder("letters").payload("x")).await.unwrap();
     tx.commit();
     let relay = Relay::builder(store.clone(), "/shop")
         .destination(Destination::new("mail", MemoryTransport::new()))
         .route(Route::new("letters").to("mail", "letters"));
-    assert_eq!(relay.build().unwrap().run_once().await.unwrap().delivered, 1);
+    assert_eq!(relay.build().unwrap().run_until_idle().await.unwrap().delivered, 1);
     let letters = MemoryQueue::new("letters");
     let consumer = Consumer::builder("post", letters.source(), store.clone());
-    let consumer = consumer.on_any(|_: Tx<Transaction>, _: Context| async { Ok::<(), Failure>(()) });
+    let consumer = consumer.on_any(|_: Tx<MemoryTransaction>, _: Context| async { Ok::<(), Failure>(()) });
     let consumer = consumer.build().unwrap();
     letters.put(Incoming::new("letters", "nobody's"));
-    assert_eq!(consumer.run_until_idle(Duration::from_millis(20)).await.unwrap().parked, 1);
+    assert_eq!(consumer.run_until_idle(Duration::from_millis(20)).await.unwrap().dead_lettered, 1);
     let running = Worker::builder(store).queue(queue).build().unwrap().start();
-    while running.tally().delivered < 47 {
+    while running.report().delivered < 47 {
         tokio::task::yield_now().await;
     }
-    // A second of these is kept for releasing.
-    let stopped = running.shutdown(Duration::from_secs(5)).await;
-    assert!(!stopped.is_clean);
+    // One second of these is reserved for releasing messages.
+    let stopped = running.stop(Duration::from_secs(5)).await;
+    assert!(!stopped.clean);
 
     let mut counted: BTreeMap<String, u64> = BTreeMap::new();
     let mut emitted = BTreeSet::new();
@@ -128,6 +127,6 @@ async fn every_documented_metric_is_emitted() {
     let count = |name: &str| counted[&format!("postrider_{name}_total")];
     let ended = ["delivered", "retried", "dead", "released", "lease_lost"].map(count);
     assert_eq!(count("dispatched"), ended.iter().sum::<u64>());
-    assert_eq!(count("fetched"), count("dispatched") + count("handed_back"));
+    assert_eq!(count("claimed"), count("dispatched") + count("unstarted"));
     assert_eq!((ended[1], ended[2], count("drain_timeout")), (1, 1, 1));
 }

@@ -1,4 +1,4 @@
-//! A worker keeps to its connections, however many handlers run.
+//! A worker stays within its connection limit, however many handlers run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -9,11 +9,11 @@ use postrider_testkit::postgres::TestDatabase;
 use sqlx::{PgPool, Row};
 use std::time::Duration;
 
-/// Eight for claims and settlements, two for the rest, and the listener's.
-const MOST: i64 = 8 + 2 + 1;
+/// Eight for claims and settlements, two for the rest, and one for the listener.
+const MAX_CONNECTIONS: i64 = 8 + 2 + 1;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_keeps_to_its_connections() {
+async fn worker_stays_within_its_connection_limit() {
     let database = TestDatabase::empty().await;
     let store = PostgresStore::open(PostgresOptions::new(database.url()).unwrap()).await.unwrap();
     store.migrate().await.unwrap();
@@ -28,15 +28,15 @@ async fn a_worker_keeps_to_its_connections() {
         Ok::<(), Failure>(())
     });
     let running = Worker::builder(store.clone()).queue(queue).build().unwrap().start();
-    let mut most = 0;
-    while running.tally().delivered < 5_000 {
+    let mut peak = 0;
+    while running.report().delivered < 5_000 {
         let row = sqlx::query(
             "select count(*) from pg_stat_activity \
              where datname = current_database() and application_name like 'postrider%'",
         );
-        most = most.max(row.fetch_one(&app).await.unwrap().get::<i64, _>(0));
+        peak = peak.max(row.fetch_one(&app).await.unwrap().get::<i64, _>(0));
     }
-    assert!(most > 0 && most <= MOST, "{most} connections");
-    assert!(running.shutdown(Duration::from_secs(30)).await.is_clean);
+    assert!(peak > 0 && peak <= MAX_CONNECTIONS, "{peak} connections");
+    assert!(running.stop(Duration::from_secs(30)).await.clean);
     store.close().await;
 }

@@ -1,9 +1,9 @@
-//! A relay that makes no sense is refused, and what seldom does what is meant is told.
+//! Invalid relay settings are rejected, and dubious ones give warnings.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use postrider_core::{QueuePolicy, RetryStrategy};
-use postrider_engine::relay::{Destination, Relay, RelayBuilder, Route, To};
+use postrider_engine::relay::{Destination, Relay, RelayBuilder, Route, RouteTarget};
 use postrider_stores::memory::MemoryStore;
 use postrider_transports::memory::MemoryTransport;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn refused_destination(destination: Destination) -> String {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_words() {
+fn invalid_settings_are_rejected() {
     let to_billing = || Route::new("orders").to("billing", "orders");
     let second = Duration::from_secs(1);
     let refusals = [
@@ -45,38 +45,37 @@ fn what_makes_no_sense_is_refused_in_words() {
         refused_route(Route::new("orders").to("billing", "")),
         refused_route(Route::new("orders").to("billing", "orders.{topic}")),
         refused_route(to_billing().max_deliveries(0)),
-        refused_route(to_billing().in_hand(0)),
+        refused_route(to_billing().concurrency(0)),
         refused_route(to_billing().weight(0)),
-        refused_route(to_billing().rate(0, second)),
+        refused_route(to_billing().rate_limit(0, second)),
         refused_route(to_billing().lease_for(Duration::from_millis(1))),
         refused_route(to_billing().retry(RetryStrategy::exponential(Duration::ZERO, 2.0))),
         refused_destination(Destination::new("", MemoryTransport::new())),
         refused_destination(billing().timeout(Duration::ZERO)),
-        refused_destination(billing().batch(0)),
-        refused_destination(billing().at_once(0)),
-        refused_destination(billing().rate(10, Duration::ZERO)),
-        refused_destination(billing().pauses(second * 2, second)),
+        refused_destination(billing().batch_size(0)),
+        refused_destination(billing().concurrency(0)),
+        refused_destination(billing().rate_limit(10, Duration::ZERO)),
+        refused_destination(billing().circuit_backoff(second * 2, second)),
     ];
     insta::assert_snapshot!(refusals.join("\n"));
 }
 
 #[test]
-fn what_is_seldom_meant_is_told() {
-    let traps =
-        |route: Route| builder().destination(billing()).route(route).build().unwrap().traps().to_vec();
+fn dubious_settings_give_warnings() {
+    let warnings =
+        |route: Route| builder().destination(billing()).route(route).build().unwrap().warnings().to_vec();
     let to_billing = || Route::new("orders").to("billing", "orders");
-    assert_eq!(traps(to_billing()), Vec::<String>::new());
-    assert_eq!(traps(to_billing().classic()), Vec::<String>::new());
+    assert_eq!(warnings(to_billing()), Vec::<String>::new());
+    assert_eq!(warnings(to_billing().classic()), Vec::<String>::new());
     let few = to_billing().max_deliveries(3).retry(RetryStrategy::default().with_max_attempts(5));
     let silent = to_billing().policy(QueuePolicy { dead_letters: false, ..QueuePolicy::default() });
-    insta::assert_snapshot!([traps(few), traps(silent)].concat().join("\n"));
+    insta::assert_snapshot!([warnings(few), warnings(silent)].concat().join("\n"));
 }
 
-/// What users see of a route is what they gave, and nothing of their messages.
+/// The debug output of a route shows its settings, and no message content.
 #[test]
-fn a_route_shows_where_it_goes() {
-    let route = Route::new("orders").to_with(To::new("billing", "orders.{type}").only(|_| true));
-    let shown =
-        r#"Route { queue: "orders", to: [To { destination: "billing", address: "orders.{type}", .. }], .. }"#;
+fn route_debug_output_shows_its_targets() {
+    let route = Route::new("orders").to_with(RouteTarget::new("billing", "orders.{type}").only(|_| true));
+    let shown = r#"Route { queue: "orders", to: [RouteTarget { destination: "billing", address: "orders.{type}", .. }], .. }"#;
     assert_eq!(format!("{route:?}"), shown);
 }

@@ -1,4 +1,4 @@
-//! What errors say and what payloads carry is in no log line, no metric, no event, no dead letter and no kept row.
+//! Error texts and payloads occur in no log line, metric, audit event, dead letter or archived row.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -10,17 +10,17 @@ use async_trait::async_trait;
 use log::Log;
 use metrics_util::debugging::DebuggingRecorder;
 use postrider_core::{
-    AuditError, AuditEvent, AuditSink, Error, FollowUp, FollowUpExt, QueueName, QueuePolicy, Recorded,
+    AuditError, AuditEvent, AuditRecord, AuditSink, Error, FollowUp, FollowUpExt, QueueName, QueuePolicy,
     Reference, SubjectId,
-    audit::Chain as _,
-    follow_up::{QUEUE, Status},
-    inspect::{Inspect, ListRequest, Room},
-    saga::{Call as To, Plan},
+    audit::AuditChain as _,
+    follow_up::{FollowUpStatus, QUEUE},
+    inspect::{Inspect, ListRequest, StateFilter},
+    saga::{Plan, StepCall as To},
     schema::Schema,
 };
 use postrider_engine::{
     Failure, SagaRunner,
-    saga::{Abandoned, Call, Resolved, Resolver},
+    saga::{Abandonment, Resolution, Resolver, ResolverCall},
 };
 use postrider_stores::memory::{MemoryLedger, MemoryStore};
 use std::{
@@ -33,7 +33,7 @@ use std::{
 
 const CANARY: &str = "canary-4711";
 
-/// Fails in every way there is, each time with the canary in its words.
+/// Fails in every possible way, each time with the canary in its error text.
 struct Leaky;
 
 #[async_trait]
@@ -46,7 +46,7 @@ impl Resolver for Leaky {
         &["erase", "undo"]
     }
 
-    async fn resolve(&self, call: &Call) -> Result<Resolved, Failure> {
+    async fn resolve(&self, call: &ResolverCall) -> Result<Resolution, Failure> {
         #[derive(Debug, thiserror::Error)]
         #[error("{CANARY}")]
         struct Declined(#[source] std::io::Error);
@@ -56,18 +56,18 @@ impl Resolver for Leaky {
             "panicking" if call.attempt() == 1 => panic!("{CANARY}"),
             "failing" => Err(chained())?,
             "refused" | "saga" => Err(Failure::reject(chained())),
-            "unreadable" => call.json::<u64>().map(|_| Resolved::Done),
+            "unreadable" => call.json::<u64>().map(|_| Resolution::Done),
             "later" if call.attempt() == 1 => Err(Failure::retry_after(Duration::from_secs(1), CANARY)),
-            _ => Ok(Resolved::Done),
+            _ => Ok(Resolution::Done),
         }
     }
 
-    async fn has_happened(&self, _: &Call) -> Result<Option<bool>, Failure> {
+    async fn has_happened(&self, _: &ResolverCall) -> Result<Option<bool>, Failure> {
         Err(Failure::from(CANARY))
     }
 }
 
-/// The store's ledger, which drops out now and then, with the canary in its words.
+/// The store's ledger, which fails now and then, with the canary in its error text.
 #[derive(Debug)]
 struct Dropping(MemoryLedger, AtomicUsize);
 
@@ -80,17 +80,17 @@ impl AuditSink for Dropping {
         self.0.append(events).await
     }
 
-    async fn read(&self, subject: &SubjectId) -> Result<Vec<Recorded>, AuditError> {
+    async fn read(&self, subject: &SubjectId) -> Result<Vec<AuditRecord>, AuditError> {
         self.0.read(subject).await
     }
 
-    async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<Recorded>, AuditError> {
+    async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<AuditRecord>, AuditError> {
         self.0.read_since(at, limit).await
     }
 }
 
 #[tokio::test]
-async fn the_canary_is_nowhere() {
+async fn error_texts_and_payloads_leak_nowhere() {
     let recorder = DebuggingRecorder::new();
     let snapshots = recorder.snapshotter();
     recorder.install().unwrap();
@@ -115,7 +115,7 @@ async fn the_canary_is_nowhere() {
     store.follow_up(&mut tx, [plan.begin("saga", reference()).unwrap()]).await.unwrap();
     tx.commit();
 
-    let abandoned: Arc<Mutex<Vec<Abandoned>>> = Arc::default();
+    let abandoned: Arc<Mutex<Vec<Abandonment>>> = Arc::default();
     let noted = Arc::clone(&abandoned);
     let runner = SagaRunner::builder(store.clone())
         .resolver(Leaky)
@@ -132,25 +132,33 @@ async fn the_canary_is_nowhere() {
         .build()
         .unwrap();
     for _ in 0..30 {
-        while runner.run_once().await.unwrap() > 0 {}
+        while runner.run_batch().await.unwrap() > 0 {}
         store.advance(Duration::from_secs(2 * 3600));
     }
     let counts = runner.status_counts().await.unwrap();
-    let open = [Status::Pending, Status::InFlight, Status::Failed, Status::Scheduled]
-        .map(|status| counts.of(status));
+    let open = [
+        FollowUpStatus::Pending,
+        FollowUpStatus::InFlight,
+        FollowUpStatus::Failed,
+        FollowUpStatus::Scheduled,
+    ]
+    .map(|status| counts.of(status));
     assert_eq!(open, [0; 4], "{counts:?}");
 
     let mut kept = format!("{:?}", abandoned.lock().unwrap());
     kept += &format!("{:?}", store.ledger().links(0, 1_000).await.unwrap());
-    for room in [Room::Ready, Room::Later, Room::Dead, Room::Archive] {
-        kept += &format!("{:?}", store.list(&ListRequest::new(queue.clone(), room)).await.unwrap());
+    for state in [StateFilter::Ready, StateFilter::Scheduled, StateFilter::Dead, StateFilter::Done] {
+        kept += &format!("{:?}", store.list(&ListRequest::new(queue.clone(), state)).await.unwrap());
     }
     kept += &format!("{:?}", snapshots.snapshot().into_vec());
     let lines = log.text();
-    for told in
-        ["postrider.abandoned", "postrider.retried", "postrider.outcome_unwritten", "postrider.hook_panicked"]
-    {
-        assert!(lines.contains(told), "{told} was not told:\n{lines}");
+    for event in [
+        "postrider.abandoned",
+        "postrider.retried",
+        "postrider.outcome_not_recorded",
+        "postrider.hook_panicked",
+    ] {
+        assert!(lines.contains(event), "{event} was not logged:\n{lines}");
     }
     assert!(kept.contains("refused") && kept.contains("postrider_dead_total"));
     assert!(!kept.contains(CANARY), "{kept}");

@@ -1,11 +1,11 @@
-//! What a saga runner refuses when it is built, and what it says then.
+//! Invalid settings of a saga runner, and their error texts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use async_trait::async_trait;
 use postrider_engine::{
     Failure, SagaRunner,
-    saga::{Backoff, Call, Resolved, Resolver, SagaRunnerBuilder},
+    saga::{Resolution, Resolver, ResolverCall, SagaBackoff, SagaRunnerBuilder},
 };
 use postrider_stores::memory::MemoryStore;
 use std::time::Duration;
@@ -22,8 +22,8 @@ impl Resolver for Named {
         self.1
     }
 
-    async fn resolve(&self, _: &Call) -> Result<Resolved, Failure> {
-        Ok(Resolved::Done)
+    async fn resolve(&self, _: &ResolverCall) -> Result<Resolution, Failure> {
+        Ok(Resolution::Done)
     }
 }
 
@@ -36,9 +36,9 @@ fn payments() -> Named {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_what_does() {
+fn invalid_settings_are_rejected() {
     let lease = Duration::from_secs(60);
-    let backoff = Backoff::new(lease, lease, lease).unwrap();
+    let backoff = SagaBackoff::new(lease, lease, lease).unwrap();
     let refused = [
         builder(),
         builder().resolver(payments()).resolver(payments()),
@@ -53,19 +53,19 @@ fn what_makes_no_sense_is_refused_with_what_does() {
         builder().resolver(payments()).keep_for(Duration::ZERO),
         builder().resolver(payments()).complete_to(""),
     ];
-    let told: Vec<String> =
+    let errors: Vec<String> =
         refused.into_iter().map(|builder| builder.build().unwrap_err().to_string()).collect();
-    insta::assert_snapshot!(told.join("\n"), @r#"
-    resolvers: a runner needs at least one: give it with `resolver`
-    resolver: payments is there twice; each needs a name of its own
+    insta::assert_snapshot!(errors.join("\n"), @r#"
+    resolvers: a runner needs at least one: add it with `resolver`
+    resolver: payments is given twice: give each resolver a name of its own
     resolver: must not be empty
-    resolver payments: has an operation that cannot be: type: contains ' ' at byte 3; neither white space nor control characters are allowed
-    resolver: saga begins sagas; choose another name
+    resolver payments: has an invalid operation: type: contains ' ' at byte 3; neither white space nor control characters are allowed
+    resolver: saga is reserved for starting sagas: choose another name
     queue: contains ' ' at byte 3; neither white space nor control characters are allowed
-    max_attempts: is 0; nothing would ever be tried: give at least 1
-    batch_size: is 0; nothing would ever be called: give at least 1
-    timeout: is 0ns; it must be more than nothing and shorter than the lease of 300s, or another runner would make the same call while it is under way
-    timeout: is 60s; it must be more than nothing and shorter than the lease of 60s, or another runner would make the same call while it is under way
+    max_attempts: is 0; nothing would ever be called: set at least 1
+    batch_size: is 0; nothing would ever be called: set at least 1
+    timeout: is 0ns: it must be above zero and shorter than the lease of 300s, or another runner would make the same call at the same time
+    timeout: is 60s: it must be above zero and shorter than the lease of 60s, or another runner would make the same call at the same time
     keep_for: is zero; leave it out to keep nothing
     queue: must not be empty
     "#);

@@ -1,4 +1,4 @@
-//! What a trace viewer sees: producers and consumers, linked.
+//! Traces as a trace viewer shows them: producers and consumers, linked.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(feature = "opentelemetry")]
@@ -22,7 +22,7 @@ use tracing_subscriber::{layer::SubscriberExt, registry};
 
 const OWN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// An application's tracing, on this thread while the value lives: for tests whose runtime has one thread.
+/// The tracing setup of an application, on this thread while the value lives: for tests with a single-threaded runtime.
 struct Traces {
     exported: InMemorySpanExporter,
     tracer: SdkTracer,
@@ -38,7 +38,7 @@ impl Traces {
         Self { exported, tracer: provider.tracer("shop"), _provider: provider, _guard: None }
     }
 
-    /// OpenTelemetry alone: the spans of `tracing` are no part of it.
+    /// OpenTelemetry alone, without the bridge from `tracing`.
     fn alone() -> Self {
         Self::sampled_by(Sampler::AlwaysOn)
     }
@@ -51,7 +51,7 @@ impl Traces {
         self
     }
 
-    /// The spans of that name that have ended, in the order of their ends.
+    /// The finished spans of that name, in the order in which they ended.
     fn spans(&self, name: &str) -> Vec<SpanData> {
         let spans = self.exported.get_finished_spans().unwrap();
         spans.into_iter().filter(|span| span.name == name).collect()
@@ -74,7 +74,7 @@ async fn stage(store: &MemoryStore, message: MessageBuilder) {
     tx.commit();
 }
 
-/// Handles what is in the queue, and answers with the trail of each message.
+/// Handles all messages of the queue, and returns the trail of each.
 async fn handle(store: &MemoryStore) -> Vec<Trail> {
     let trails = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&trails);
@@ -90,7 +90,7 @@ fn written(span: &SpanContext) -> String {
     format!("00-{}-{}-{:02x}", span.trace_id(), span.span_id(), span.trace_flags())
 }
 
-/// That the span is linked to `origin`, which is elsewhere, and to nothing else, and begins a trace of its own.
+/// Asserts that the span is linked to the remote `origin` and to nothing else, and starts a trace of its own.
 fn assert_linked(span: &SpanData, origin: &SpanContext) {
     let links: Vec<_> = span.links.iter().map(|link| &link.span_context).collect();
     assert_eq!(links.len(), 1);
@@ -103,7 +103,7 @@ fn assert_linked(span: &SpanData, origin: &SpanContext) {
 }
 
 #[tokio::test]
-async fn a_handler_is_linked_to_the_tracing_span_that_staged_its_message() {
+async fn handler_span_links_to_the_tracing_span_that_staged_its_message() {
     for activates in [true, false] {
         let traces = Traces::alone().bridged(activates);
         let store = MemoryStore::new();
@@ -117,12 +117,12 @@ async fn a_handler_is_linked_to_the_tracing_span_that_staged_its_message() {
 }
 
 #[tokio::test]
-async fn a_handler_is_linked_to_the_opentelemetry_span_that_staged_its_message() {
+async fn handler_span_links_to_the_opentelemetry_span_that_staged_its_message() {
     for activates in [true, false] {
         let traces = Traces::alone().bridged(activates);
         let store = MemoryStore::new();
         let checkout = OtelContext::new().with_span(traces.tracer.start("checkout"));
-        // Inside of a `tracing` span: the innermost counts.
+        // Inside a `tracing` span: the innermost span counts.
         stage(&store, order()).with_context(checkout.clone()).instrument(info_span!("request")).await;
         handle(&store).await;
 
@@ -130,9 +130,9 @@ async fn a_handler_is_linked_to_the_opentelemetry_span_that_staged_its_message()
     }
 }
 
-/// Every way to stage in one call: a batch, of which one message names its own trace.
+/// A batch in which one message has a `traceparent` of its own.
 #[tokio::test]
-async fn a_message_keeps_a_trace_of_its_own() {
+async fn message_with_its_own_traceparent_keeps_it() {
     let traces = Traces::alone().bridged(true);
     let store = MemoryStore::new();
     let messages = [order(), order().traceparent(OWN), order()].map(|message| message.build().unwrap());
@@ -148,12 +148,12 @@ async fn a_message_keeps_a_trace_of_its_own() {
     let handled = traces.spans("postrider.handle");
     let linked: Vec<_> = handled.iter().flat_map(|span| &span.links.links).collect();
     assert_eq!(linked.iter().map(|link| written(&link.span_context)).collect::<Vec<_>>(), expected);
-    assert_eq!(messages[0].trail().traceparent, None, "what was staged is not what was given");
+    assert_eq!(messages[0].trail().traceparent, None, "staging does not change the given message");
 }
 
-/// A message that was staged outside of any trace, and one that a process without tracing staged.
+/// A message that was staged outside any trace, and one with an invalid span context.
 #[tokio::test]
-async fn without_a_trace_nothing_is_added() {
+async fn staging_outside_a_trace_adds_no_trace() {
     let traces = Traces::alone().bridged(true);
     let store = MemoryStore::new();
     stage(&store, order()).await;
@@ -168,7 +168,7 @@ async fn without_a_trace_nothing_is_added() {
 }
 
 #[tokio::test]
-async fn a_trace_that_is_not_sampled_travels_as_such() {
+async fn unsampled_trace_is_propagated_as_unsampled() {
     let traces = Traces::sampled_by(Sampler::AlwaysOff).bridged(true);
     let store = MemoryStore::new();
     let span = info_span!("checkout");
@@ -189,7 +189,7 @@ fn remote(state: &str) -> SpanContext {
 }
 
 #[tokio::test]
-async fn the_state_of_a_trace_travels_as_far_as_there_is_room() {
+async fn tracestate_is_propagated_up_to_its_limit() {
     let traces = Traces::alone().bridged(true);
     let store = MemoryStore::new();
     let small = remote("congo=t61rcWkgMzE,rojo=00f067aa0ba902b7");
@@ -216,9 +216,9 @@ impl Event for OrderPlaced {
     type Codec = Json;
 }
 
-/// In a transaction of the database, with and without a word about what caused it.
+/// In a transaction of the database, with and without `Context::follow`.
 #[tokio::test]
-async fn what_a_handler_stages_is_linked_to_the_handler() {
+async fn message_staged_by_a_handler_is_linked_to_the_handler_span() {
     let traces = Traces::alone().bridged(true);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shop.db");
@@ -246,7 +246,7 @@ async fn what_a_handler_stages_is_linked_to_the_handler() {
     let orders = Queue::new("orders").on_in_transaction(&store.transactions(pool.clone()), ship);
     Worker::builder(store.clone()).queue(orders).build().unwrap().run_until_idle().await.unwrap();
 
-    // The driver's thread holds a hand on the span in which it was asked, and lets go of it when it likes.
+    // The driver's thread keeps a reference to the span in which it was called, and drops it some time later.
     for name in ["postrider.handle", "checkout"] {
         while traces.spans(name).is_empty() {
             tokio::task::yield_now().await;
@@ -260,7 +260,7 @@ async fn what_a_handler_stages_is_linked_to_the_handler() {
     assert_eq!(origins, [shipped.clone(), shipped]);
 }
 
-/// Without the bridge no span is ours. What the handler does then goes on in the trace that staged its message.
+/// Without the bridge there is no span of ours. The handler then continues the trace that staged its message.
 #[tokio::test]
 async fn without_the_bridge_a_handler_runs_in_the_trace_that_staged_its_message() {
     let traces = Traces::alone();
@@ -283,7 +283,7 @@ async fn without_the_bridge_a_handler_runs_in_the_trace_that_staged_its_message(
     let origin = checkout.span().span_context().clone();
     let shipped = traces.spans("ship");
     assert_eq!(shipped[0].parent_span_id, origin.span_id());
-    assert_eq!(shipped[1].parent_span_id, SpanId::INVALID, "the other message was staged in none");
+    assert_eq!(shipped[1].parent_span_id, SpanId::INVALID, "the other message was staged outside any trace");
     let letters = store.claim(&ClaimRequest::new("letters".try_into().unwrap(), 10)).await.unwrap();
     let origins: Vec<_> = letters.iter().map(|letter| letter.message.trail().traceparent.clone()).collect();
     assert_eq!(origins, [Some(written(&origin)), None]);

@@ -1,7 +1,7 @@
-//! Who a server runs as.
+//! The account that a server runs as.
 //!
-//! Servers refuse to run as root, or should not, so root hands them to another account. In both cases the server is told to
-//! end when its starter dies without being able to stop it.
+//! Servers refuse to run as root, or should, so root runs them as another account. In both cases the system ends the server when
+//! its parent dies without stopping it.
 
 use std::io;
 use std::os::unix::fs::chown;
@@ -14,21 +14,21 @@ use nix::unistd::{Gid, Uid, User, geteuid};
 
 use crate::process;
 
-/// Who a server runs as.
+/// The account that a server runs as.
 #[derive(Debug, Clone)]
 pub enum Account {
     /// The caller's own account.
     Own {
-        /// Whether the system can end the server when its starter dies.
+        /// Whether the system can end the server when its parent dies.
         guarded: bool,
     },
     /// An unprivileged account that root switches to.
     Other {
         /// Its name.
         name: String,
-        /// Its number.
+        /// Its user id.
         uid: Uid,
-        /// The number of its group.
+        /// Its group id.
         gid: Gid,
     },
 }
@@ -41,17 +41,19 @@ impl Account {
             return Ok(Self::Own { guarded: setpriv });
         }
         if !setpriv {
-            bail!("root needs util-linux's `setpriv` to run servers as another user: install util-linux");
+            bail!("cannot run servers as another user without `setpriv`: install util-linux");
         }
         for name in ["postgres", "nobody"] {
             if let Some(User { name, uid, gid, .. }) = User::from_name(name)? {
                 return Ok(Self::Other { name, uid, gid });
             }
         }
-        bail!("servers do not run as root, and there is no user `postgres` or `nobody` to run them as")
+        bail!(
+            "servers do not run as root, and neither `postgres` nor `nobody` exists: create one of these users"
+        )
     }
 
-    /// A command that runs `program` as this account. When its starter dies it gets the signal `orphaned`.
+    /// A command that runs `program` as this account. The process gets the signal `orphaned` when its parent dies.
     pub fn command(&self, program: &Path, orphaned: Signal) -> Command {
         let mut command = match self {
             Self::Own { guarded: false } => return Command::new(program),
@@ -66,12 +68,12 @@ impl Account {
         command
     }
 
-    /// Whether this account can run a program; asked by running it with one harmless argument.
+    /// Whether this account can run a program. Runs it with one harmless argument to find out.
     pub fn can_run(&self, program: &Path, argument: &str) -> bool {
         process::succeeds(self.command(program, Signal::SIGKILL).arg(argument).current_dir("/"))
     }
 
-    /// Gives a path to this account.
+    /// Makes this account the owner of a path.
     pub fn own(&self, path: &Path) -> io::Result<()> {
         match self {
             Self::Own { .. } => Ok(()),
@@ -79,7 +81,7 @@ impl Account {
         }
     }
 
-    /// The name for messages.
+    /// The name, for messages.
     pub fn name(&self) -> &str {
         match self {
             Self::Own { .. } => "the current user",

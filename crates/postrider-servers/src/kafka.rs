@@ -1,4 +1,4 @@
-//! Kafka, as Tansu plays it: one broker that speaks Kafka's protocol and keeps records in SQLite.
+//! Kafka, emulated by Tansu: one broker that speaks Kafka's protocol and stores records in SQLite.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 
-use crate::home::Home;
 use crate::kind::Kind;
 use crate::ports::connect;
 use crate::process;
-use crate::recipe::Recipe;
+use crate::server_dir::ServerDir;
+use crate::spec::ServerSpec;
 
-/// How to run Tansu. What it has confirmed survives the end of the process.
+/// How to run Tansu. Confirmed records survive the end of the process.
 #[derive(Debug, Clone)]
 pub struct Kafka {
     program: PathBuf,
@@ -22,20 +22,20 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// With `tansu` in a folder.
+    /// Uses `tansu` in the folder `programs`.
     pub fn new(programs: &Path) -> Self {
         Self { program: programs.join("tansu"), advertised: None, arguments: Vec::new() }
     }
 
-    /// Tells clients to come to this port of the loopback interface, where a proxy is: whatever address a client begins with,
-    /// it goes on with the one that it is told.
+    /// Advertises this port of the loopback interface, where a proxy listens: clients continue with the advertised address,
+    /// whatever address they began with.
     #[must_use]
     pub fn with_advertised(mut self, port: u16) -> Self {
         self.advertised = Some(port);
         self
     }
 
-    /// With more arguments on its command line.
+    /// Adds arguments to its command line.
     #[must_use]
     pub fn with_arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(ToString::to_string));
@@ -43,7 +43,7 @@ impl Kafka {
     }
 }
 
-impl Recipe for Kafka {
+impl ServerSpec for Kafka {
     fn kind(&self) -> Kind {
         Kind::Kafka
     }
@@ -52,30 +52,30 @@ impl Recipe for Kafka {
         1
     }
 
-    fn prepare(&self, home: &Home) -> Result<()> {
-        home.check(&self.program)?;
-        home.folder("data").map(drop)
+    fn prepare(&self, dir: &ServerDir) -> Result<()> {
+        dir.check(&self.program)?;
+        dir.folder("data").map(drop)
     }
 
-    fn commands(&self, home: &Home, ports: &[u16]) -> Vec<Command> {
+    fn commands(&self, dir: &ServerDir, ports: &[u16]) -> Vec<Command> {
         let at = |port: u16| format!("tcp://127.0.0.1:{port}");
-        let mut tansu = home.command(&self.program, self.crash());
-        // Each of these has a variable of a common name that would speak for it, and another default than loopback.
-        tansu.args(["broker", "--cluster-id", home.tag(), "--listener-url", &at(ports[0])]);
+        let mut tansu = dir.command(&self.program, self.crash());
+        // Each of these has an environment variable with a common name that would override it, and a default other than loopback.
+        tansu.args(["broker", "--cluster-id", dir.tag(), "--listener-url", &at(ports[0])]);
         tansu.args(["--advertised-listener-url", &at(self.advertised.unwrap_or(ports[0]))]);
-        // From the working folder, whatever the number of slashes.
+        // Relative to the working folder, whatever the number of slashes.
         tansu.args(["--storage-engine", "sqlite://data/tansu.db"]);
         tansu.env_remove("SCHEMA_REGISTRY").env_remove("OTEL_EXPORTER_OTLP_ENDPOINT").env_remove("DATA_LAKE");
         tansu.env("RUST_LOG", "warn").args(&self.arguments);
         vec![tansu]
     }
 
-    fn identify(&self, home: &Home, ports: &[u16], _: u32) -> Result<String> {
+    fn identify(&self, dir: &ServerDir, ports: &[u16], _: u32) -> Result<String> {
         let cluster = cluster_id(ports[0])?;
-        if cluster != home.tag() {
-            bail!("port {} belongs to the cluster {cluster}", ports[0]);
+        if cluster != dir.tag() {
+            bail!("port {} belongs to another cluster, {cluster}", ports[0]);
         }
-        let version = process::output(home.command(&self.program, self.crash()).arg("--version"))?;
+        let version = process::output(dir.command(&self.program, self.crash()).arg("--version"))?;
         Ok(version.trim().trim_start_matches("tansu ").to_owned())
     }
 
@@ -92,15 +92,15 @@ impl Recipe for Kafka {
     }
 }
 
-/// Asks for metadata of no topic, which tells the name of the cluster.
+/// Requests the metadata of no topic, which contains the cluster id.
 fn cluster_id(port: u16) -> Result<String> {
     const METADATA: i16 = 3;
     const VERSION: i16 = 2;
-    const ASKED: i32 = 17;
+    const CORRELATION_ID: i32 = 17;
     let mut request = Vec::new();
     request.extend(METADATA.to_be_bytes());
     request.extend(VERSION.to_be_bytes());
-    request.extend(ASKED.to_be_bytes());
+    request.extend(CORRELATION_ID.to_be_bytes());
     request.extend((-1_i16).to_be_bytes()); // no client id
     request.extend(0_i32.to_be_bytes()); // no topics
     let mut stream = connect(port)?;
@@ -109,26 +109,26 @@ fn cluster_id(port: u16) -> Result<String> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length);
-    ensure!(length < 65_536, "this is not Kafka");
-    let mut answer = vec![0; usize::try_from(length)?];
-    stream.read_exact(&mut answer)?;
-    let mut answer = Answer(&answer);
-    ensure!(answer.number()? == ASKED, "this is not Kafka");
-    for _ in 0..answer.number()? {
-        answer.number()?; // the node
-        answer.text()?.context("a broker without a host")?;
-        answer.number()?; // the port
-        answer.text()?; // the rack
+    ensure!(length < 65_536, "not Kafka");
+    let mut reply = vec![0; usize::try_from(length)?];
+    stream.read_exact(&mut reply)?;
+    let mut reply = ApiReply(&reply);
+    ensure!(reply.number()? == CORRELATION_ID, "not Kafka");
+    for _ in 0..reply.number()? {
+        reply.number()?; // the node
+        reply.text()?.context("a broker has no host")?;
+        reply.number()?; // the port
+        reply.text()?; // the rack
     }
-    answer.text()?.context("it does not tell its cluster")
+    reply.text()?.context("the reply has no cluster id")
 }
 
-/// What is left to be read of an answer.
-struct Answer<'a>(&'a [u8]);
+/// The unread rest of a reply.
+struct ApiReply<'a>(&'a [u8]);
 
-impl<'a> Answer<'a> {
+impl<'a> ApiReply<'a> {
     fn take(&mut self, bytes: usize) -> Result<&'a [u8]> {
-        let (taken, left) = self.0.split_at_checked(bytes).context("the answer is cut off")?;
+        let (taken, left) = self.0.split_at_checked(bytes).context("the reply is truncated")?;
         self.0 = left;
         Ok(taken)
     }

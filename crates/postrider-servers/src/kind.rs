@@ -1,10 +1,10 @@
-//! The kinds of servers that tests can ask for.
+//! The kinds of servers that tests can use.
 
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::{Durability, Kafka, Moto, Nats, Postgres, RabbitMq, Recipe, Redis};
+use crate::{Durability, Kafka, Moto, Nats, Postgres, RabbitMq, Redis, ServerSpec};
 
 /// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,18 +17,18 @@ pub enum Kind {
     Nats,
     /// Redis.
     Redis,
-    /// Kafka, as Tansu plays it.
+    /// Kafka, emulated by Tansu.
     Kafka,
-    /// SQS and SNS, as moto plays them.
+    /// SQS and SNS, emulated by moto.
     Sqs,
 }
 
 impl Kind {
-    /// All of them.
+    /// Every kind.
     pub const ALL: [Self; 6] =
         [Self::Postgres, Self::RabbitMq, Self::Nats, Self::Redis, Self::Kafka, Self::Sqs];
 
-    /// The name on the command line, of its folder, and with which the files of its tests begin.
+    /// The name on the command line and of its folder, and the prefix of its test files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// The variable in which tests find the server that they share.
+    /// The environment variable with the URL of the shared server.
     pub fn url_variable(self) -> &'static str {
         match self {
             Self::Postgres => "POSTRIDER_TEST_POSTGRES_URL",
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// The variable in which tests find the folder of its programs, to start one of their own.
+    /// The environment variable with the folder of its programs, for tests that start their own server.
     pub fn programs_variable(self) -> &'static str {
         match self {
             Self::Postgres => "POSTRIDER_TEST_POSTGRES_PROGRAMS",
@@ -64,8 +64,8 @@ impl Kind {
         }
     }
 
-    /// How to run it for tests, with the programs in a folder.
-    pub fn recipe(self, programs: &Path) -> Box<dyn Recipe> {
+    /// How to run it for tests, with the programs in the folder `programs`.
+    pub fn spec(self, programs: &Path) -> Box<dyn ServerSpec> {
         match self {
             Self::Postgres => Box::new(Postgres::new(programs, Durability::Relaxed)),
             Self::RabbitMq => Box::new(RabbitMq::new(programs)),
@@ -83,12 +83,12 @@ impl FromStr for Kind {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
             let known = Self::ALL.map(Self::name).join(", ");
-            format!("there is no server `{text}`; there are: {known}")
+            format!("unknown server `{text}`; known servers: {known}")
         })
     }
 }
 
-/// As people write it.
+/// The product name.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -121,7 +121,7 @@ mod tests {
         let error = "pulsar".parse::<Kind>().unwrap_err();
         assert_eq!(
             error,
-            "there is no server `pulsar`; there are: postgres, rabbitmq, nats, redis, kafka, sqs"
+            "unknown server `pulsar`; known servers: postgres, rabbitmq, nats, redis, kafka, sqs"
         );
     }
 }

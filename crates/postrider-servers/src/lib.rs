@@ -1,17 +1,13 @@
-//! Private servers for tests: each in a folder of its own, on free ports of the loopback interface, stopped by process id,
-//! and gone when the program that started it is, however that ended.
+//! Private database and broker processes for tests. Each has its own folder, listens on free ports of the loopback interface, is
+//! stopped by process id, and ends when the program that started it ends, for whatever reason.
 //!
-//! A [`Recipe`] says what one kind of server needs; [`Server`] does with it what is the same for all: choose ports, start,
-//! wait until the server answers in its own protocol and says that it is ours, stop, kill, start again. `cargo xtask`
-//! starts the servers that all tests share; the test kit starts those that a test wants to break.
+//! A [`ServerSpec`] describes how to run one kind of server; [`Server`] does what is the same for all kinds: choose ports, start,
+//! wait until the server replies in its own protocol and identifies itself as ours, stop, crash, restart. `cargo xtask` starts
+//! the servers that all tests share; the test kit starts those that a test stops or crashes.
 //!
-//! Everything here blocks. The programs are started by one thread that lives as long as this process, so callers may come from
-//! whatever thread they like.
+//! Every call blocks. One thread that lives as long as this process starts all programs, so callers may use any thread.
 
 mod account;
-mod folder;
-mod guard;
-mod home;
 mod http;
 mod kafka;
 mod kind;
@@ -20,23 +16,26 @@ mod nats;
 mod ports;
 mod postgres;
 pub mod process;
+mod process_guard;
 mod rabbitmq;
-mod recipe;
 mod redis;
 mod server;
-mod starter;
+mod server_dir;
+mod spawner;
+mod spec;
+mod temp_folder;
 
 pub use account::Account;
-pub use folder::{Afterwards, Folder};
-pub use guard::Guard;
-pub use home::Home;
 pub use kafka::Kafka;
 pub use kind::Kind;
 pub use moto::Moto;
 pub use nats::Nats;
 pub use ports::free_ports;
 pub use postgres::{Durability, Postgres};
+pub use process_guard::ProcessGuard;
 pub use rabbitmq::RabbitMq;
-pub use recipe::Recipe;
 pub use redis::Redis;
 pub use server::Server;
+pub use server_dir::ServerDir;
+pub use spec::ServerSpec;
+pub use temp_folder::{Cleanup, TempFolder};

@@ -1,4 +1,4 @@
-//! Ports of the loopback interface that nobody uses.
+//! Free ports of the loopback interface.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -6,25 +6,25 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// How long a server that is asked who it is may take for a word.
+/// The timeout of connect, read and write when a server is identified.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOWEST: u16 = 10_000;
 const ATTEMPTS: usize = 1000;
 
-/// So many different ports that are free now.
+/// Returns `count` different ports that are free now.
 ///
-/// They lie below those that the system gives to clients. A server that is down for a moment would otherwise lose its port to
-/// some connection, in the worst case to that of its own client: one that keeps trying a port from which it could itself
-/// call will, one day, reach itself.
+/// They are below the system's range of ephemeral ports. A server that is down for a moment would otherwise lose its port to a
+/// client connection, in the worst case to one of its own client: a client that keeps connecting to a port of the ephemeral range
+/// can eventually connect to itself.
 pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
-    let highest = first_client_port().unwrap_or(32_768).max(LOWEST + 1000) - 1;
-    // Held until all are found, so that no port is found twice.
+    let highest = first_ephemeral_port().unwrap_or(32_768).max(LOWEST + 1000) - 1;
+    // Held until all are found, so that no port is returned twice.
     let mut held: Vec<TcpListener> = Vec::new();
     for _ in 0..ATTEMPTS {
         if held.len() == count {
             break;
         }
-        // The keys of a hash map are random, and that is all that is needed here.
+        // The keys of a hash map are random, which is enough here.
         let random = RandomState::new().hash_one(held.len());
         let port = LOWEST + u16::try_from(random % u64::from(highest - LOWEST)).unwrap_or_default();
         held.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
@@ -35,12 +35,12 @@ pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
-/// Whether nobody listens on any of these ports.
+/// Whether all of these ports are free.
 pub(crate) fn are_free(ports: &[u16]) -> bool {
     ports.iter().all(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
 }
 
-/// A connection on which nothing takes for ever.
+/// Connects, with timeouts for every operation.
 pub(crate) fn connect(port: u16) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -48,7 +48,7 @@ pub(crate) fn connect(port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn first_client_port() -> Option<u16> {
+fn first_ephemeral_port() -> Option<u16> {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     range.split_whitespace().next()?.parse().ok()
 }

@@ -8,17 +8,17 @@ use std::process::Command;
 use anyhow::{Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::home::Home;
 use crate::kind::Kind;
 use crate::process;
-use crate::recipe::Recipe;
+use crate::server_dir::ServerDir;
+use crate::spec::ServerSpec;
 
-/// What a committed transaction survives.
+/// The failures that a committed transaction survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// A crash of the server, not of the machine. Nothing a test can observe, and much faster.
+    /// A crash of the server, but not of the machine. Tests cannot observe the difference, and run much faster.
     Relaxed,
-    /// Whatever PostgreSQL promises as installed: what a benchmark has to pay for.
+    /// A crash of the machine, as with PostgreSQL's default settings. For benchmarks.
     Full,
 }
 
@@ -40,17 +40,17 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// With the programs in a folder.
+    /// Uses the programs in the folder `programs`.
     pub fn new(programs: &Path, durability: Durability) -> Self {
         Self { programs: programs.to_path_buf(), durability }
     }
 
-    fn data(home: &Home) -> PathBuf {
-        home.path().join("data")
+    fn data(dir: &ServerDir) -> PathBuf {
+        dir.path().join("data")
     }
 }
 
-impl Recipe for Postgres {
+impl ServerSpec for Postgres {
     fn kind(&self) -> Kind {
         Kind::Postgres
     }
@@ -59,10 +59,10 @@ impl Recipe for Postgres {
         1
     }
 
-    fn prepare(&self, home: &Home) -> Result<()> {
-        home.check(&self.programs.join("postgres"))?;
-        let mut initdb = home.command(&self.programs.join("initdb"), self.crash());
-        initdb.arg("--pgdata").arg(Self::data(home));
+    fn prepare(&self, dir: &ServerDir) -> Result<()> {
+        dir.check(&self.programs.join("postgres"))?;
+        let mut initdb = dir.command(&self.programs.join("initdb"), self.crash());
+        initdb.arg("--pgdata").arg(Self::data(dir));
         initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"]);
         if self.durability == Durability::Relaxed {
             initdb.arg("--no-sync");
@@ -70,9 +70,9 @@ impl Recipe for Postgres {
         process::output(&mut initdb).map(drop)
     }
 
-    fn commands(&self, home: &Home, ports: &[u16]) -> Vec<Command> {
-        let mut postgres = home.command(&self.programs.join("postgres"), self.crash());
-        postgres.arg("-D").arg(Self::data(home));
+    fn commands(&self, dir: &ServerDir, ports: &[u16]) -> Vec<Command> {
+        let mut postgres = dir.command(&self.programs.join("postgres"), self.crash());
+        postgres.arg("-D").arg(Self::data(dir));
         let port = format!("port={}", ports[0]);
         let common = [
             port.as_str(),
@@ -87,10 +87,10 @@ impl Recipe for Postgres {
         vec![postgres]
     }
 
-    fn identify(&self, home: &Home, ports: &[u16], _: u32) -> Result<String> {
+    fn identify(&self, dir: &ServerDir, ports: &[u16], _: u32) -> Result<String> {
         let identity = probe::identify(ports[0])?;
-        if identity.data != Self::data(home) {
-            bail!("port {} belongs to {}", ports[0], identity.data.display());
+        if identity.data != Self::data(dir) {
+            bail!("port {} belongs to another server, {}", ports[0], identity.data.display());
         }
         Ok(identity.version)
     }
@@ -100,12 +100,12 @@ impl Recipe for Postgres {
     }
 
     fn stop(&self) -> Signal {
-        // The fast shutdown: it ends sessions instead of waiting for them.
+        // Fast shutdown: ends sessions instead of waiting for them.
         Signal::SIGINT
     }
 
     fn crash(&self) -> Signal {
-        // The immediate shutdown: certain within seconds, and unlike a kill it gives the shared memory back.
+        // Immediate shutdown: ends within seconds, and unlike SIGKILL it releases the shared memory.
         Signal::SIGQUIT
     }
 }

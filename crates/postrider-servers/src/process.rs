@@ -1,10 +1,10 @@
-//! Programs that are run to their end.
+//! Programs that run to their end.
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Runs a command silently and returns what it printed; its whole output is in the error.
+/// Runs a command and returns its standard output; on failure, the error contains the whole output.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| cannot_run(command))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -25,7 +25,7 @@ pub fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// What to say when a command does not even start.
+/// The error message for a command that cannot be started.
 pub fn cannot_run(command: &Command) -> String {
     format!("cannot run `{}`", display(command))
 }

@@ -7,13 +7,12 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::home::Home;
 use crate::kind::Kind;
 use crate::ports::connect;
-use crate::recipe::Recipe;
+use crate::server_dir::ServerDir;
+use crate::spec::ServerSpec;
 
-/// How to run Redis. It writes every command to its log before it answers; what it has confirmed survives the end of the
-/// process.
+/// How to run Redis. It writes every command to its log before it replies; confirmed commands survive the end of the process.
 #[derive(Debug, Clone)]
 pub struct Redis {
     program: PathBuf,
@@ -21,12 +20,12 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// With `redis-server` in a folder.
+    /// Uses `redis-server` in the folder `programs`.
     pub fn new(programs: &Path) -> Self {
         Self { program: programs.join("redis-server"), arguments: Vec::new() }
     }
 
-    /// With more arguments on its command line.
+    /// Adds arguments to its command line.
     #[must_use]
     pub fn with_arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(ToString::to_string));
@@ -34,7 +33,7 @@ impl Redis {
     }
 }
 
-impl Recipe for Redis {
+impl ServerSpec for Redis {
     fn kind(&self) -> Kind {
         Kind::Redis
     }
@@ -43,29 +42,29 @@ impl Recipe for Redis {
         1
     }
 
-    fn prepare(&self, home: &Home) -> Result<()> {
-        home.check(&self.program)?;
-        home.folder("data").map(drop)
+    fn prepare(&self, dir: &ServerDir) -> Result<()> {
+        dir.check(&self.program)?;
+        dir.folder("data").map(drop)
     }
 
-    fn commands(&self, home: &Home, ports: &[u16]) -> Vec<Command> {
-        let mut redis = home.command(&self.program, self.crash());
+    fn commands(&self, dir: &ServerDir, ports: &[u16]) -> Vec<Command> {
+        let mut redis = dir.command(&self.program, self.crash());
         redis.args(["--bind", "127.0.0.1", "--port", &ports[0].to_string()]);
-        redis.arg("--dir").arg(home.path().join("data"));
-        // Unlike `everysec`, `no` never puts off a write because the disk is busy with the one before.
+        redis.arg("--dir").arg(dir.path().join("data"));
+        // Unlike `everysec`, `no` never delays a write because the disk is busy with the previous one.
         redis.args(["--appendonly", "yes", "--appendfsync", "no", "--save", ""]);
         redis.args(&self.arguments);
         vec![redis]
     }
 
-    fn identify(&self, _: &Home, ports: &[u16], id: u32) -> Result<String> {
+    fn identify(&self, _: &ServerDir, ports: &[u16], id: u32) -> Result<String> {
         let mut stream = connect(ports[0])?;
-        // While it reads its log it answers both with an error.
+        // While it loads its log it replies to both with an error.
         stream.write_all(b"PING\r\nINFO server\r\n")?;
         let mut lines = BufReader::new(stream).lines();
-        let pong = lines.next().context("no answer")??;
+        let pong = lines.next().context("no reply")??;
         if pong != "+PONG" {
-            bail!("it answers {pong}");
+            bail!("PING: {pong}");
         }
         let mut version = None;
         for line in lines {
@@ -73,13 +72,13 @@ impl Recipe for Redis {
             match line.split_once(':') {
                 Some(("redis_version", text)) => version = Some(text.to_owned()),
                 Some(("process_id", text)) if text == id.to_string() => {
-                    return version.context("it does not tell its version");
+                    return version.context("INFO has no version");
                 }
                 Some(("process_id", text)) => bail!("port {} belongs to process {text}", ports[0]),
                 _ => {}
             }
         }
-        bail!("it does not tell who it is")
+        bail!("INFO has no process id")
     }
 
     fn url(&self, ports: &[u16]) -> String {

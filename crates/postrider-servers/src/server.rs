@@ -7,46 +7,50 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::folder::Folder;
-use crate::guard::Guard;
-use crate::home::Home;
 use crate::kind::Kind;
 use crate::ports::{are_free, free_ports};
-use crate::recipe::Recipe;
+use crate::process_guard::ProcessGuard;
+use crate::server_dir::ServerDir;
+use crate::spec::ServerSpec;
+use crate::temp_folder::TempFolder;
 
-/// Another process can take a port between its choice and its use.
+/// Another process can take a port between the choice and the start.
 const PORT_ATTEMPTS: usize = 5;
-/// Two cores may have to start all servers and compile something, too.
+/// Long enough for two cores that start all servers and compile at the same time.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
-/// How servers say that somebody else has their port.
+/// How servers log that another process has their port.
 const PORT_TAKEN: [&str; 2] = ["address already in use", "eaddrinuse"];
 
 /// A running server. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Server {
-    recipe: Box<dyn Recipe>,
-    home: Home,
+    spec: Box<dyn ServerSpec>,
+    dir: ServerDir,
     ports: Vec<u16>,
     version: String,
-    /// In the order of their start; the last one is the server. None while it is stopped.
-    processes: Vec<Guard>,
-    /// Whether it has answered since it was started.
+    /// In the order of their start; the last one is the server. Empty while it is stopped.
+    processes: Vec<ProcessGuard>,
+    /// Whether it has replied since its start.
     ready: bool,
-    /// How long the log was when these processes were started.
+    /// The length of the log when these processes were started.
     log_start: usize,
 }
 
 impl Server {
-    /// Starts a server in a folder, and returns when it answers. Gives up when `interrupted` says so.
-    pub fn start(recipe: Box<dyn Recipe>, folder: &Folder, interrupted: &dyn Fn() -> bool) -> Result<Self> {
-        let kind = recipe.kind();
-        let home = Home::create(folder, kind.name())?;
+    /// Starts a server in a folder, and returns when it is ready. Stops waiting when `interrupted` returns `true`.
+    pub fn start(
+        spec: Box<dyn ServerSpec>,
+        folder: &TempFolder,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Self> {
+        let kind = spec.kind();
+        let dir = ServerDir::create(folder, kind.name())?;
         let attempt = || -> Result<Self> {
-            recipe.prepare(&home)?;
+            spec.prepare(&dir)?;
             let mut server = Self {
-                recipe,
-                home,
+                spec,
+                dir,
                 ports: Vec::new(),
                 version: String::new(),
                 processes: Vec::new(),
@@ -54,9 +58,9 @@ impl Server {
                 log_start: 0,
             };
             for _ in 0..PORT_ATTEMPTS {
-                server.ports = free_ports(server.recipe.ports())?;
+                server.ports = free_ports(server.spec.ports())?;
                 server.spawn(interrupted)?;
-                if server.is_ready(interrupted)? {
+                if server.wait_until_ready(interrupted)? {
                     return Ok(server);
                 }
             }
@@ -65,14 +69,14 @@ impl Server {
         attempt().with_context(|| format!("cannot start {kind}"))
     }
 
-    /// Which kind it is.
+    /// The kind of server.
     pub fn kind(&self) -> Kind {
-        self.recipe.kind()
+        self.spec.kind()
     }
 
-    /// Where clients connect.
+    /// The URL for clients.
     pub fn url(&self) -> String {
-        self.recipe.url(&self.ports)
+        self.spec.url(&self.ports)
     }
 
     /// The port that clients use.
@@ -82,43 +86,42 @@ impl Server {
 
     /// The process id of its first process, the parent of all others. `None` while it is stopped.
     pub fn id(&self) -> Option<u32> {
-        self.processes.last().map(Guard::id)
+        self.processes.last().map(ProcessGuard::id)
     }
 
-    /// The process ids of all that was started for it, its helpers first.
+    /// The process ids of the server and its auxiliary programs, which come first.
     pub fn ids(&self) -> Vec<u32> {
-        self.processes.iter().map(Guard::id).collect()
+        self.processes.iter().map(ProcessGuard::id).collect()
     }
 
-    /// What it says its version is, such as `15.18`.
+    /// The version that it reports, such as `15.18`.
     pub fn version(&self) -> &str {
         &self.version
     }
 
     /// The folder with data and log.
     pub fn folder(&self) -> &Path {
-        self.home.path()
+        self.dir.path()
     }
 
-    /// Fails when the server ended by itself.
+    /// Fails if the server has exited by itself.
     pub fn check(&mut self) -> Result<()> {
         for process in &mut self.processes {
             if let Some(status) = process.exited()? {
-                bail!("{} ended by itself ({status})\n{}", self.recipe.kind(), self.home.log_tail());
+                bail!("{} exited unexpectedly ({status})\n{}", self.spec.kind(), self.dir.log_tail());
             }
         }
         Ok(())
     }
 
-    /// Stops it, properly when it is ready, and at once when it is not: one that is still starting may not listen. Its data
-    /// stays.
+    /// Stops it: gracefully if it is ready, and at once if not, because a starting server may ignore the signal. Keeps its data.
     pub fn stop(&mut self) -> Result<()> {
-        self.end(if self.ready { self.recipe.stop() } else { self.recipe.crash() })
+        self.end(if self.ready { self.spec.stop() } else { self.spec.crash() })
     }
 
-    /// Ends it as a crash does. Its data stays.
+    /// Ends it as a crash does. Keeps its data.
     pub fn crash(&mut self) -> Result<()> {
-        self.end(self.recipe.crash())
+        self.end(self.spec.crash())
     }
 
     fn end(&mut self, signal: Signal) -> Result<()> {
@@ -126,52 +129,52 @@ impl Server {
         if let Some(mut server) = self.processes.pop() {
             server.stop(signal)?;
         }
-        // The helpers, last started first.
-        while let Some(mut helper) = self.processes.pop() {
-            helper.stop(Signal::SIGTERM)?;
+        // The auxiliary programs, last started first.
+        while let Some(mut auxiliary) = self.processes.pop() {
+            auxiliary.stop(Signal::SIGTERM)?;
         }
         Ok(())
     }
 
-    /// Starts it again after it was stopped, on the same ports and data, and returns when it answers.
+    /// Restarts it after a stop, on the same ports and data, and returns when it is ready.
     pub fn resume(&mut self, interrupted: &dyn Fn() -> bool) -> Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         while Instant::now() < deadline {
             self.spawn(interrupted)?;
-            if self.is_ready(interrupted)? {
+            if self.wait_until_ready(interrupted)? {
                 return Ok(());
             }
-            // Somebody has the port for a moment.
+            // Another process has the port for a moment.
             sleep(POLL);
         }
-        bail!("the ports of {} are taken:\n{}", self.kind(), self.home.log_tail())
+        bail!("the ports of {} are in use:\n{}", self.kind(), self.dir.log_tail())
     }
 
     fn spawn(&mut self, interrupted: &dyn Fn() -> bool) -> Result<()> {
         self.stop()?;
-        // Preparing takes a while, and a server that has hardly begun hears no signal.
+        // Preparing takes a while, and a server that has just begun to start ignores signals.
         check(interrupted)?;
-        self.log_start = self.home.log_text().len();
-        let commands = self.recipe.commands(&self.home, &self.ports);
+        self.log_start = self.dir.log_text().len();
+        let commands = self.spec.commands(&self.dir, &self.ports);
         let count = commands.len();
         for (index, command) in commands.into_iter().enumerate() {
-            let stop = if index + 1 == count { self.recipe.stop() } else { Signal::SIGTERM };
-            self.processes.push(self.home.spawn(command, stop)?);
+            let stop = if index + 1 == count { self.spec.stop() } else { Signal::SIGTERM };
+            self.processes.push(self.dir.spawn(command, stop)?);
         }
         Ok(())
     }
 
-    /// Waits until the server answers; `false` when its port was taken.
-    fn is_ready(&mut self, interrupted: &dyn Fn() -> bool) -> Result<bool> {
+    /// Waits until the server is ready; returns `false` if another process has its port.
+    fn wait_until_ready(&mut self, interrupted: &dyn Fn() -> bool) -> Result<bool> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
             check(interrupted)?;
             if let Err(ended) = self.check() {
                 return if self.was_port_taken()? { Ok(false) } else { Err(ended) };
             }
-            let Some(id) = self.id() else { bail!("nothing was started") };
-            // A port can be open before the server takes work, and can even be another server's.
-            match self.recipe.identify(&self.home, &self.ports, id) {
+            let Some(id) = self.id() else { bail!("no process was started") };
+            // A port can be open before the server accepts work, and can even belong to another server.
+            match self.spec.identify(&self.dir, &self.ports, id) {
                 Ok(version) => {
                     self.version = version;
                     self.ready = true;
@@ -179,19 +182,20 @@ impl Server {
                 }
                 Err(error) if Instant::now() > deadline => {
                     let seconds = READY_WITHIN.as_secs();
-                    bail!("it is not ready after {seconds} s: {error:#}\n{}", self.home.log_tail());
+                    bail!("not ready after {seconds} s: {error:#}\n{}", self.dir.log_tail());
                 }
                 Err(_) => sleep(POLL),
             }
         }
     }
 
-    /// Why a server that ended while starting did so. Most say it, and then it may be free again; `epmd` does not.
+    /// Whether a server that exited during its start did so because of its port. Most servers log it, and the port may be free
+    /// again by now; `epmd` does not log it.
     fn was_port_taken(&mut self) -> Result<bool> {
         self.stop()?;
-        let log = self.home.log_text();
-        let said = log.get(self.log_start..).unwrap_or_default().to_lowercase();
-        Ok(PORT_TAKEN.iter().any(|words| said.contains(words)) || !are_free(&self.ports))
+        let log = self.dir.log_text();
+        let text = log.get(self.log_start..).unwrap_or_default().to_lowercase();
+        Ok(PORT_TAKEN.iter().any(|words| text.contains(words)) || !are_free(&self.ports))
     }
 }
 

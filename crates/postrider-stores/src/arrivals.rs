@@ -1,42 +1,42 @@
-//! A batch of arrivals as a database is given it.
+//! A batch of arrivals in the form in which a database processes it.
 
 use postrider_core::{Admission, Arrival, TenantId};
 use uuid::Uuid;
 
-/// Each arrival of a batch once, in an order that is the same for everybody: of two batches with the same messages one waits for the
-/// other, and never both.
+/// The distinct arrivals of a batch, in an order that is the same in every process: of two batches with the same messages one waits
+/// for the other, and they cannot deadlock.
 #[derive(Debug)]
 pub(crate) struct Arrivals<'b> {
     batch: &'b [Arrival],
-    /// Where each of them is in the batch for the first time.
-    places: Vec<usize>,
+    /// For each distinct arrival, its first index in the batch.
+    indexes: Vec<usize>,
 }
 
 impl<'b> Arrivals<'b> {
     pub(crate) fn of(batch: &'b [Arrival]) -> Self {
-        let mut places: Vec<usize> = (0..batch.len()).collect();
-        // The sort is stable, so the first of equals stays the first.
-        places.sort_by(|one, other| batch[*one].cmp(&batch[*other]));
-        places.dedup_by(|later, first| batch[*later] == batch[*first]);
-        Self { batch, places }
+        let mut indexes: Vec<usize> = (0..batch.len()).collect();
+        // A stable sort, so that the first of equal arrivals stays first.
+        indexes.sort_by(|one, other| batch[*one].cmp(&batch[*other]));
+        indexes.dedup_by(|later, first| batch[*later] == batch[*first]);
+        Self { batch, indexes }
     }
 
-    /// The tenant of each, which is empty where there is none.
+    /// The tenant of each arrival, empty for none.
     pub(crate) fn tenants(&self) -> impl Iterator<Item = &'b str> {
-        self.places.iter().map(|place| self.batch[*place].tenant.as_ref().map_or("", TenantId::as_str))
+        self.indexes.iter().map(|index| self.batch[*index].tenant.as_ref().map_or("", TenantId::as_str))
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = Uuid> {
-        self.places.iter().map(|place| self.batch[*place].id.as_uuid())
+        self.indexes.iter().map(|index| self.batch[*index].id.as_uuid())
     }
 
-    /// One answer for each message of the batch, from one for each arrival.
-    pub(crate) fn in_order(&self, admissions: Vec<Admission>) -> Vec<Admission> {
-        let mut answers = vec![Admission::Duplicate; self.batch.len()];
-        for (place, admission) in self.places.iter().zip(admissions) {
-            answers[*place] = admission;
+    /// One admission for each arrival of the batch, from one for each distinct arrival.
+    pub(crate) fn in_batch_order(&self, admissions: Vec<Admission>) -> Vec<Admission> {
+        let mut in_batch = vec![Admission::Duplicate; self.batch.len()];
+        for (index, admission) in self.indexes.iter().zip(admissions) {
+            in_batch[*index] = admission;
         }
-        answers
+        in_batch
     }
 }
 
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_order_of_a_batch_it_is_sent_in_one_order_and_answered_in_its_own() {
+    fn arrivals_are_sorted_for_database_and_admissions_returned_in_batch_order() {
         let batch = [arrival("b", 1), arrival("", 2), arrival("a", 3), arrival("b", 1), arrival("", 1)];
         let mut reversed = batch.clone();
         reversed.reverse();
@@ -61,7 +61,7 @@ mod tests {
             assert_eq!(arrivals.tenants().collect::<Vec<_>>(), ["", "", "a", "b"]);
             assert_eq!(arrivals.ids().map(|id| id.as_u128()).collect::<Vec<_>>(), [1, 2, 3, 1]);
         }
-        let answers = Arrivals::of(&batch).in_order(vec![Duplicate, First, Duplicate, First]);
-        assert_eq!(answers, [First, First, Duplicate, Duplicate, Duplicate]);
+        let in_batch = Arrivals::of(&batch).in_batch_order(vec![Duplicate, First, Duplicate, First]);
+        assert_eq!(in_batch, [First, First, Duplicate, Duplicate, Duplicate]);
     }
 }

@@ -1,4 +1,4 @@
-//! What of a message lies in the column `headers`: its own headers and its trail, as one flat JSON object.
+//! The column `headers`: the headers of a message and its trail, as one flat JSON object.
 
 use postrider_core::{Headers, Hlc, Message, message::Trail};
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
 const HLC: &str = "hlc";
 
-/// The JSON text of the column, or `None` when there is nothing to keep.
+/// The JSON text of the column, or `None` when there is nothing to store.
 pub(crate) fn encode(message: &Message) -> Option<String> {
     let (trail, headers) = (message.trail(), message.headers());
     if trail.is_empty() && headers.is_empty() {
@@ -35,7 +35,7 @@ pub(crate) fn encode(message: &Message) -> Option<String> {
     Some(Value::Object(map).to_string())
 }
 
-/// Reads the column. What plain SQL put there is read as far as it goes: a message that is stored must be readable.
+/// Reads the column. Values that plain SQL wrote are read as far as possible: a stored message must be readable.
 pub(crate) fn decode(text: Option<&str>) -> (Trail, Headers) {
     let Some(Ok(Value::Object(map))) = text.map(serde_json::from_str) else {
         return (Trail::default(), Headers::new());

@@ -1,26 +1,26 @@
-//! Where Postrider's messages wait: one module per store, each behind its own feature.
+//! The stores of Postrider: one module per database, each behind its own feature.
 //!
 //! | module and feature | for |
 //! |---|---|
-//! | `memory` | tests and trying things out; nothing survives the process |
+//! | `memory` | tests and experiments; messages do not survive the process |
 //! | `sqlite` | one machine: a file, through sqlx, with nothing to install |
 //! | `postgres` | PostgreSQL 14 and later, through sqlx |
 //!
-//! Every store passes the same suite, and implements the seams of `postrider-core`: `Store`, `Wake`, `Timetable`, `Inspect`, `Operate`,
+//! Every store passes the same test suite, and implements the traits of `postrider-core`: `Store`, `Notifier`, `Timetable`, `Inspect`, `Operate`,
 //! `Schema`, `Checkup`, and `Outbox` and `Inbox` for its driver's transaction. The features `tokio-postgres`, `diesel-async` and `sea-orm` add
 //! staging and admitting in the transactions of these drivers; see `postgres::PostgresOutbox` and, for `sea-orm`, `sqlite::SqliteOutbox`.
-//! `sea-orm` goes with `sqlite`, `postgres` or both.
+//! `sea-orm` works with `sqlite`, `postgres` or both.
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod arrivals;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod envelope;
+mod delivered_claim;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod maker;
+mod envelope;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod one_claim;
+mod object_script;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

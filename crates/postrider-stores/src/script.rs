@@ -1,19 +1,19 @@
-//! Scripts of SQL, taken apart into their statements.
+//! Splits SQL scripts into statements, and lists into items.
 
 /// The statements of a script, without the comments before them and the semicolons after them.
 pub(crate) fn statements(script: &str) -> Vec<&str> {
     let mut found = Vec::new();
-    let mut rest = begin(script);
+    let mut rest = skip_blank(script);
     while !rest.is_empty() {
         let end = end(rest);
         found.push(rest[..end].trim_end());
-        rest = begin(rest.get(end + 1..).unwrap_or_default());
+        rest = skip_blank(rest.get(end + 1..).unwrap_or_default());
     }
     found
 }
 
-/// Passes over what is white or a comment.
-fn begin(text: &str) -> &str {
+/// Skips white space and comments.
+fn skip_blank(text: &str) -> &str {
     let mut text = text.trim_start();
     while text.starts_with("--") {
         text = text.split_once('\n').map_or("", |(_, rest)| rest).trim_start();
@@ -21,10 +21,11 @@ fn begin(text: &str) -> &str {
     text
 }
 
-/// Where the first statement ends: at its semicolon, or with the text. A trigger of SQLite is a program with semicolons of its
-/// own, and ends behind an `end` that stands alone.
+/// The end of the first statement: its semicolon, or the end of the text. A trigger of SQLite contains semicolons of its own, and
+/// ends after an `end` on its own.
 fn end(text: &str) -> usize {
-    let is_program = text.starts_with("create trigger") && !text[..line_with(text, ';')].contains("execute");
+    let is_trigger_body =
+        text.starts_with("create trigger") && !text[..line_with(text, ';')].contains("execute");
     let (mut at, mut after_stop) = (0, 0);
     while let Some(sign) = text[at..].chars().next() {
         let rest = &text[at..];
@@ -35,7 +36,7 @@ fn end(text: &str) -> usize {
                 Some(tag) => rest[tag.len()..].find(tag).map_or(rest.len(), |close| close + 2 * tag.len()),
                 None => 1,
             },
-            ';' if !is_program || begin(&text[after_stop..at]).trim() == "end" => return at,
+            ';' if !is_trigger_body || skip_blank(&text[after_stop..at]).trim() == "end" => return at,
             ';' => {
                 after_stop = at + 1;
                 1
@@ -57,7 +58,7 @@ fn tag(text: &str) -> Option<&str> {
     is_name.then(|| &text[..=close])
 }
 
-/// The parts of a list between the first parenthesis and its partner, without comments, each in one line.
+/// The items of the list between the first parenthesis and its partner, without comments, each in one line.
 pub(crate) fn items(statement: &str) -> Vec<String> {
     let Some(open) = statement.find('(') else { return Vec::new() };
     let without_comments: Vec<_> =
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_comments_and_programs_stay_whole() {
+    fn statements_keeps_quotes_comments_and_trigger_bodies_whole() {
         let script = "-- one; two\ncreate table a (b text default ';', -- c; d\n c int);\n\
             create function f() as $x$ begin; end; $x$;\ninsert into a values ('it''s; $1');\n\
             create trigger t before insert on a begin\n  select case when 1 then 2 end;\n  select 3;\nend;\n\
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_what_stands_between_commas() {
+    fn items_splits_at_commas_outside_parentheses() {
         let table =
             "create table a (\n  -- why, indeed\n  b numeric(3, 2) not null,\n  c text -- (\n) strict";
         assert_eq!(items(table), ["b numeric(3, 2) not null", "c text"]);

@@ -1,11 +1,11 @@
-//! Whose turn it is among the tenants of a queue that is fair to them.
+//! The order in which the tenants of a fair queue take turns: weighted fair queueing.
 //!
-//! Each tenant has a *time* of its own, which every message handed out moves on by one step divided by its weight; whoever is
-//! furthest behind goes next. The common clock is the time at which the last message was handed out: a tenant that has been
-//! away comes back there and not with what it might have had, and one that ran ahead while it was alone keeps its debt. So
-//! shares hold across claims of any size, also when there are more tenants than a claim has room for, and nothing is capped.
+//! Each tenant has a *virtual time*, which every claimed message advances by one step divided by the tenant's weight; the tenant
+//! that is furthest behind goes next. The common clock is the time at which the last message was claimed: a tenant that was absent
+//! returns at that time, without credit for what it missed, and one that ran ahead while it was alone keeps its debt. So shares
+//! hold across claims of any size, also when there are more tenants than a claim has messages, and no tenant is capped.
 //!
-//! This is a process's own memory, and a hint: without it the next claim is shared out afresh.
+//! This memory belongs to one process, and is a hint: without it the next claim is shared out afresh.
 
 use postrider_core::TenantWeights;
 use std::{
@@ -13,24 +13,24 @@ use std::{
     collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap},
 };
 
-/// What has come due joins the line so many at a time at least, whatever the limit of a claim: while it is not there yet,
-/// tenants do not take turns in it.
+/// The least number of due messages that move to `ready` at a time, whatever the limit of a claim: tenants take turns only among
+/// messages that are there.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) const COME_DUE: usize = 1_000;
 
-/// One step of a tenant of weight 1.
+/// The step of a tenant of weight 1.
 const STEP: u64 = 1 << 24;
 
-/// The tenants' times. A tenant is known by its name; what has none has an empty one.
+/// The virtual times of the tenants, by name; messages without a tenant have the empty name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Turns {
     now: u64,
-    /// Only of tenants that are ahead of the clock.
+    /// Only tenants that are ahead of the clock.
     ahead: HashMap<String, u64>,
 }
 
 impl Turns {
-    /// Begins to share out up to `limit` messages among the tenants in `waiting`.
+    /// Starts to share out up to `limit` messages among the tenants in `waiting`.
     pub(crate) fn round<'t, T>(
         &'t mut self,
         weights: &'t TenantWeights,
@@ -42,14 +42,14 @@ impl Turns {
         Round { waiting: waiting.into_iter().collect(), left: limit, taken: Vec::new(), turns: self, weights }
     }
 
-    /// Counts messages that were handed out, one for each of these tenants.
+    /// Charges claimed messages, one for each of these tenants.
     #[cfg(any(feature = "memory", feature = "sqlite"))]
     pub(crate) fn charge<'a>(&mut self, weights: &TenantWeights, tenants: impl IntoIterator<Item = &'a str>) {
         let times = tenants.into_iter().map(|tenant| self.step(tenant, weights.of(tenant)));
         self.now = times.max().map_or(self.now, |latest| latest.max(self.now));
     }
 
-    /// Moves a tenant on by one message, and answers with the time at which it was handed out.
+    /// Advances a tenant by one message, and returns the time at which the message was claimed.
     fn step(&mut self, tenant: &str, weight: u32) -> u64 {
         let time = self.time(tenant);
         self.ahead.insert(tenant.to_owned(), time + step(weight));
@@ -65,7 +65,7 @@ fn step(weight: u32) -> u64 {
     STEP / u64::from(weight)
 }
 
-/// One claim, shared out: ask for shares, tell what was found, until there are none.
+/// One claim, shared out: call [`shares`](Self::shares) and [`found`](Self::found) until there are no shares.
 #[derive(Debug)]
 pub(crate) struct Round<'t, T> {
     turns: &'t mut Turns,
@@ -76,25 +76,25 @@ pub(crate) struct Round<'t, T> {
 }
 
 impl<T> Round<'_, T> {
-    /// Who may take how much of what is left. Empty when everything is given out, or nobody waits any more.
+    /// The share of each tenant in the rest of the limit. Empty when the limit is used up, or no tenant waits.
     pub(crate) fn shares(&self) -> Vec<(String, usize)> {
-        let line = self.waiting.iter().map(|tenant| Reverse((self.turns.time(tenant), tenant.as_str())));
-        let mut line: BinaryHeap<_> = line.collect();
+        let heap = self.waiting.iter().map(|tenant| Reverse((self.turns.time(tenant), tenant.as_str())));
+        let mut heap: BinaryHeap<_> = heap.collect();
         let mut shares: BTreeMap<&str, usize> = BTreeMap::new();
         for _ in 0..self.left {
-            let Some(Reverse((time, tenant))) = line.pop() else { break };
+            let Some(Reverse((time, tenant))) = heap.pop() else { break };
             *shares.entry(tenant).or_default() += 1;
-            line.push(Reverse((time + step(self.weights.of(tenant)), tenant)));
+            heap.push(Reverse((time + step(self.weights.of(tenant)), tenant)));
         }
         shares.into_iter().map(|(tenant, share)| (tenant.to_owned(), share)).collect()
     }
 
-    /// What was found of a tenant's share, by places. If it is less than the share, nothing more of the tenant waits.
+    /// Adds the messages of a tenant that were found, by position. Fewer than the share means that the tenant has no more.
     pub(crate) fn found(&mut self, tenant: &str, share: usize, found: impl IntoIterator<Item = (i64, T)>) {
         let before = self.taken.len();
-        for (place, one) in found {
+        for (position, one) in found {
             let time = self.turns.step(tenant, self.weights.of(tenant));
-            self.taken.push((time, place, one));
+            self.taken.push((time, position, one));
         }
         let count = self.taken.len() - before;
         self.left = self.left.saturating_sub(count);
@@ -103,12 +103,12 @@ impl<T> Round<'_, T> {
         }
     }
 
-    /// Everything that was found, in the order of turns.
+    /// All messages found, in the order of turns.
     pub(crate) fn finish(mut self) -> Vec<(i64, T)> {
-        self.taken.sort_by_key(|(time, place, _)| (*time, *place));
-        // Only now, so that within a claim it does not matter who was asked first.
+        self.taken.sort_by_key(|(time, position, _)| (*time, *position));
+        // Only now, so that within a claim the order of the tenants does not matter.
         self.turns.now = self.taken.last().map_or(self.turns.now, |(latest, ..)| self.turns.now.max(*latest));
-        self.taken.into_iter().map(|(_, place, one)| (place, one)).collect()
+        self.taken.into_iter().map(|(_, position, one)| (position, one)).collect()
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use postrider_core::TenantId;
 
-    /// Tenants with so many messages each, and what they get of claims of `limit`.
+    /// The tenants of the messages of one claim of `limit`, in order; `has` is each tenant's backlog.
     fn share_out(
         turns: &mut Turns,
         weights: &TenantWeights,
@@ -136,7 +136,7 @@ mod tests {
                 let (_, left) = has.iter_mut().find(|(name, _)| *name == tenant).unwrap();
                 let found = share.min(*left);
                 *left -= found;
-                round.found(&tenant, share, (0..found).map(|place| (place as i64, tenant.clone())));
+                round.found(&tenant, share, (0..found).map(|position| (position as i64, tenant.clone())));
             }
         }
         round.finish().into_iter().map(|(_, tenant)| tenant).collect()
@@ -148,55 +148,55 @@ mod tests {
     }
 
     #[test]
-    fn tenants_alternate_and_what_one_does_not_use_goes_to_the_other() {
+    fn tenants_alternate_and_unused_share_goes_to_others() {
         let mut turns = Turns::default();
         assert_eq!(share_out(&mut turns, &weights(&[]), &mut [("a", 100), ("b", 2)], 7), "ababaaa");
     }
 
     #[test]
-    fn shares_are_by_weight() {
+    fn shares_follow_weights() {
         let mut turns = Turns::default();
-        let handed = share_out(&mut turns, &weights(&[("a", 3)]), &mut [("a", 100), ("b", 100)], 40);
-        assert_eq!(handed.matches('a').count(), 30);
+        let claimed = share_out(&mut turns, &weights(&[("a", 3)]), &mut [("a", 100), ("b", 100)], 40);
+        assert_eq!(claimed.matches('a').count(), 30);
     }
 
     #[test]
     fn shares_hold_across_claims_of_one() {
         let mut turns = Turns::default();
         let mut has = [("a", 100), ("b", 100), ("c", 100)];
-        let handed: String =
+        let claimed: String =
             (0..40).map(|_| share_out(&mut turns, &weights(&[("b", 2)]), &mut has, 1)).collect();
-        assert_eq!([10, 20, 10], ["a", "b", "c"].map(|name| handed.matches(name).count()));
+        assert_eq!([10, 20, 10], ["a", "b", "c"].map(|name| claimed.matches(name).count()));
     }
 
     #[test]
-    fn more_tenants_than_room_all_have_their_turn() {
+    fn all_tenants_get_a_turn_when_limit_is_smaller_than_tenant_count() {
         let mut turns = Turns::default();
         let mut has = [("a", 9), ("b", 9), ("c", 9), ("d", 9), ("e", 9)];
-        let handed: String = (0..5).map(|_| share_out(&mut turns, &weights(&[]), &mut has, 2)).collect();
-        assert!(["a", "b", "c", "d", "e"].iter().all(|name| handed.matches(name).count() == 2), "{handed}");
+        let claimed: String = (0..5).map(|_| share_out(&mut turns, &weights(&[]), &mut has, 2)).collect();
+        assert!(["a", "b", "c", "d", "e"].iter().all(|name| claimed.matches(name).count() == 2), "{claimed}");
     }
 
     #[test]
-    fn who_was_away_has_no_claim_to_what_it_missed() {
+    fn returning_tenant_gets_no_credit_for_absence() {
         let mut turns = Turns::default();
         let none = weights(&[]);
         share_out(&mut turns, &none, &mut [("a", 1_000)], 1_000);
-        let handed = share_out(&mut turns, &none, &mut [("a", 100), ("b", 100)], 10);
-        assert_eq!(handed.matches('b').count(), 5, "{handed}");
+        let claimed = share_out(&mut turns, &none, &mut [("a", 100), ("b", 100)], 10);
+        assert_eq!(claimed.matches('b').count(), 5, "{claimed}");
     }
 
     #[test]
-    fn who_ran_ahead_alone_owes_nothing_to_those_who_come_later() {
+    fn tenant_that_ran_alone_has_no_debt_to_later_tenants() {
         let mut turns = Turns::default();
         let none = weights(&[]);
         share_out(&mut turns, &none, &mut [("a", 1_000), ("b", 1)], 1_000);
-        let handed = share_out(&mut turns, &none, &mut [("a", 100), ("b", 100)], 10);
-        assert_eq!(handed.matches('a').count(), 5, "{handed}");
+        let claimed = share_out(&mut turns, &none, &mut [("a", 100), ("b", 100)], 10);
+        assert_eq!(claimed.matches('a').count(), 5, "{claimed}");
     }
 
     #[test]
-    fn memory_holds_only_those_ahead_of_the_clock() {
+    fn memory_holds_only_tenants_ahead_of_clock() {
         let mut turns = Turns::default();
         for number in 0..1_000 {
             let name = format!("tenant-{number}");

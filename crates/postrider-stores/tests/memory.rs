@@ -1,4 +1,4 @@
-//! The memory store passes the whole store suite, and what is special about it is tested beside.
+//! The memory store passes all store suites; its peculiarities are tested in the module `special`.
 
 #![cfg(feature = "memory")]
 // A test fails by panicking.
@@ -9,16 +9,16 @@ mod consuming;
 
 use async_trait::async_trait;
 use postrider_core::{
-    Arrival, ClaimRequest, Claimed, ConsumerName, Error, Fate, InboxExt, Limits, Message, MessageBuilder,
-    MessageId, OnFailure, Outbox, OutboxExt, QueueName, QueuePolicy, Store,
-    audit::Chain,
-    inspect::{Action, Inspect, ListRequest, Operate, Room},
+    Arrival, ClaimRequest, ClaimedMessage, ConsumerName, Error, InboxExt, Limits, Message, MessageBuilder,
+    MessageId, OnFailure, Outbox, OutboxExt, QueueName, QueuePolicy, StageOutcome, Store,
+    audit::AuditChain,
+    inspect::{Action, Inspect, ListRequest, Operate, StateFilter},
+    notifier::{IdleWorker, Notifier},
     schema::Schema,
     timetable::Timetable,
-    transact::Transact,
-    wake::{Sleeper, Wake},
+    transactions::Transactions,
 };
-use postrider_stores::memory::{ManualClock, MemoryStore, Transaction};
+use postrider_stores::memory::{ManualClock, MemoryStore, MemoryTransaction};
 use postrider_testkit::{Features, Fixture, TransactFixture, saga::SagaFixture};
 use std::{
     future::{Ready, ready},
@@ -38,7 +38,7 @@ fn memory() -> Ready<MemoryFixture> {
 
 #[async_trait]
 impl Fixture for MemoryFixture {
-    type Tx = Transaction;
+    type Tx = MemoryTransaction;
     type Outbox = MemoryStore;
     type Inbox = MemoryStore;
 
@@ -50,7 +50,7 @@ impl Fixture for MemoryFixture {
         Arc::new(self.store.clone())
     }
 
-    /// One process is all there is: another handle to the same messages.
+    /// There is only one process: another handle to the same messages.
     async fn another_store(&self) -> Arc<dyn Store> {
         Arc::new(self.store.clone())
     }
@@ -63,7 +63,7 @@ impl Fixture for MemoryFixture {
         Arc::new(self.store.clone())
     }
 
-    fn wake(&self) -> Arc<dyn Wake> {
+    fn wake(&self) -> Arc<dyn Notifier> {
         Arc::new(self.store.clone())
     }
 
@@ -83,23 +83,23 @@ impl Fixture for MemoryFixture {
         self.store.clone()
     }
 
-    async fn begin(&self) -> Transaction {
+    async fn begin(&self) -> MemoryTransaction {
         self.store.begin()
     }
 
-    async fn commit(&self, tx: Transaction) {
+    async fn commit(&self, tx: MemoryTransaction) {
         tx.commit();
     }
 
-    async fn rollback(&self, tx: Transaction) {
+    async fn rollback(&self, tx: MemoryTransaction) {
         tx.rollback();
     }
 
-    async fn savepoint(&self, tx: &mut Transaction) {
+    async fn savepoint(&self, tx: &mut MemoryTransaction) {
         tx.savepoint();
     }
 
-    async fn rollback_to_savepoint(&self, tx: &mut Transaction) {
+    async fn rollback_to_savepoint(&self, tx: &mut MemoryTransaction) {
         tx.rollback_to_savepoint();
     }
 
@@ -119,7 +119,7 @@ impl SagaFixture for MemoryFixture {
         self.store.clone()
     }
 
-    fn chain(&self) -> Arc<dyn Chain> {
+    fn chain(&self) -> Arc<dyn AuditChain> {
         Arc::new(self.store.ledger())
     }
 }
@@ -146,7 +146,7 @@ mod special {
     use super::*;
 
     #[tokio::test]
-    async fn a_manual_clock_stands_still_until_it_is_moved() {
+    async fn manual_clock_moves_only_when_advanced() {
         let began = SystemTime::UNIX_EPOCH + minutes(1);
         let clock = ManualClock::at(began);
         let (orders, letters) =
@@ -164,7 +164,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn without_a_manual_clock_time_follows_the_wall() {
+    async fn store_time_follows_the_wall_clock_by_default() {
         let store = MemoryStore::new();
         let ahead = store.now().duration_since(SystemTime::now()).unwrap_or_default();
         assert!(ahead < Duration::from_secs(1));
@@ -175,47 +175,47 @@ mod special {
     }
 
     #[tokio::test]
-    async fn a_dropped_transaction_is_rolled_back() {
+    async fn dropped_transaction_is_rolled_back() {
         let store = MemoryStore::new();
         let mut tx = store.begin();
         store.stage(&mut tx, message("a")).await.unwrap();
         drop(tx);
 
         assert_eq!(claim(&store, 10).await, []);
-        assert_eq!(store.counts().await.unwrap().len(), 0, "not even the queue is left");
+        assert_eq!(store.counts().await.unwrap().len(), 0, "not even the queue was created");
     }
 
     #[tokio::test]
-    async fn a_transaction_of_another_store_is_refused() {
+    async fn transaction_of_another_store_is_refused() {
         let (store, other) = (MemoryStore::new(), MemoryStore::new());
         let mut tx = other.begin();
         let Err(Error::Invalid(invalid)) = store.stage(&mut tx, message("a")).await else {
-            panic!("a foreign transaction is refused")
+            panic!("a transaction of another store is refused")
         };
         assert_eq!(invalid.field(), "transaction");
         assert!(store.cancel_timer(&mut tx, &queue(), &"reminder".parse().unwrap()).await.is_err());
         assert!(store.admit(&mut tx, &billing(), arrival()).await.is_err());
         assert!(!cancel(&other, &mut tx, "reminder").await);
         tx.commit();
-        assert_eq!(other.counts().await.unwrap().len(), 0, "cancelling nothing makes no queue");
+        assert_eq!(other.counts().await.unwrap().len(), 0, "cancelling an unknown timer creates no queue");
     }
 
     #[tokio::test]
-    async fn transactions_that_wait_for_each_others_messages_are_told() {
+    async fn deadlock_of_two_admitting_transactions_fails_the_second() {
         let (store, billing) = (MemoryStore::new(), billing());
         let (one, two) = (arrival(), arrival());
         let (mut early, mut late) = (store.begin(), store.begin());
         assert!(store.admit(&mut early, &billing, one.clone()).await.unwrap().is_first());
         assert!(store.admit(&mut late, &billing, two.clone()).await.unwrap().is_first());
         {
-            // What is given up waits for nobody.
-            let mut given_up = pin!(store.admit(&mut late, &billing, one.clone()));
-            assert_waits(&mut given_up).await;
+            // A dropped future does not wait any more.
+            let mut dropped = pin!(store.admit(&mut late, &billing, one.clone()));
+            assert_waits(&mut dropped).await;
         }
         let mut waiting = pin!(store.admit(&mut early, &billing, two));
         assert_waits(&mut waiting).await;
-        let told = store.admit(&mut late, &billing, one).await;
-        assert!(matches!(told, Err(Error::Unavailable(_))), "{told:?}");
+        let result = store.admit(&mut late, &billing, one).await;
+        assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
         late.rollback();
         assert!(waiting.await.unwrap().is_first());
     }
@@ -223,25 +223,25 @@ mod special {
     async fn assert_waits<F: Future<Output: std::fmt::Debug> + Unpin>(future: &mut F) {
         tokio::select! {
             biased;
-            answer = future => panic!("it does not wait: {answer:?}"),
+            result = future => panic!("it does not wait: {result:?}"),
             () = ready(()) => {}
         }
     }
 
     #[tokio::test]
-    async fn a_commit_that_fails_lets_go_of_what_it_held() {
+    async fn failed_commit_releases_its_locks() {
         let store = MemoryStore::new();
         stage(&store, message("handled")).await;
         stage(&store, message("due").timer("reminder")).await;
-        let lapsing = claim(&store, 1).await;
+        let claimed = claim(&store, 1).await;
         let arrival = arrival();
         let mut tx = store.begin();
-        assert!(store.settle_in(&mut tx, &lapsing[0].lease.done()).await.unwrap());
+        assert!(store.settle_in(&mut tx, &claimed[0].lease.done()).await.unwrap());
         assert!(store.admit(&mut tx, &billing(), arrival.clone()).await.unwrap().is_first());
         assert!(cancel(&store, &mut tx, "reminder").await);
         store.advance(minutes(60));
         assert_eq!(payloads(&claim(&store, 10).await), ["handled"]);
-        assert!(Transact::commit(&store, tx).await.is_err());
+        assert!(Transactions::commit(&store, tx).await.is_err());
 
         let mut tx = store.begin();
         assert!(store.admit(&mut tx, &billing(), arrival).await.unwrap().is_first());
@@ -257,7 +257,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn limits_are_those_of_the_handle() {
+    async fn size_limits_belong_to_the_handle() {
         let store = MemoryStore::new();
         let strict = store.clone().with_limits(Limits::default().with_payload_bytes(3));
         let mut tx = store.begin();
@@ -266,7 +266,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn of_two_open_transactions_with_one_identity_the_first_to_commit_wins() {
+    async fn first_commit_wins_for_the_same_id() {
         let store = MemoryStore::new();
         let id = MessageId::at(SystemTime::now());
         let (mut early, mut late) = (store.begin(), store.begin());
@@ -279,7 +279,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn of_two_open_transactions_with_one_timer_the_second_to_commit_counts_as_the_later_one() {
+    async fn second_commit_extends_the_timer_of_the_first() {
         let store = MemoryStore::new();
         let (mut first, mut second, mut third) = (store.begin(), store.begin(), store.begin());
         let extending = |payload, due| message(payload).due_after(minutes(due)).extending_timer("reminder");
@@ -297,7 +297,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn claims_step_over_a_timer_that_an_open_transaction_cancels_or_extends() {
+    async fn claim_skips_timer_locked_by_open_transaction() {
         let store = MemoryStore::new();
         for name in ["cancelled", "extended", "spared"] {
             stage(&store, message(name).due_after(minutes(10)).timer(name)).await;
@@ -306,8 +306,8 @@ mod special {
         assert!(cancel(&store, &mut tx, "cancelled").await);
         let longer = message("extended").due_after(minutes(30)).extending_timer("extended");
         assert_eq!(
-            store.stage(&mut tx, &longer.build().unwrap()).await.unwrap().fates()[0].1,
-            Fate::Extended
+            store.stage(&mut tx, &longer.build().unwrap()).await.unwrap().outcomes()[0].1,
+            StageOutcome::Extended
         );
         store.advance(minutes(10));
         let spared = claim(&store, 10).await;
@@ -315,10 +315,10 @@ mod special {
         assert_eq!(store.settle(&[spared[0].lease.done()]).await.unwrap(), []);
 
         let mut other = store.begin();
-        assert!(!cancel(&store, &mut other, "cancelled").await, "it is in the hands of the first");
+        assert!(!cancel(&store, &mut other, "cancelled").await, "the first transaction has locked it");
         assert!(!cancel(&store, &mut other, "extended").await);
         let again = message("again").due_after(minutes(60)).extending_timer("extended");
-        assert_eq!(store.stage(&mut other, again).await.unwrap().fates()[0].1, Fate::Ignored);
+        assert_eq!(store.stage(&mut other, again).await.unwrap().outcomes()[0].1, StageOutcome::Ignored);
         tx.commit();
         assert_eq!(claim(&store, 10).await, []);
         store.advance(minutes(20));
@@ -326,7 +326,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn a_due_timer_that_a_short_claim_left_behind_can_be_extended() {
+    async fn due_timer_that_was_not_claimed_can_be_extended() {
         let store = MemoryStore::new();
         let extending = |payload, due| message(payload).due_after(minutes(due)).extending_timer("reminder");
         stage(&store, message("first").due_after(minutes(5))).await;
@@ -335,15 +335,15 @@ mod special {
         let first = claim(&store, 1).await;
         assert_eq!(payloads(&first), ["first"]);
         assert_eq!(store.settle(&[first[0].lease.done()]).await.unwrap(), []);
-        stage(&store, extending("put off", 5)).await;
+        stage(&store, extending("extended", 5)).await;
         assert_eq!(claim(&store, 10).await, []);
 
         store.advance(minutes(5));
-        assert_eq!(payloads(&claim(&store, 10).await), ["put off"]);
+        assert_eq!(payloads(&claim(&store, 10).await), ["extended"]);
     }
 
     #[tokio::test]
-    async fn a_rolled_back_cancellation_unlocks_its_timer() {
+    async fn rolled_back_cancellation_unlocks_its_timer() {
         let store = MemoryStore::new();
         for name in ["before", "after"] {
             stage(&store, message(name).timer(name)).await;
@@ -357,7 +357,7 @@ mod special {
         assert_eq!(
             payloads(&claim(&store, 10).await),
             [""; 0],
-            "what came before the savepoint is still locked"
+            "the timer cancelled before the savepoint is still locked"
         );
 
         tx.rollback();
@@ -365,7 +365,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn without_a_savepoint_everything_is_undone() {
+    async fn rollback_to_missing_savepoint_undoes_everything() {
         let store = MemoryStore::new();
         let mut tx = store.begin();
         store.stage(&mut tx, message("undone")).await.unwrap();
@@ -377,7 +377,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn a_short_claim_is_shared_between_keys() {
+    async fn claim_gives_the_rest_of_the_limit_to_the_first_lanes() {
         let store = MemoryStore::new();
         store.declare(&queue(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
         for payload in ["a1", "a2", "a3", "b1", "b2", "c1"] {
@@ -392,7 +392,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn a_cancellation_that_commits_during_a_turn_leaves_the_turn_alone() {
+    async fn cancellation_committed_during_a_turn_keeps_the_turn() {
         let store = MemoryStore::new();
         store.declare(&queue(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
         for number in 1..=3 {
@@ -414,7 +414,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn a_message_without_a_key_is_listed_and_released_by_its_id() {
+    async fn message_without_key_is_listed_and_released_by_its_id() {
         let store = MemoryStore::new();
         store.declare(&queue(), &QueuePolicy::by_key(OnFailure::Park)).await.unwrap();
         for payload in ["a", "b"] {
@@ -425,17 +425,17 @@ mod special {
         assert_eq!(store.settle(&[claimed[0].lease.retry(minutes(1), "busy")]).await.unwrap(), []);
         let blocked = store.blocked_keys(&queue(), 10).await.unwrap().remove(0);
         assert_eq!(blocked.key.as_str(), claimed[0].id().to_string());
-        let request = ListRequest::new(queue(), Room::Ready).with_key(blocked.key.clone());
+        let request = ListRequest::new(queue(), StateFilter::Ready).with_key(blocked.key.clone());
         assert_eq!(store.list(&request).await.unwrap().entries.len(), 1);
 
-        assert!(store.release_key(&queue(), &blocked.key, &Action::new("ada", "mended")).await.unwrap());
+        assert!(store.release_key(&queue(), &blocked.key, &Action::new("ada", "fixed")).await.unwrap());
         let again = claim(&store, 10).await;
         assert_eq!(payloads(&again), ["a"]);
         assert_eq!(again[0].message.key(), None);
     }
 
     #[tokio::test]
-    async fn a_release_keeps_the_count_of_lapses() {
+    async fn release_keeps_the_count_of_expired_leases() {
         let store = MemoryStore::new();
         store.declare(&queue(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
         for payload in ["a", "b"] {
@@ -451,7 +451,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn keys_take_turns_with_the_messages_of_other_queues() {
+    async fn claim_takes_turns_between_keys_and_other_queues() {
         let store = MemoryStore::new();
         let by_key: QueueName = "by-key".parse().unwrap();
         store.declare(&by_key, &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
@@ -467,23 +467,26 @@ mod special {
         assert_eq!(
             payloads(&store.claim(&both).await.unwrap()),
             ["u1", "u2"],
-            "the key went to the end of the line"
+            "the key went to the tail of the ring"
         );
     }
 
     #[tokio::test]
-    async fn an_ear_that_was_not_listened_to_hears_at_least_once() {
+    async fn listener_that_missed_notifications_gets_at_least_one() {
         let store = MemoryStore::new();
-        store.lie_down(&Sleeper { worker: Uuid::now_v7(), queues: vec![queue()] }, minutes(1)).await.unwrap();
-        let mut ear = store.listen(&[queue()]).await.unwrap();
+        store
+            .register_idle(&IdleWorker { worker: Uuid::now_v7(), queues: vec![queue()] }, minutes(1))
+            .await
+            .unwrap();
+        let mut listener = store.listen(&[queue()]).await.unwrap();
         for _ in 0..5_000 {
             stage(&store, message("a")).await;
         }
-        assert_eq!(ear.wait().await.unwrap(), queue());
+        assert_eq!(listener.wait().await.unwrap(), queue());
     }
 
     #[tokio::test]
-    async fn nothing_printed_shows_a_message() {
+    async fn debug_output_shows_no_message() {
         let store = MemoryStore::new();
         let mut tx = store.begin();
         store.stage(&mut tx, message("secret")).await.unwrap();
@@ -493,7 +496,7 @@ mod special {
     }
 
     #[tokio::test]
-    async fn times_beyond_every_calendar_do_no_harm() {
+    async fn extreme_durations_are_capped() {
         let store = MemoryStore::new();
         store.declare(&queue(), &QueuePolicy::default().with_keep_for(Duration::MAX)).await.unwrap();
         stage(&store, message("a")).await;
@@ -502,8 +505,8 @@ mod special {
         let settlements = [claimed[0].lease.retry(Duration::MAX, "never"), claimed[1].lease.done()];
         assert_eq!(store.settle(&settlements).await.unwrap(), []);
 
-        for room in [Room::Later, Room::Archive] {
-            assert_eq!(store.list(&ListRequest::new(queue(), room)).await.unwrap().entries.len(), 1);
+        for state in [StateFilter::Scheduled, StateFilter::Done] {
+            assert_eq!(store.list(&ListRequest::new(queue(), state)).await.unwrap().entries.len(), 1);
         }
         store.advance(Duration::MAX);
         assert_eq!(payloads(&claim(&store, 10).await), ["a"]);
@@ -527,15 +530,15 @@ mod special {
         tx.commit();
     }
 
-    async fn cancel(store: &MemoryStore, tx: &mut Transaction, timer: &str) -> bool {
+    async fn cancel(store: &MemoryStore, tx: &mut MemoryTransaction, timer: &str) -> bool {
         store.cancel_timer(tx, &queue(), &timer.parse().unwrap()).await.unwrap()
     }
 
-    async fn claim(store: &MemoryStore, limit: usize) -> Vec<Claimed> {
+    async fn claim(store: &MemoryStore, limit: usize) -> Vec<ClaimedMessage> {
         store.claim(&ClaimRequest::new(queue(), limit)).await.unwrap()
     }
 
-    fn payloads(claimed: &[Claimed]) -> Vec<String> {
+    fn payloads(claimed: &[ClaimedMessage]) -> Vec<String> {
         claimed.iter().map(|each| String::from_utf8(each.message.payload().to_vec()).unwrap()).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Staging in the transactions of every driver passes the adapter suite, and what is peculiar to each.
+//! Staging in the transactions of every driver: the adapter suite, and tests of each driver's peculiarities.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -27,8 +27,8 @@ fn arrival() -> Arrival {
     Arrival::new(MessageId::at(std::time::SystemTime::now()))
 }
 
-/// Tables that are not there are told as such, whichever driver ran into it.
-async fn missing_tables_are_told<D: Driver>()
+/// Missing tables are a schema mismatch, whichever driver finds out.
+async fn missing_tables_are_a_schema_mismatch<D: Driver>()
 where
     PostgresOutbox: Outbox<D::Tx>,
     PostgresInbox: Inbox<D::Tx>,
@@ -78,13 +78,13 @@ mod with_sqlx {
     postrider_testkit::adapter_suite!(adapted::<Sqlx> => Adapted<PostgresFixture, Sqlx>);
 
     #[tokio::test]
-    async fn missing_tables_are_told() {
-        super::missing_tables_are_told::<Sqlx>().await;
+    async fn missing_tables_are_a_schema_mismatch() {
+        super::missing_tables_are_a_schema_mismatch::<Sqlx>().await;
     }
 
     /// A transaction may also borrow a connection.
     #[tokio::test]
-    async fn a_borrowed_connection_serves_as_well() {
+    async fn stage_in_transaction_on_borrowed_connection() {
         let fixture = PostgresFixture::new().await;
         let mut connection = PgConnection::connect(fixture.database.url()).await.unwrap();
         let mut tx = connection.begin().await.unwrap();
@@ -132,13 +132,13 @@ mod with_tokio_postgres {
     postrider_testkit::adapter_suite!(adapted::<TokioPostgres> => Adapted<PostgresFixture, TokioPostgres>);
 
     #[tokio::test]
-    async fn missing_tables_are_told() {
-        super::missing_tables_are_told::<TokioPostgres>().await;
+    async fn missing_tables_are_a_schema_mismatch() {
+        super::missing_tables_are_a_schema_mismatch::<TokioPostgres>().await;
     }
 
     /// A nested transaction of the driver is a savepoint.
     #[tokio::test]
-    async fn a_nested_transaction_takes_its_messages_along() {
+    async fn rollback_of_nested_transaction_removes_its_messages() {
         let fixture = adapted::<TokioPostgres>().await;
         let mut client = connect(fixture.url()).await;
         let mut outer = client.transaction().await.unwrap();
@@ -151,10 +151,10 @@ mod with_tokio_postgres {
     }
 
     #[tokio::test]
-    async fn a_lost_connection_is_worth_another_try() {
+    async fn lost_connection_is_a_transient_error() {
         let fixture = adapted::<TokioPostgres>().await;
         let mut tx = fixture.begin().await;
-        // The server ends the connection and says so before it does.
+        // The server announces the end of the connection before it closes it.
         tx.batch_execute("select pg_terminate_backend(pg_backend_pid())").await.unwrap_err();
         let staged = fixture.outbox().stage(&mut tx, Message::builder("orders")).await;
         assert!(matches!(staged, Err(Error::Unavailable(_))), "{staged:?}");
@@ -196,13 +196,13 @@ mod with_diesel_async {
     postrider_testkit::adapter_suite!(adapted::<DieselAsync> => Adapted<PostgresFixture, DieselAsync>);
 
     #[tokio::test]
-    async fn missing_tables_are_told() {
-        super::missing_tables_are_told::<DieselAsync>().await;
+    async fn missing_tables_are_a_schema_mismatch() {
+        super::missing_tables_are_a_schema_mismatch::<DieselAsync>().await;
     }
 
-    /// Diesel has no type for a transaction, so the connection is asked.
+    /// Diesel has no type for a transaction, so the code checks the connection.
     #[tokio::test]
-    async fn outside_a_transaction_nothing_is_staged() {
+    async fn stage_outside_transaction_is_refused() {
         let fixture = adapted::<DieselAsync>().await;
         let mut connection = AsyncPgConnection::establish(fixture.url()).await.unwrap();
         let outbox = fixture.outbox();
@@ -218,7 +218,7 @@ mod with_diesel_async {
     }
 
     #[tokio::test]
-    async fn outside_a_transaction_nothing_is_admitted() {
+    async fn admit_outside_transaction_is_refused() {
         let fixture = adapted::<DieselAsync>().await;
         let mut connection = AsyncPgConnection::establish(fixture.url()).await.unwrap();
         let refused = fixture.inbox().admit(&mut connection, &billing(), arrival()).await;
@@ -228,9 +228,9 @@ mod with_diesel_async {
         assert_eq!(invalid.field(), "transaction");
     }
 
-    /// As applications write it: in closures, one inside the other.
+    /// Nested closures, as applications write them.
     #[tokio::test]
-    async fn a_transaction_closure_commits_or_rolls_back_its_messages() {
+    async fn messages_commit_or_roll_back_with_transaction_closure() {
         let fixture = adapted::<DieselAsync>().await;
         let mut connection = AsyncPgConnection::establish(fixture.url()).await.unwrap();
         let outbox = fixture.outbox();
@@ -287,13 +287,13 @@ mod with_sea_orm {
     postrider_testkit::adapter_suite!(adapted::<SeaOrm> => Adapted<PostgresFixture, SeaOrm>);
 
     #[tokio::test]
-    async fn missing_tables_are_told() {
-        super::missing_tables_are_told::<SeaOrm>().await;
+    async fn missing_tables_are_a_schema_mismatch() {
+        super::missing_tables_are_a_schema_mismatch::<SeaOrm>().await;
     }
 
     /// A nested transaction of the driver is a savepoint.
     #[tokio::test]
-    async fn a_nested_transaction_takes_its_messages_along() {
+    async fn rollback_of_nested_transaction_removes_its_messages() {
         let fixture = adapted::<SeaOrm>().await;
         let mut outer = fixture.begin().await;
         fixture.outbox().stage(&mut outer, Message::builder("orders").payload("kept")).await.unwrap();
@@ -304,10 +304,10 @@ mod with_sea_orm {
         assert_eq!(staged(&fixture).await, ["kept"]);
     }
 
-    /// A transaction of another database is told apart before anything is sent.
+    /// A transaction of another database is refused before anything is sent.
     #[cfg(feature = "sqlite")]
     #[tokio::test]
-    async fn an_outbox_in_sqlite_refuses_a_transaction_of_postgresql() {
+    async fn sqlite_outbox_refuses_postgres_transaction() {
         let fixture = adapted::<SeaOrm>().await;
         let mut tx = fixture.begin().await;
         let outbox = postrider_stores::sqlite::SqliteOutbox::default();
@@ -323,7 +323,7 @@ mod with_sea_orm {
 
     /// Both keep prepared statements on the connection, by their text, and bind them differently.
     #[tokio::test]
-    async fn sqlx_and_sea_orm_share_a_connection() {
+    async fn sqlx_and_sea_orm_stage_on_one_connection() {
         let fixture = adapted::<SeaOrm>().await;
         let pool = PgPoolOptions::new().max_connections(1).connect(fixture.url()).await.unwrap();
         let sea = DatabaseConnection::from(pool.clone());
@@ -341,7 +341,7 @@ mod with_sea_orm {
     }
 }
 
-/// The payloads of what is due in `orders`.
+/// The payloads of the due messages in `orders`.
 #[cfg(any(feature = "tokio-postgres", feature = "diesel-async", feature = "sea-orm"))]
 async fn staged(fixture: &impl Fixture) -> Vec<String> {
     let request = postrider_core::ClaimRequest::new("orders".try_into().unwrap(), 100);

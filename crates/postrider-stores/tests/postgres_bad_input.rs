@@ -1,4 +1,4 @@
-//! Bad input: each case gets a message that names the field and says what to do, and none of them stages anything.
+//! Invalid input: each error names the field and the remedy, and nothing is staged.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -12,7 +12,7 @@ use postrider_core::{
     inspect::{Action, Operate},
     schema::Schema,
 };
-use postrider_stores::postgres::{Names, PostgresOptions, PostgresOutbox};
+use postrider_stores::postgres::{PostgresNames, PostgresOptions, PostgresOutbox};
 use postrider_testkit::Fixture;
 use std::time::{Duration, SystemTime};
 use support::PostgresFixture;
@@ -25,7 +25,7 @@ fn traced() -> MessageBuilder {
     order().traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 }
 
-/// Messages that break a rule, by what is wrong with them.
+/// Invalid messages, by their defect.
 fn bad_messages() -> Vec<(&'static str, MessageBuilder)> {
     let long = |len| "x".repeat(len);
     let mut many_headers = order();
@@ -89,7 +89,7 @@ impl serde::Serialize for Unencodable {
 }
 
 #[tokio::test]
-async fn every_bad_message_is_refused_by_name_and_stages_nothing() {
+async fn invalid_message_is_refused_with_field_name_and_stages_nothing() {
     let limits = Limits::default().with_payload_bytes(1024).with_batch_bytes(2048);
     let fixture = PostgresFixture::open(|options| options.with_limits(limits)).await;
     let outbox = fixture.outbox();
@@ -110,14 +110,14 @@ async fn every_bad_message_is_refused_by_name_and_stages_nothing() {
     );
     let too_much = [fits(1000), fits(1000), fits(1000)];
     note("batch is too large", outbox.stage_all(&mut tx, &too_much).await.unwrap_err());
-    // The caller's transaction is as good as before.
+    // The caller's transaction is still usable.
     fixture.commit(tx).await;
     assert!(fixture.inspect().counts().await.unwrap().is_empty(), "no queue was made, nothing was staged");
     insta::assert_snapshot!("bad_messages", report);
 }
 
 #[tokio::test]
-async fn every_other_bad_argument_is_refused_by_name() {
+async fn invalid_argument_is_refused_with_its_name() {
     let fixture = PostgresFixture::new().await;
     let orders = QueueName::new("orders").unwrap();
     let mut report = String::new();
@@ -132,7 +132,7 @@ async fn every_other_bad_argument_is_refused_by_name() {
         ("prefix has a dot", "postrider", "a.b"),
         ("prefix is too long", "postrider", "a_prefix_of_exactly_forty_four_bytes_is_too_"),
     ] {
-        note(case, Names::new(schema, prefix).unwrap_err().to_string());
+        note(case, PostgresNames::new(schema, prefix).unwrap_err().to_string());
     }
     note("url is no url", PostgresOptions::new("shop").unwrap_err().to_string());
     note("id is no id", "17".parse::<MessageId>().unwrap_err().to_string());
@@ -163,11 +163,11 @@ async fn every_other_bad_argument_is_refused_by_name() {
     insta::assert_snapshot!("bad_arguments", report);
 }
 
-/// The same message twice is no error: it says so in the result.
+/// A duplicate message is not an error: the report says so.
 #[tokio::test]
-async fn a_statement_that_fails_stages_nothing() {
+async fn failed_statement_stages_nothing() {
     let fixture = PostgresFixture::new().await;
-    let elsewhere = PostgresOutbox::new(Names::new("elsewhere", "").unwrap());
+    let elsewhere = PostgresOutbox::new(PostgresNames::new("elsewhere", "").unwrap());
     let mut tx = fixture.begin().await;
     let error = elsewhere.stage(&mut tx, order()).await.unwrap_err();
     assert!(matches!(error, Error::SchemaMismatch(_)), "{error:?}");
@@ -193,8 +193,8 @@ fn hostile_identifiers_never_reach_sql() {
                 format!("{first}{second}"),
                 format!("x{first}y{second}z"),
             ] {
-                let invalid: [Result<Names, Invalid>; 2] =
-                    [Names::new(whole.clone(), ""), Names::new("x", whole.clone())];
+                let invalid: [Result<PostgresNames, Invalid>; 2] =
+                    [PostgresNames::new(whole.clone(), ""), PostgresNames::new("x", whole.clone())];
                 assert!(invalid.iter().all(Result::is_err), "{whole:?}");
                 refused += 1;
             }

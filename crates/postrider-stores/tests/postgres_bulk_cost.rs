@@ -1,4 +1,4 @@
-//! What a chunk of many messages costs: bounded by an index, whatever the statistics say and however many are behind or ahead.
+//! The cost of a chunk of a bulk operation: bounded by an index, whatever the statistics and the number of messages before and after.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -20,7 +20,7 @@ const TYPES: &str = "smallint, text, text, text, text, timestamptz, timestamptz,
     bigint, text, text";
 
 #[tokio::test]
-async fn a_chunk_costs_the_same_whatever_is_behind_and_ahead() {
+async fn chunk_cost_is_independent_of_backlog() {
     for rows_when_analyzed in [None, Some(0), Some(30)] {
         let fixture = PostgresFixture::new().await;
         fixture.run("alter table postrider.dead set (autovacuum_enabled = false)").await;
@@ -29,7 +29,7 @@ async fn a_chunk_costs_the_same_whatever_is_behind_and_ahead() {
             let sql = format!(
                 "insert into postrider.dead (id, staged_at, due_at, failed_at, message_id, attempts, deliveries, queue, \
                    ordered, payload, reason, key) \
-                 select nextval('postrider.place'), now(), now(), now() - n % 1000 * interval '1 s', gen_random_uuid(), 1, 1, \
+                 select nextval('postrider.message_position'), now(), now(), now() - n % 1000 * interval '1 s', gen_random_uuid(), 1, 1, \
                    q.id, false, 'x', 'rejected', 'key-' || n % 10 from generate_series(1, {count}) n, postrider.queue q"
             );
             fixture.app.execute(AssertSqlSafe(sql)).await.unwrap();
@@ -41,7 +41,7 @@ async fn a_chunk_costs_the_same_whatever_is_behind_and_ahead() {
         bury(LETTERS).await;
         let mut connection = connect(fixture.database.url()).await;
         for (name, statement) in fixture.store.statements() {
-            if !matches!(name, "next dead letters to put back" | "next dead letters to remove") {
+            if !matches!(name, "next dead letters to requeue" | "next dead letters to discard") {
                 continue;
             }
             // From the middle on, all of them and a tenth of them.

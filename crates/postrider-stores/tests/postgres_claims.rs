@@ -1,4 +1,4 @@
-//! Claims and settlements as only PostgreSQL can show them: locked rows, cancelled futures, whole days of the archive.
+//! Claims and settlements specific to PostgreSQL: locked rows, cancelled futures, partitions of the archive.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -7,9 +7,9 @@
 mod support;
 
 use postrider_core::{
-    ClaimRequest, Claimed, Message, MessageId, OnFailure, OrderingKey, Outbox, OutboxExt, PruneRequest,
-    QueueName, QueuePolicy, State, Store,
-    inspect::{Action, Inspect, ListRequest, Operate, Room},
+    ClaimRequest, ClaimedMessage, Message, MessageId, OnFailure, OrderingKey, Outbox, OutboxExt,
+    PruneRequest, QueueName, QueuePolicy, State, Store,
+    inspect::{Action, Inspect, ListRequest, Operate, StateFilter},
     schema::Schema,
 };
 use postrider_testkit::Fixture;
@@ -34,17 +34,17 @@ async fn stage(fixture: &PostgresFixture, count: usize) -> Vec<MessageId> {
     let mut tx = fixture.begin().await;
     let staged = fixture.outbox().stage_all(&mut tx, &batch).await.unwrap();
     fixture.commit(tx).await;
-    staged.fates().iter().map(|(id, _)| *id).collect()
+    staged.outcomes().iter().map(|(id, _)| *id).collect()
 }
 
-fn ids(claimed: &[Claimed]) -> Vec<MessageId> {
-    claimed.iter().map(Claimed::id).collect()
+fn ids(claimed: &[ClaimedMessage]) -> Vec<MessageId> {
+    claimed.iter().map(ClaimedMessage::id).collect()
 }
 
-/// Rows that somebody else has locked are passed over, not waited for; and they are found when the lock is gone, though the
-/// mark has passed them.
+/// A claim does not wait for rows that another transaction has locked, and finds them when the lock is released, although its
+/// low-water mark has passed them.
 #[tokio::test]
-async fn locked_rows_are_skipped_and_found_again() {
+async fn claim_skips_locked_rows_and_finds_them_after_unlock() {
     let fixture = PostgresFixture::new().await;
     let staged = stage(&fixture, 5).await;
     let mut other = fixture.begin().await;
@@ -57,13 +57,13 @@ async fn locked_rows_are_skipped_and_found_again() {
     assert_eq!(ids(&fixture.store.claim(&request).await.unwrap()), staged[..2]);
 }
 
-/// A key that had a lane when discovery looked, and has none when it is made: its lane does not count as room twice.
+/// A key had a lane when discovery read it, and has none when the lane is inserted: it does not count twice.
 #[tokio::test]
-async fn a_lane_that_vanishes_while_keys_are_discovered_is_not_one_too_many() {
+async fn lane_deleted_during_discovery_does_not_exceed_lane_limit() {
     let fixture = PostgresFixture::new().await;
     fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Skip)).await.unwrap();
     stage(&fixture, 2).await;
-    // The owner of the first key ends its turn, and has not committed yet.
+    // The owner of the first key has ended its turn, and not committed yet.
     let make = "insert into postrider.lane (queue, key, after) select queue, key, 0 from postrider.ready where key = '0'";
     fixture.run(make).await;
     let mut owner = fixture.begin().await;
@@ -77,39 +77,42 @@ async fn a_lane_that_vanishes_while_keys_are_discovered_is_not_one_too_many() {
     assert_eq!(fixture.store.claim(&ClaimRequest::new(orders(), 10)).await.unwrap().len(), 1);
 }
 
-/// A retry that is due soon is not moved, is seen to wait, and comes first when its time has come, though the claimer has
-/// enough to do above its mark and looks back seldom.
+/// A retry that is due soon is not moved, is listed as waiting, and is claimed first when it is due, although the claimer has enough
+/// messages above its low-water mark and rarely looks back.
 #[tokio::test]
-async fn a_short_retry_waits_in_its_place_and_comes_back() {
+async fn short_retry_waits_in_place_and_is_redelivered() {
     let fixture = PostgresFixture::new().await;
     let staged = stage(&fixture, 1_000).await;
     let request = ClaimRequest::new(orders(), 10);
     let first = fixture.store.claim(&request).await.unwrap();
-    let places: Vec<_> = first.iter().map(|claimed| claimed.lease.place()).collect();
-    let (at_once, soon) = first.split_at(5);
-    let again = at_once.iter().map(|claimed| claimed.lease.retry(Duration::ZERO, "busy"));
+    let places: Vec<_> = first.iter().map(|claimed| claimed.lease.position()).collect();
+    let (concurrency, soon) = first.split_at(5);
+    let again = concurrency.iter().map(|claimed| claimed.lease.retry(Duration::ZERO, "busy"));
     let later = soon.iter().map(|claimed| claimed.lease.retry(Duration::from_secs(4), "busy"));
     assert_eq!(fixture.store.settle(&again.chain(later).collect::<Vec<_>>()).await.unwrap(), []);
 
     let counts = fixture.store.counts().await.unwrap()[&orders()];
-    assert_eq!((counts.pending.at_least, counts.leased.at_least, counts.waiting.at_least), (995, 0, 5));
-    let page = fixture.store.list(&ListRequest::new(orders(), Room::Ready)).await.unwrap();
+    assert_eq!((counts.pending.at_least, counts.leased.at_least, counts.scheduled.at_least), (995, 0, 5));
+    let page = fixture.store.list(&ListRequest::new(orders(), StateFilter::Ready)).await.unwrap();
     let states: Vec<_> = page.entries[..10].iter().map(|entry| (entry.state, entry.attempts)).collect();
-    assert_eq!(states, [[(State::Pending, 1); 5], [(State::Waiting, 1); 5]].concat());
+    assert_eq!(states, [[(State::Pending, 1); 5], [(State::Scheduled, 1); 5]].concat());
 
     let second = fixture.store.claim(&request).await.unwrap();
     assert_eq!(ids(&second), [&staged[..5], &staged[10..15]].concat());
-    assert_eq!(second.iter().map(|claimed| claimed.lease.place()).take(5).collect::<Vec<_>>(), places[..5]);
+    assert_eq!(
+        second.iter().map(|claimed| claimed.lease.position()).take(5).collect::<Vec<_>>(),
+        places[..5]
+    );
     assert_eq!((second[0].attempts, second[0].deliveries), (1, 2));
-    // The memory of another process does not know of them.
+    // Another process does not remember them.
     let other = fixture.another_store().await;
     fixture.advance(Duration::from_secs(4)).await;
     assert_eq!(ids(&other.claim(&request).await.unwrap())[..5], staged[5..10]);
 }
 
-/// What waits in its place is in nobody's hands.
+/// A retry that waits in place is not in flight.
 #[tokio::test]
-async fn what_waits_in_its_place_can_be_discarded() {
+async fn retry_waiting_in_place_can_be_discarded() {
     let fixture = PostgresFixture::new().await;
     let staged = stage(&fixture, 2).await;
     let claimed = fixture.store.claim(&ClaimRequest::new(orders(), 1)).await.unwrap();
@@ -119,9 +122,9 @@ async fn what_waits_in_its_place_can_be_discarded() {
     assert_eq!(fixture.store.get(&orders(), staged[0]).await.unwrap(), None);
 }
 
-/// Every future is dropped after each number of polls: nothing stays open, and nothing is lost.
+/// Every future is dropped after each number of polls: no transaction stays open, and no message is lost.
 #[tokio::test]
-async fn a_cancelled_claim_or_settlement_loses_nothing() {
+async fn cancelled_claim_or_settle_loses_no_message() {
     for policy in [QueuePolicy::default(), QueuePolicy::by_key(OnFailure::Block)] {
         let fixture = PostgresFixture::new().await;
         fixture.store.declare(&orders(), &policy).await.unwrap();
@@ -140,7 +143,7 @@ async fn a_cancelled_claim_or_settlement_loses_nothing() {
             "select count(*) from pg_stat_activity where state like 'idle in transaction%' and datname = current_database()",
         );
         assert_eq!(open.fetch_one(&fixture.app).await.unwrap().get::<i64, _>(0), 0);
-        // What a cancelled call did is known to the database alone, and it may still be at it: what is claimed late lapses.
+        // Only the database knows the result of a cancelled call, which may still be running: the lease of a late claim expires.
         loop {
             let left = sqlx::query("select message_id from postrider.ready").fetch_all(&fixture.app).await;
             let left: BTreeSet<_> =
@@ -164,14 +167,14 @@ async fn cancel(future: impl Future, polls: usize) {
         if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
         }
-        // Lets the driver read what the server has sent meanwhile.
+        // Lets the driver read the server's replies.
         tokio::task::yield_now().await;
     }
 }
 
-/// A day of the archive that is over goes as a whole.
+/// Pruning drops the partition of a past day as a whole.
 #[tokio::test]
-async fn a_day_of_the_archive_that_is_over_is_dropped() {
+async fn prune_drops_archive_partition_of_past_day() {
     let fixture = PostgresFixture::new().await;
     let days = Duration::from_secs(30 * 86_400);
     fixture.store.declare(&orders(), &QueuePolicy::default().with_keep_for(days)).await.unwrap();
@@ -212,9 +215,9 @@ async fn a_day_of_the_archive_that_is_over_is_dropped() {
     assert_eq!(fixture.store.validate().await.unwrap(), []);
 }
 
-/// A producer that did not know yet that its queue is ordered: its message is put in line all the same.
+/// A producer did not know yet that its queue is ordered: its message joins its key all the same.
 #[tokio::test]
-async fn a_stray_message_on_an_ordered_queue_is_put_in_line() {
+async fn message_staged_as_unordered_joins_its_key_on_ordered_queue() {
     let fixture = PostgresFixture::new().await;
     fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
     let staged = stage(&fixture, 4).await;
@@ -227,7 +230,7 @@ async fn a_stray_message_on_an_ordered_queue_is_put_in_line() {
 
 /// Two transactions use a new queue at the same time: the second waits for the first and then uses its queue.
 #[tokio::test]
-async fn a_new_queue_is_made_once() {
+async fn concurrent_first_use_creates_queue_once() {
     let fixture = PostgresFixture::new().await;
     let outbox = fixture.outbox();
     let mut first = fixture.begin().await;
@@ -244,10 +247,10 @@ async fn a_new_queue_is_made_once() {
     assert_eq!(queues.get::<i64, _>(0), 1);
 }
 
-/// A backlog far deeper than what one claim reads, with a busy key in front: everything comes, in the order of its key, and
-/// the busy key does not keep the others waiting.
+/// A backlog far deeper than one claim reads, with a hot key in front: every message is claimed, in the order of its key, and the hot
+/// key does not delay the others.
 #[tokio::test]
-async fn a_deep_backlog_of_keys_comes_whole_and_fairly() {
+async fn deep_backlog_with_hot_key_is_claimed_in_order_and_fairly() {
     let fixture = PostgresFixture::new().await;
     fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
     let message = |key: String, n: usize| Message::builder("orders").key(key).json(&n).build().unwrap();
@@ -266,8 +269,8 @@ async fn a_deep_backlog_of_keys_comes_whole_and_fairly() {
         assert!(!claimed.is_empty(), "{left} messages are left and none is claimed");
         for claimed in &claimed {
             let turn = claimed.lease.turn().unwrap();
-            let before = last.insert(turn.key.clone(), turn.place);
-            assert!(before.is_none_or(|before| before < turn.place), "{} came out of order", claimed.id());
+            let before = last.insert(turn.key.clone(), turn.position);
+            assert!(before.is_none_or(|before| before < turn.position), "{} came out of order", claimed.id());
             match turn.key.as_str() {
                 "busy" if others > 0 => busy_before_others += 1,
                 "busy" => {}
@@ -284,10 +287,10 @@ async fn a_deep_backlog_of_keys_comes_whole_and_fairly() {
     );
 }
 
-/// The place below which no transaction can still write may lie above messages that nobody has discovered yet: a new lane's
-/// cursor must not skip them.
+/// The position below which no transaction can still write may lie above undiscovered messages: the cursor of a new lane must not
+/// skip them.
 #[tokio::test]
-async fn a_new_lane_skips_nothing_that_was_not_discovered() {
+async fn new_lane_skips_no_undiscovered_message() {
     let fixture = PostgresFixture::new().await;
     fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
     stage(&fixture, 6).await;

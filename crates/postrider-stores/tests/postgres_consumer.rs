@@ -1,4 +1,4 @@
-//! What only PostgreSQL can do to a consumer: transactions that are broken in silence, sessions that are ended.
+//! Consumers and failures specific to PostgreSQL: failed transactions whose error was swallowed, terminated sessions.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -9,7 +9,9 @@ mod consuming;
 mod support;
 
 use consuming::OnMemoryQueue;
-use postrider_core::{Arrival, ConsumerName, Error, InboxExt, Incoming, MessageId, Receive, RetryStrategy};
+use postrider_core::{
+    Arrival, ConsumerName, ConsumerStore, Error, InboxExt, Incoming, MessageId, RetryStrategy,
+};
 use postrider_engine::{Consumer, ConsumerBuilder, Context, Failure, Tx};
 use postrider_testkit::{Fixture, TransactFixture};
 use sqlx::{Postgres, Row, Transaction};
@@ -22,7 +24,7 @@ use std::{
 };
 use support::PostgresFixture;
 
-type Lent = Tx<Transaction<'static, Postgres>>;
+type HandlerTx = Tx<Transaction<'static, Postgres>>;
 
 async fn world() -> OnMemoryQueue<PostgresFixture> {
     let world = OnMemoryQueue::new(PostgresFixture::new().await);
@@ -31,7 +33,7 @@ async fn world() -> OnMemoryQueue<PostgresFixture> {
     world
 }
 
-fn billing<R: Receive>(world: &OnMemoryQueue<PostgresFixture>, store: R) -> ConsumerBuilder<R> {
+fn billing<R: ConsumerStore>(world: &OnMemoryQueue<PostgresFixture>, store: R) -> ConsumerBuilder<R> {
     let soon = RetryStrategy::constant(Duration::from_millis(10)).without_max_attempts();
     Consumer::builder("billing", world.queue.source(), store).redeliver(soon)
 }
@@ -55,41 +57,40 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it takes for ever");
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("timed out");
 }
 
-/// Writes its effect, and the first time breaks its transaction and says nothing of it.
-async fn careless(number: i64, mut tx: Lent, runs: Arc<AtomicUsize>) -> Result<(), Failure> {
+/// Writes its effect, and on the first delivery breaks its transaction and swallows the error.
+async fn careless(number: i64, mut tx: HandlerTx, runs: Arc<AtomicUsize>) -> Result<(), Failure> {
     sqlx::query("insert into effect values ($1)").bind(number).execute(&mut **tx).await?;
     if runs.fetch_add(1, SeqCst) == 0 {
-        // Best effort, somebody thought. From here on nothing can be committed.
+        // A "best effort" statement: from here on the transaction cannot commit.
         sqlx::query("insert into effect values (5000)").execute(&mut **tx).await.ok();
     }
     Ok(())
 }
 
-/// PostgreSQL answers COMMIT with ROLLBACK, and the driver does not tell. The message must not be acknowledged.
+/// PostgreSQL replies to COMMIT with ROLLBACK, and the driver does not report it. The message must not be acked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_swallowed_error_is_no_success() {
+async fn handler_that_swallows_database_error_is_not_acked() {
     let world = world().await;
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
     let consumer = billing(&world, world.store.transactions())
-        .on_json(move |number: i64, tx: Lent, _: Context| careless(number, tx, Arc::clone(&counted)))
+        .on_json(move |number: i64, tx: HandlerTx, _: Context| careless(number, tx, Arc::clone(&counted)))
         .build()
         .unwrap();
     put(&world, 0..1);
     let running = consumer.start().await.unwrap();
     until(async || running.consumed().processed == 1).await;
-    let drained = running.shutdown(Duration::from_secs(60)).await;
+    let drained = running.stop(Duration::from_secs(60)).await;
     assert_eq!((drained.consumed.failed, runs.load(SeqCst)), (1, 2));
     assert_eq!((effects(&world).await, world.queue.left()), (1, 0));
 }
 
-/// The negative control, a loop as it is easily written: the commit is told to have worked, so the message would be acknowledged, and its
-/// effect is gone.
+/// The negative control, a naive loop: the commit seems to succeed, so the message would be acked, and its effect is lost.
 #[tokio::test]
-async fn whoever_trusts_the_commit_loses_the_effect() {
+async fn control_trusting_commit_of_failed_transaction_loses_effect() {
     let world = world().await;
     let (inbox, billing) = (world.store.inbox(), ConsumerName::new("billing").unwrap());
     let arrival = Arrival::new(MessageId::at(SystemTime::now()));
@@ -104,15 +105,15 @@ async fn whoever_trusts_the_commit_loses_the_effect() {
     assert_eq!(effects(&world).await, 0);
 }
 
-/// Sessions that are ended in the middle cost nothing but time: what is in hand is tried again there, and no delivery is counted.
+/// Terminated sessions cost only time: messages in flight are retried, and no delivery is counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_ends_sessions_is_waited_for() {
+async fn consumer_retries_after_sessions_are_terminated() {
     let world = world().await;
     let consumer = billing(&world, world.store.transactions())
         .max_deliveries(1)
-        .together(10)
+        .batch_size(10)
         .retry_in_place(RetryStrategy::constant(Duration::from_millis(5)).without_max_attempts())
-        .on_json(|number: i64, mut tx: Lent, _: Context| async move {
+        .on_json(|number: i64, mut tx: HandlerTx, _: Context| async move {
             sqlx::query("insert into effect values ($1)").bind(number).execute(&mut **tx).await?;
             Ok::<(), Failure>(())
         })
@@ -130,7 +131,7 @@ async fn a_database_that_ends_sessions_is_waited_for() {
         admin = sqlx::PgPool::connect(world.store.database.url()).await.unwrap();
     }
     until(async || running.consumed().processed == 500).await;
-    let drained = running.shutdown(Duration::from_secs(60)).await;
-    assert_eq!((drained.consumed.failed, drained.consumed.parked), (0, 0));
+    let drained = running.stop(Duration::from_secs(60)).await;
+    assert_eq!((drained.consumed.failed, drained.consumed.dead_lettered), (0, 0));
     assert_eq!((effects(&world).await, world.queue.left()), (500, 0));
 }

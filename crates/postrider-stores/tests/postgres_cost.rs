@@ -1,4 +1,4 @@
-//! What a claim and a settle cost: bounded by an index, whatever the backlog, the future, the past and the statistics.
+//! The cost of claims and settlements: bounded by an index, whatever the backlog, the schedule, the past and the statistics.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -9,7 +9,7 @@ mod plan;
 mod support;
 
 use plan::{Plan, assert_hot, connect, explain};
-use postrider_core::{ClaimRequest, LeaseToken, Message, Outbox, QueueName, Settle, Store};
+use postrider_core::{ClaimRequest, LeaseSettlement, LeaseToken, Message, Outbox, QueueName, Store};
 use postrider_stores::postgres::PostgresStore;
 use postrider_testkit::Fixture;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
@@ -18,16 +18,16 @@ use support::PostgresFixture;
 const LIMIT: usize = 100;
 const SETTLE: usize = 5_000;
 /// Every statement that claims.
-const CLAIMS: [&str; 4] = ["claim", "claim of many", "claim again", "look"];
+const CLAIMS: [&str; 4] = ["claim", "claim of many", "claim by position", "look back"];
 
 fn queue() -> QueueName {
     QueueName::new("orders").unwrap()
 }
 
-/// Fills a queue through plain SQL, with autovacuum and autoanalyze out of the way.
+/// Fills a queue through plain SQL, with autovacuum disabled.
 async fn fill(fixture: &PostgresFixture, leased: usize, due: usize, future: usize) {
     fixture.run("alter table postrider.ready set (autovacuum_enabled = false)").await;
-    fixture.run("alter table postrider.later set (autovacuum_enabled = false)").await;
+    fixture.run("alter table postrider.scheduled set (autovacuum_enabled = false)").await;
     let lease = "gen_random_uuid(), clock_timestamp() + interval '1 hour'";
     let sql = format!(
         "select postrider.queue_id('orders'); \
@@ -35,7 +35,7 @@ async fn fill(fixture: &PostgresFixture, leased: usize, due: usize, future: usiz
          select postrider.queue_id('orders'), gen_random_uuid(), 'x', {lease} from generate_series(1, {leased}); \
          insert into postrider.ready (queue, message_id, payload) \
          select (select id from postrider.queue), gen_random_uuid(), 'x' from generate_series(1, {due}); \
-         insert into postrider.later (queue, message_id, payload, due_at) \
+         insert into postrider.scheduled (queue, message_id, payload, due_at) \
          select (select id from postrider.queue), gen_random_uuid(), 'x', clock_timestamp() + n * interval '1 s' \
          + interval '1 hour' from generate_series(1, {future}) n"
     );
@@ -62,8 +62,8 @@ async fn explain_claim(
         "claim of many" => {
             ("uuid, float8, smallint[], bigint[], bigint", format!("'{{1}}', '{{{start}}}', {limit}"))
         }
-        "claim again" => {
-            let places: Vec<_> = (start..).skip(1).take(limit).map(|place| place.to_string()).collect();
+        "claim by position" => {
+            let places: Vec<_> = (start..).skip(1).take(limit).map(|position| position.to_string()).collect();
             ("uuid, float8, smallint, bigint[]", format!("1, '{{{}}}'", places.join(",")))
         }
         _ => (
@@ -76,11 +76,11 @@ async fn explain_claim(
     explain(connection, &statement(store, name), types, &arguments).await
 }
 
-/// The mixed settle of `SETTLE` messages that one or many claims hold.
+/// A mixed settlement of `SETTLE` messages of one or many claims.
 async fn explain_settle(
     connection: &mut PgConnection,
     store: &PostgresStore,
-    settles: &[Settle],
+    settles: &[LeaseSettlement],
     name: &str,
 ) -> Plan {
     let one_claim = name == "settle one claim";
@@ -124,12 +124,12 @@ async fn explain_settle(
 }
 
 #[tokio::test]
-async fn a_claim_costs_the_same_whatever_waits_is_leased_or_lies_ahead() {
+async fn claim_cost_is_independent_of_backlog_leases_and_schedule() {
     let small = PostgresFixture::new().await;
     fill(&small, 0, CLAIMS.len() * LIMIT, 0).await;
     let mut connection = connect(small.database.url()).await;
     let mut usual = Vec::new();
-    // Each has rows of its own: what was explained has left dead versions behind.
+    // Each statement has rows of its own: an explained one leaves dead versions behind.
     for (name, start) in CLAIMS.into_iter().zip((0..).step_by(LIMIT)) {
         usual.push(explain_claim(&mut connection, &small.store, name, start, LIMIT).await.buffers);
     }
@@ -138,7 +138,7 @@ async fn a_claim_costs_the_same_whatever_waits_is_leased_or_lies_ahead() {
     let large = PostgresFixture::new().await;
     fill(&large, 100_000, 1_000_000, 1_000_000).await;
     let mut connection = connect(large.database.url()).await;
-    // A claimer that has been at work stands behind what it leased.
+    // The low-water mark of an active claimer is above the rows that it leased.
     let mark = sqlx::query("select max(id) from postrider.ready where token is not null");
     let mark: i64 = mark.fetch_one(&large.app).await.unwrap().get(0);
     for ((name, start), usual) in CLAIMS.into_iter().zip((mark..).step_by(LIMIT)).zip(usual) {
@@ -153,7 +153,7 @@ async fn a_claim_costs_the_same_whatever_waits_is_leased_or_lies_ahead() {
 }
 
 #[tokio::test]
-async fn a_claim_costs_the_same_while_somebody_holds_a_snapshot() {
+async fn claim_cost_is_constant_while_snapshot_is_held() {
     let fixture = PostgresFixture::new().await;
     let mut holder = fixture.app.begin().await.unwrap();
     holder.execute("set transaction isolation level repeatable read").await.unwrap();
@@ -167,7 +167,7 @@ async fn a_claim_costs_the_same_while_somebody_holds_a_snapshot() {
         fixture.outbox().stage_all(&mut tx, &batch).await.unwrap();
         fixture.commit(tx).await;
         if round % 50 == 49 || round == 0 {
-            let start = fixture.store.mark(&queue()).await.unwrap();
+            let start = fixture.store.low_water_mark(&queue()).await.unwrap();
             let plan = explain_claim(&mut connection, &fixture.store, "claim", start, LIMIT).await;
             plan.assert_bounded("claim", 3.0 * LIMIT as f64);
             let usual = *usual.get_or_insert(plan.buffers);
@@ -188,33 +188,34 @@ async fn a_claim_costs_the_same_while_somebody_holds_a_snapshot() {
     holder.rollback().await.unwrap();
 }
 
-/// The statistics of an outbox are made when it is empty, or nearly so, or not at all: its normal state.
+/// The statistics of an outbox are taken when it is empty, or nearly so, or not at all: its normal state.
 #[tokio::test]
-async fn no_statistics_make_a_plan_that_degrades() {
+async fn plans_stay_bounded_whatever_the_statistics() {
     for rows_when_analyzed in [None, Some(0), Some(30)] {
         let fixture = PostgresFixture::new().await;
         if let Some(rows) = rows_when_analyzed {
             fill(&fixture, 0, rows, rows).await;
             fixture.run("analyze postrider.ready").await;
-            fixture.run("analyze postrider.later").await;
+            fixture.run("analyze postrider.scheduled").await;
             fixture.run("analyze postrider.dead").await;
         }
         fill(&fixture, 0, 200_000, 200_000).await;
         let claimed = fixture.store.claim(&ClaimRequest::new(queue(), SETTLE)).await.unwrap();
         let settles: Vec<_> = claimed.iter().map(|claimed| claimed.lease.done()).collect();
         assert_eq!(settles.len(), SETTLE);
-        let mark = fixture.store.mark(&queue()).await.unwrap();
+        let mark = fixture.store.low_water_mark(&queue()).await.unwrap();
         let mut connection = connect(fixture.database.url()).await;
         for name in CLAIMS {
             let plan = explain_claim(&mut connection, &fixture.store, name, mark, SETTLE).await;
             plan.assert_bounded(&format!("{name}, {rows_when_analyzed:?}"), 3.0 * SETTLE as f64);
         }
-        let places: Vec<_> = settles.iter().map(|settle| settle.lease.place().unwrap().to_string()).collect();
+        let places: Vec<_> =
+            settles.iter().map(|settle| settle.lease.position().unwrap().to_string()).collect();
         let token = settles[0].lease.token().as_uuid();
         let (first, last) = (&places[0], &places[places.len() - 1]);
         for (name, types, arguments) in [
-            ("settle a stretch", "uuid, smallint, bigint, bigint", format!("{first}, {last}")),
-            ("settle places", "uuid, smallint, bigint[]", format!("'{{{}}}'", places.join(","))),
+            ("settle a range", "uuid, smallint, bigint, bigint", format!("{first}, {last}")),
+            ("settle positions", "uuid, smallint, bigint[]", format!("'{{{}}}'", places.join(","))),
         ] {
             let sql = statement(&fixture.store, name);
             let plan = explain(&mut connection, &sql, types, &format!("'{token}', 1, {arguments}")).await;
@@ -227,7 +228,7 @@ async fn no_statistics_make_a_plan_that_degrades() {
     }
 }
 
-/// Claims change no indexed column and find room on their page: HOT updates, which leave no dead index entries.
+/// Claims change no indexed column and find free space on their page: HOT updates, which leave no dead index entries.
 #[tokio::test]
 async fn claims_are_hot_updates() {
     let fixture = PostgresFixture::new().await;
@@ -251,13 +252,13 @@ async fn claims_are_hot_updates() {
     assert_hot(&fixture.app, 20_000).await;
 }
 
-/// Landing and erasing look up a subject, whatever else there is, and whatever the statistics say: on an application's connection,
-/// without settings of ours, which has planned when there was next to nothing.
+/// Completing follow-ups and erasing look up a subject by index, whatever the backlog and the statistics: on an application's
+/// connection, without the store's settings, whose plans were made when the tables were nearly empty.
 #[tokio::test]
-async fn a_subject_is_found_by_an_index_whatever_the_backlog() {
-    let land = "select postrider.is_last(1::smallint, gen_random_uuid(), true, null, $1, 'erase')";
+async fn subject_lookup_uses_index_whatever_the_backlog() {
+    let land = "select postrider.finish_follow_up(1::smallint, gen_random_uuid(), true, null, $1, 'erase')";
     let erase = "select postrider.erase_subject(null, $1, 'ada', 'because')";
-    let tables = ["ready", "later", "dead", "archive", "archive_rest"];
+    let tables = ["ready", "scheduled", "dead", "archive", "archive_rest"];
     for rows_when_analyzed in [None, Some(0), Some(30)] {
         let fixture = PostgresFixture::new().await;
         fixture.run("select postrider.queue_id('follow-ups')").await;
@@ -289,14 +290,14 @@ async fn a_subject_is_found_by_an_index_whatever_the_backlog() {
     }
 }
 
-/// Puts so many messages of as many subjects into each room, all of one group but for the subject.
+/// Inserts `rows` messages with distinct subjects into each table, otherwise all of one group.
 async fn fill_subjects(fixture: &PostgresFixture, rows: usize) {
     let head = "queue, message_id, payload, event_type, subject, staged_at, due_at";
     let each = "1, gen_random_uuid(), 'x', 'erase', 'customer-' || gen_random_uuid(), clock_timestamp(), \
                 clock_timestamp() + interval '1 h'";
     let sql = format!(
         "insert into postrider.ready ({head}) select {each} from generate_series(1, {rows}); \
-         insert into postrider.later ({head}) select {each} from generate_series(1, {rows}); \
+         insert into postrider.scheduled ({head}) select {each} from generate_series(1, {rows}); \
          insert into postrider.dead ({head}, id, attempts, deliveries, ordered, reason) \
          select {each}, n, 1, 1, false, 'rejected' from generate_series(1, {rows}) n; \
          insert into postrider.archive ({head}, id, attempts, deliveries, ordered, expires_at) \

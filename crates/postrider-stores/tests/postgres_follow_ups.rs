@@ -1,5 +1,5 @@
-//! Follow-ups in PostgreSQL: one runner is told that a group is done with, whoever lands at the same moment; nothing of a payload stays;
-//! and what is kept of a subject goes, wherever it is.
+//! Follow-ups in PostgreSQL: exactly one runner learns that a group is complete, also when several complete follow-ups at the same time;
+//! no payload stays; and erasure removes a subject from every table.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -8,14 +8,17 @@
 mod support;
 
 use postrider_core::{
-    Audit, AuditEvent, AuditKind, ClaimRequest, Claimed, Error, FollowUp, FollowUpExt, FollowUps, Lease,
-    LeaseToken, Message, MessageId, OnFailure, Ordering, Outbox, QueueName, QueuePolicy, Reason, Reference,
-    Store, SubjectId, TenantId,
+    Audit, AuditEvent, AuditKind, ClaimRequest, ClaimedMessage, Error, FollowUp, FollowUpExt, FollowUps,
+    Lease, LeaseToken, Message, MessageId, OnFailure, Ordering, Outbox, QueueName, QueuePolicy, Reason,
+    Reference, Store, SubjectId, TenantId,
     audit::verify,
-    follow_up::{Docket, Erased, Follow, Group, Landing, QUEUE, Status, StatusCounts, Which, has_forgotten},
-    inspect::{Action, Entry, Inspect, Operate},
+    follow_up::{
+        ErasureReport, FollowUpFilter, FollowUpGroup, FollowUpRow, FollowUpStatus, FollowUpStore,
+        GroupProgress, QUEUE, StatusCounts, has_forgotten,
+    },
+    inspect::{Action, Inspect, MessageRow, Operate},
     schema::Schema,
-    transact::Transact,
+    transactions::Transactions,
 };
 use postrider_stores::postgres::{PostgresStore, PostgresTransactions};
 use postrider_testkit::{Fixture, TransactFixture};
@@ -50,7 +53,7 @@ fn with_payload(subject: &str) -> FollowUp {
     erase(subject, "payments").with_json(&"secret").unwrap()
 }
 
-fn group(subject: &str) -> Group {
+fn group(subject: &str) -> FollowUpGroup {
     erase(subject, "payments").group()
 }
 
@@ -60,7 +63,7 @@ async fn stage(fixture: &PostgresFixture, follow_ups: impl IntoIterator<Item = F
     fixture.commit(tx).await;
 }
 
-async fn claim(store: &PostgresStore, limit: usize) -> Vec<Claimed> {
+async fn claim(store: &PostgresStore, limit: usize) -> Vec<ClaimedMessage> {
     let request = ClaimRequest::new(queue(), limit).with_lease_for(Duration::from_secs(600));
     let mut claimed = Vec::new();
     while claimed.len() < limit {
@@ -75,12 +78,12 @@ async fn claim_one(fixture: &PostgresFixture) -> Lease {
     claim(&fixture.store, 1).await.remove(0).lease
 }
 
-async fn get(fixture: &PostgresFixture, id: MessageId) -> Option<Entry> {
+async fn get(fixture: &PostgresFixture, id: MessageId) -> Option<MessageRow> {
     fixture.store.get(&queue(), id).await.unwrap()
 }
 
-/// Lands in a transaction of its own, which commits.
-async fn land(transactions: &PostgresTransactions, lease: &Lease, group: &Group) -> Landing {
+/// Completes a follow-up in a transaction of its own, which commits.
+async fn land(transactions: &PostgresTransactions, lease: &Lease, group: &FollowUpGroup) -> GroupProgress {
     let mut tx = transactions.begin().await.unwrap();
     let landing = transactions.land(&mut tx, lease, group).await.unwrap();
     transactions.commit(tx).await.unwrap();
@@ -91,7 +94,7 @@ async fn counts(fixture: &PostgresFixture) -> StatusCounts {
     fixture.store.status_counts(&queue()).await.unwrap()
 }
 
-fn counted(counts: impl IntoIterator<Item = (Status, u64)>) -> StatusCounts {
+fn counted(counts: impl IntoIterator<Item = (FollowUpStatus, u64)>) -> StatusCounts {
     let mut all = StatusCounts::default();
     all.extend(counts);
     all
@@ -99,7 +102,7 @@ fn counted(counts: impl IntoIterator<Item = (Status, u64)>) -> StatusCounts {
 
 /// Two runners, each with its own connections, finish the last two follow-ups of a subject at the same moment, a thousand times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_two_that_land_the_last_ones_exactly_one_is_told() {
+async fn concurrent_completion_of_last_two_follow_ups_reports_last_once() {
     const SUBJECTS: usize = 1_000;
     let fixture = PostgresFixture::new().await;
     let both = (0..SUBJECTS)
@@ -121,9 +124,9 @@ async fn of_two_that_land_the_last_ones_exactly_one_is_told() {
                 let mut tx = transactions.begin().await.unwrap();
                 barrier.wait().await;
                 let landing = transactions.land(&mut tx, &claimed.lease, &group).await.unwrap();
-                assert_ne!(landing, Landing::Lost);
+                assert_ne!(landing, GroupProgress::Lost);
                 let mut events = vec![AuditEvent::new(AuditKind::Succeeded)];
-                if landing == Landing::Last {
+                if landing == GroupProgress::Last {
                     events.push(AuditEvent::new(AuditKind::Completed));
                     last.push(group.subject);
                 }
@@ -145,7 +148,7 @@ async fn of_two_that_land_the_last_ones_exactly_one_is_told() {
     assert_eq!(verify(&fixture.store.ledger(), None).await.unwrap().position, 3 * SUBJECTS as u64);
 }
 
-/// Ends a claim and asks whether anything is left, as `land` does, but without the lock of the group.
+/// Settles a claim and checks whether any follow-up is left, as `land` does, but without the lock of the group.
 async fn land_without_the_lock(
     transactions: &PostgresTransactions,
     tx: &mut Transaction<'static, Postgres>,
@@ -153,36 +156,36 @@ async fn land_without_the_lock(
 ) -> bool {
     assert!(transactions.settle_in(tx, &lease.done()).await.unwrap());
     let ask = sqlx::query(
-        "select postrider.is_last(id, $1, false, null, 'customer-17', 'erase') from postrider.queue where name = $2",
+        "select postrider.finish_follow_up(id, $1, false, null, 'customer-17', 'erase') from postrider.queue where name = $2",
     );
     ask.bind(lease.id().as_uuid()).bind(QUEUE).fetch_one(&mut **tx).await.unwrap().get(0)
 }
 
-/// The negative control: without the lock, neither of the two is told. With it, the second waits, and then sees what the first has done.
+/// The negative control: without the lock, neither of the two is the last. With it, the second waits, and then sees the first's result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_lock_of_the_group_nobody_is_told() {
+async fn control_without_group_lock_reports_no_last() {
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
     stage(&fixture, [erase("customer-17", "crm"), erase("customer-17", "payments")]).await;
     let claimed = claim(&fixture.store, 2).await;
     let mut first = transactions.begin().await.unwrap();
     let mut second = transactions.begin().await.unwrap();
-    let told = [
+    let last = [
         land_without_the_lock(&transactions, &mut first, &claimed[0].lease).await,
         land_without_the_lock(&transactions, &mut second, &claimed[1].lease).await,
     ];
     transactions.commit(first).await.unwrap();
     transactions.commit(second).await.unwrap();
-    assert_eq!(told, [false, false], "each still saw the other's");
+    assert_eq!(last, [false, false], "each still saw the other's");
     assert_eq!(counts(&fixture).await, StatusCounts::default(), "and yet nothing is left");
 
     stage(&fixture, [erase("customer-17", "crm"), erase("customer-17", "payments")]).await;
     let claimed = claim(&fixture.store, 2).await;
     let mut first = transactions.begin().await.unwrap();
     let landed = transactions.land(&mut first, &claimed[0].lease, &group("customer-17")).await.unwrap();
-    assert_eq!(landed, Landing::Open);
+    assert_eq!(landed, GroupProgress::Open);
     let mut second = transactions.begin().await.unwrap();
-    // The name by which those who wait are looked for.
+    // The application name by which waiting sessions are found.
     second.execute("set local application_name = 'postrider'").await.unwrap();
     let (waiting, lease) = (transactions.clone(), claimed[1].lease.clone());
     let waiting = tokio::spawn(async move {
@@ -192,25 +195,25 @@ async fn without_the_lock_of_the_group_nobody_is_told() {
     });
     fixture.database.somebody_waits().await;
     transactions.commit(first).await.unwrap();
-    assert_eq!(waiting.await.unwrap(), Landing::Last);
+    assert_eq!(waiting.await.unwrap(), GroupProgress::Last);
 }
 
-/// Whoever rolls back has told nobody.
+/// A rolled-back completion has no effect.
 #[tokio::test]
-async fn a_landing_that_is_rolled_back_is_told_again() {
+async fn rolled_back_completion_is_reported_again() {
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
     stage(&fixture, [erase("customer-17", "crm")]).await;
     let lease = claim_one(&fixture).await;
     let mut tx = transactions.begin().await.unwrap();
-    assert_eq!(transactions.land(&mut tx, &lease, &group("customer-17")).await.unwrap(), Landing::Last);
+    assert_eq!(transactions.land(&mut tx, &lease, &group("customer-17")).await.unwrap(), GroupProgress::Last);
     transactions.rollback(tx).await.unwrap();
-    assert_eq!(land(&transactions, &lease, &group("customer-17")).await, Landing::Last);
+    assert_eq!(land(&transactions, &lease, &group("customer-17")).await, GroupProgress::Last);
 }
 
 /// Others of the same subject hold a group open only if they are of the same queue, tenant and operation.
 #[tokio::test]
-async fn a_group_is_one_subject_of_one_tenant_and_one_operation_in_one_queue() {
+async fn group_is_queue_tenant_subject_and_operation() {
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
     let reference = || Reference::new("customer", "cus_1");
@@ -220,20 +223,20 @@ async fn a_group_is_one_subject_of_one_tenant_and_one_operation_in_one_queue() {
     stage(&fixture, [erase("customer-17", "crm")]).await;
     let lease = claim_one(&fixture).await;
     stage(&fixture, [rectify, elsewhere, theirs.clone(), erase("customer-1", "crm")]).await;
-    assert_eq!(land(&transactions, &lease, &group("customer-17")).await, Landing::Last);
+    assert_eq!(land(&transactions, &lease, &group("customer-17")).await, GroupProgress::Last);
     // Tenants, too, have groups.
     let claimed = claim(&fixture.store, 3).await;
     stage(&fixture, [theirs.clone(), erase("customer-17", "crm")]).await;
-    let of = |claimed: &&Claimed| claimed.message.tenant().is_some();
+    let of = |claimed: &&ClaimedMessage| claimed.message.tenant().is_some();
     let lease = &claimed.iter().find(of).unwrap().lease;
-    assert_eq!(land(&transactions, lease, &theirs.group()).await, Landing::Open);
+    assert_eq!(land(&transactions, lease, &theirs.group()).await, GroupProgress::Open);
 }
 
-/// Where a follow-up may be that has not landed.
+/// The states of a follow-up that has not succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whereabouts {
     Released,
-    InHand,
+    InFlight,
     RetriedInPlace,
     RetriedLater,
     PutOff,
@@ -242,18 +245,18 @@ enum Whereabouts {
 }
 
 #[tokio::test]
-async fn whatever_has_not_landed_holds_its_group_open() {
+async fn unfinished_follow_up_keeps_group_open() {
     use Whereabouts::*;
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
-    for whereabouts in [Released, InHand, RetriedInPlace, RetriedLater, PutOff, GivenUp, Requeued] {
+    for whereabouts in [Released, InFlight, RetriedInPlace, RetriedLater, PutOff, GivenUp, Requeued] {
         stage(&fixture, [erase("customer-17", "crm"), erase("customer-17", "payments")]).await;
         let claimed = claim(&fixture.store, 2).await;
         let (lands, other) = (&claimed[0].lease, &claimed[1].lease);
         let settle = async |settle| assert_eq!(fixture.store.settle(&[settle]).await.unwrap(), []);
         match whereabouts {
             Released => settle(other.release()).await,
-            InHand => {}
+            InFlight => {}
             RetriedInPlace => settle(other.retry(Duration::from_secs(4), "again")).await,
             RetriedLater => settle(other.retry(MINUTE, "again")).await,
             PutOff | GivenUp | Requeued => {
@@ -271,16 +274,16 @@ async fn whatever_has_not_landed_holds_its_group_open() {
             fixture.store.requeue(&queue(), &[other.id()], &action()).await.unwrap();
         }
         let landing = land(&transactions, lands, &group("customer-17")).await;
-        assert_eq!(landing, Landing::Open, "{whereabouts:?}");
+        assert_eq!(landing, GroupProgress::Open, "{whereabouts:?}");
         fixture
-            .run("delete from postrider.ready; delete from postrider.later; delete from postrider.dead")
+            .run("delete from postrider.ready; delete from postrider.scheduled; delete from postrider.dead")
             .await;
     }
 }
 
-/// Every ending is guarded by the token of the claim.
+/// Every settlement is guarded by the token of the claim.
 #[tokio::test]
-async fn a_stale_lease_changes_nothing() {
+async fn settle_with_stale_token_changes_nothing() {
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
     fixture.store.declare(&queue(), &QueuePolicy::default().with_keep_for(DAY)).await.unwrap();
@@ -288,29 +291,29 @@ async fn a_stale_lease_changes_nothing() {
     let lease = claim_one(&fixture).await;
     let nowhere = Lease::new(QueueName::new("nowhere").unwrap(), lease.id(), lease.token());
     let dump = "select coalesce(string_agg(r::text, chr(10)), '') from (select r::text from postrider.ready r \
-        union all select r::text from postrider.later r union all select r::text from postrider.dead r \
+        union all select r::text from postrider.scheduled r union all select r::text from postrider.dead r \
         union all select r::text from postrider.archive r) r";
     let state = async || sqlx::query(dump).fetch_one(&fixture.app).await.unwrap().get::<String, _>(0);
     let before = state().await;
     for stale in [Lease::new(queue(), lease.id(), LeaseToken::fresh()), nowhere] {
         let mut tx = transactions.begin().await.unwrap();
         let landing = transactions.land(&mut tx, &stale, &group("customer-17")).await.unwrap();
-        assert_eq!(landing, Landing::Lost);
+        assert_eq!(landing, GroupProgress::Lost);
         assert!(!transactions.abandon(&mut tx, &stale, Reason::Rejected, "no").await.unwrap());
         let until = transactions.schedule(&mut tx, &stale, SystemTime::now(), MINUTE).await.unwrap();
         assert_eq!(until, None);
         transactions.commit(tx).await.unwrap();
     }
     assert_eq!(state().await, before);
-    // Each ending spends it.
-    assert_eq!(land(&transactions, &lease, &group("customer-17")).await, Landing::Last);
+    // Each settlement invalidates the token.
+    assert_eq!(land(&transactions, &lease, &group("customer-17")).await, GroupProgress::Last);
     let after = state().await;
-    assert_eq!(land(&transactions, &lease, &group("customer-17")).await, Landing::Lost);
+    assert_eq!(land(&transactions, &lease, &group("customer-17")).await, GroupProgress::Lost);
     assert_eq!(state().await, after);
 }
 
 #[tokio::test]
-async fn what_has_ended_keeps_no_payload() {
+async fn finished_follow_up_keeps_no_payload() {
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
     fixture.store.declare(&queue(), &QueuePolicy::default().with_keep_for(DAY)).await.unwrap();
@@ -322,7 +325,10 @@ async fn what_has_ended_keeps_no_payload() {
         let mut tx = transactions.begin().await.unwrap();
         if lands {
             let group = FollowUp::read(&claimed.message).unwrap().group();
-            assert_eq!(transactions.land(&mut tx, &claimed.lease, &group).await.unwrap(), Landing::Last);
+            assert_eq!(
+                transactions.land(&mut tx, &claimed.lease, &group).await.unwrap(),
+                GroupProgress::Last
+            );
         } else {
             assert!(
                 transactions.abandon(&mut tx, &claimed.lease, Reason::Rejected, "refused").await.unwrap()
@@ -340,12 +346,15 @@ async fn what_has_ended_keeps_no_payload() {
     let had: Vec<_> = had.iter().map(|(forgotten, kind)| (*forgotten, kind.as_str())).collect();
     let (json, bytes) = ("application/json", "application/octet-stream");
     assert_eq!(had, [(true, json), (true, json), (false, json), (true, bytes), (false, json)]);
-    assert_eq!(counts(&fixture).await, counted([(Status::Succeeded, 3), (Status::Abandoned, 2)]));
+    assert_eq!(
+        counts(&fixture).await,
+        counted([(FollowUpStatus::Succeeded, 3), (FollowUpStatus::Abandoned, 2)])
+    );
 }
 
-/// Where dead letters are not kept, nothing is, and the group is done without it.
+/// Without dead letters the follow-up is deleted, and the group completes without it.
 #[tokio::test]
-async fn what_is_given_up_is_gone_where_dead_letters_are_not_kept() {
+async fn abandoned_follow_up_is_deleted_without_dead_letters() {
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
     fixture.store.declare(&queue(), &QueuePolicy::default().without_dead_letters()).await.unwrap();
@@ -358,11 +367,11 @@ async fn what_is_given_up_is_gone_where_dead_letters_are_not_kept() {
 }
 
 #[tokio::test]
-async fn what_is_put_off_starts_afresh_and_not_before_its_time() {
+async fn rescheduled_follow_up_starts_afresh_at_its_time() {
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
     stage(&fixture, [with_payload("customer-17")]).await;
-    // With a failure behind it, so that there is something to reset.
+    // After a failure, so that there is something to reset.
     let lease = claim_one(&fixture).await;
     fixture.store.settle(&[lease.retry(MINUTE, "oops")]).await.unwrap();
     fixture.advance(MINUTE).await;
@@ -375,18 +384,18 @@ async fn what_is_put_off_starts_afresh_and_not_before_its_time() {
     let entry = get(&fixture, lease.id()).await.unwrap();
     assert_eq!((entry.attempts, entry.deliveries, entry.error, entry.at), (0, 0, None, until));
     assert!(!entry.message.payload().is_empty(), "it is still needed");
-    assert_eq!(counts(&fixture).await, counted([(Status::Scheduled, 1)]));
+    assert_eq!(counts(&fixture).await, counted([(FollowUpStatus::Scheduled, 1)]));
     fixture.advance(DAY - MINUTE).await;
     assert_eq!(fixture.store.claim(&ClaimRequest::new(queue(), 1)).await.unwrap(), []);
     fixture.advance(MINUTE).await;
-    assert_eq!(counts(&fixture).await, counted([(Status::Pending, 1)]));
+    assert_eq!(counts(&fixture).await, counted([(FollowUpStatus::Pending, 1)]));
     let claimed = claim(&fixture.store, 1).await.remove(0);
     assert_eq!((claimed.id(), claimed.deliveries), (lease.id(), 1));
 }
 
-/// A time that has passed, or is too near or too far for any calendar, is moved to where it may be. Short ones wait like long ones.
+/// A time that has passed, or is too near or too far, is moved into the allowed range. Short delays are scheduled like long ones.
 #[tokio::test]
-async fn a_time_that_cannot_be_is_moved() {
+async fn schedule_clamps_time_out_of_range() {
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
     let (now, century) = (SystemTime::now(), Duration::from_secs(100 * 366 * 24 * 60 * 60));
@@ -421,9 +430,9 @@ async fn a_time_that_cannot_be_is_moved() {
     }
 }
 
-/// In a stricter isolation nobody would see that the others have ended.
+/// A stricter isolation would hide that the others have ended.
 #[tokio::test]
-async fn landing_needs_read_committed_and_says_so() {
+async fn land_refuses_isolation_stricter_than_read_committed() {
     let fixture = PostgresFixture::new().await;
     stage(&fixture, [erase("customer-17", "crm")]).await;
     let lease = claim_one(&fixture).await;
@@ -442,14 +451,14 @@ async fn landing_needs_read_committed_and_says_so() {
         strict.rollback(tx).await.unwrap();
         let right = strict.read_committed();
         let mut tx = right.begin().await.unwrap();
-        assert_eq!(right.land(&mut tx, &lease, &group("customer-17")).await.unwrap(), Landing::Last);
+        assert_eq!(right.land(&mut tx, &lease, &group("customer-17")).await.unwrap(), GroupProgress::Last);
         right.rollback(tx).await.unwrap();
     }
 }
 
-/// Follow-ups wait in unordered queues: on an ordered one, what failed would hold its key.
+/// Follow-ups need unordered queues: on an ordered one, a failed follow-up would block its key.
 #[tokio::test]
-async fn an_ordered_queue_is_refused() {
+async fn follow_up_on_ordered_queue_is_refused() {
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
     let ordered = QueuePolicy { ordering: Ordering::ByKey(OnFailure::Block), ..QueuePolicy::default() };
@@ -465,14 +474,14 @@ async fn an_ordered_queue_is_refused() {
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
 }
 
-/// One of each, and every count is what a look at each message says.
+/// One follow-up in each status; the counts match the status of each message.
 #[tokio::test]
-async fn counts_are_exact_and_name_every_status() {
+async fn status_counts_are_exact_for_every_status() {
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
     let nowhere = fixture.store.status_counts(&QueueName::new("nowhere").unwrap()).await.unwrap();
     assert_eq!(nowhere, StatusCounts::default());
-    assert_eq!(nowhere.iter().count(), Status::ALL.len());
+    assert_eq!(nowhere.iter().count(), FollowUpStatus::ALL.len());
     fixture.store.declare(&queue(), &QueuePolicy::default().with_keep_for(DAY)).await.unwrap();
     stage(&fixture, (0..20).map(|n| erase(&format!("customer-{n}"), "crm"))).await;
     let claimed = claim(&fixture.store, 20).await;
@@ -492,7 +501,7 @@ async fn counts_are_exact_and_name_every_status() {
         }
         transactions.commit(tx).await.unwrap();
     }
-    // Failed: in place and in the other room; one has its time, and nobody has it yet. Some are released, the rest in hand.
+    // Failed: in place and in `scheduled`; one is due and not claimed yet. Some are released, the rest in flight.
     let retries: Vec<_> =
         (9..14).map(|n| claimed[n].lease.retry(MINUTE * u32::from(n > 11), "timeout")).collect();
     assert_eq!(fixture.store.settle(&retries).await.unwrap(), []);
@@ -501,32 +510,32 @@ async fn counts_are_exact_and_name_every_status() {
     stage(&fixture, [erase("new", "crm"), erase("timed", "crm").not_before(SystemTime::now() + 2 * DAY)])
         .await;
     let expected = counted([
-        (Status::Succeeded, 3),
-        (Status::Abandoned, 2),
-        (Status::Scheduled, 5),
-        (Status::Failed, 5),
-        (Status::Pending, 3),
-        (Status::InFlight, 4),
+        (FollowUpStatus::Succeeded, 3),
+        (FollowUpStatus::Abandoned, 2),
+        (FollowUpStatus::Scheduled, 5),
+        (FollowUpStatus::Failed, 5),
+        (FollowUpStatus::Pending, 3),
+        (FollowUpStatus::InFlight, 4),
     ]);
     assert_eq!(counts(&fixture).await, expected);
 
-    // A lease that lapsed is still that of a runner's; times that pass make things due.
+    // An expired lease still counts as in flight; time makes scheduled follow-ups due.
     fixture.advance(3 * DAY).await;
     let scheduled_is_pending = counted([
-        (Status::Succeeded, 3),
-        (Status::Abandoned, 2),
-        (Status::Failed, 5),
-        (Status::Pending, 8),
-        (Status::InFlight, 4),
+        (FollowUpStatus::Succeeded, 3),
+        (FollowUpStatus::Abandoned, 2),
+        (FollowUpStatus::Failed, 5),
+        (FollowUpStatus::Pending, 8),
+        (FollowUpStatus::InFlight, 4),
     ]);
     assert_eq!(counts(&fixture).await, scheduled_is_pending);
-    let overdue = fixture.store.dockets(&queue(), Which::Overdue(DAY), 100).await.unwrap();
-    let scan = overdue.iter().map(|docket| (docket.status, 1)).chain([(Status::Succeeded, 3)]);
+    let overdue = fixture.store.follow_up_rows(&queue(), FollowUpFilter::Overdue(DAY), 100).await.unwrap();
+    let scan = overdue.iter().map(|row| (row.status, 1)).chain([(FollowUpStatus::Succeeded, 3)]);
     assert_eq!(counted(scan), scheduled_is_pending, "message by message");
 }
 
 #[tokio::test]
-async fn dockets_come_in_the_order_of_what_is_asked() {
+async fn follow_up_rows_are_ordered_by_filter() {
     let fixture = PostgresFixture::new().await;
     let transactions = fixture.transactions();
     let at = |days: u32| SystemTime::now() + DAY * days;
@@ -538,27 +547,29 @@ async fn dockets_come_in_the_order_of_what_is_asked() {
         assert!(transactions.abandon(&mut tx, &claimed.lease, Reason::Rejected, error).await.unwrap());
         transactions.commit(tx).await.unwrap();
     }
-    let names = |dockets: &[Docket]| {
-        let name = |docket: &Docket| docket.message.subject().unwrap().as_str().to_owned();
-        dockets.iter().map(name).collect::<Vec<_>>()
+    let names = |follow_up_rows: &[FollowUpRow]| {
+        let name = |row: &FollowUpRow| row.message.subject().unwrap().as_str().to_owned();
+        follow_up_rows.iter().map(name).collect::<Vec<_>>()
     };
-    let dockets = async |which, limit| fixture.store.dockets(&queue(), which, limit).await.unwrap();
-    let abandoned = dockets(Which::Abandoned, 2).await;
+    let follow_up_rows =
+        async |which, limit| fixture.store.follow_up_rows(&queue(), which, limit).await.unwrap();
+    let abandoned = follow_up_rows(FollowUpFilter::Abandoned, 2).await;
     assert_eq!(names(&abandoned), ["first", "second"]);
     let first = &abandoned[0];
-    assert_eq!((first.id, first.status, first.deliveries), (claimed[0].id(), Status::Abandoned, 1));
+    assert_eq!((first.id, first.status, first.deliveries), (claimed[0].id(), FollowUpStatus::Abandoned, 1));
     assert_eq!(first.error.as_deref(), Some("refused"));
     assert!(has_forgotten(&first.message) && first.staged_at < first.at);
     assert!(FollowUp::read(&first.message).is_ok());
-    let scheduled = dockets(Which::Scheduled, 10).await;
+    let scheduled = follow_up_rows(FollowUpFilter::Scheduled, 10).await;
     assert_eq!(names(&scheduled), ["in 1", "in 2", "in 3"]);
-    assert!(scheduled.iter().all(|docket| docket.status == Status::Scheduled && docket.deliveries == 0));
-    assert_eq!(dockets(Which::Overdue(MINUTE), 10).await, []);
-    assert_eq!(dockets(Which::Overdue(Duration::MAX), 10).await, []);
-    let overdue = dockets(Which::Overdue(Duration::ZERO), 4).await;
+    assert!(scheduled.iter().all(|row| row.status == FollowUpStatus::Scheduled && row.deliveries == 0));
+    assert_eq!(follow_up_rows(FollowUpFilter::Overdue(MINUTE), 10).await, []);
+    assert_eq!(follow_up_rows(FollowUpFilter::Overdue(Duration::MAX), 10).await, []);
+    let overdue = follow_up_rows(FollowUpFilter::Overdue(Duration::ZERO), 4).await;
     assert_eq!(names(&overdue), ["in 3", "in 1", "in 2", "first"], "the oldest first");
-    assert_eq!(dockets(Which::Abandoned, 0).await, []);
-    let nowhere = fixture.store.dockets(&QueueName::new("nowhere").unwrap(), Which::Abandoned, 1).await;
+    assert_eq!(follow_up_rows(FollowUpFilter::Abandoned, 0).await, []);
+    let nowhere =
+        fixture.store.follow_up_rows(&QueueName::new("nowhere").unwrap(), FollowUpFilter::Abandoned, 1).await;
     assert_eq!(nowhere.unwrap(), []);
 }
 
@@ -576,46 +587,50 @@ async fn stage_messages(
     fixture.commit(tx).await;
 }
 
-/// What is left about a subject, by table, with what is in hand and with whomever it is.
+/// The number of rows of a subject that are left in all tables.
 async fn left(fixture: &PostgresFixture, name: &str) -> i64 {
     let count = "select (select count(*) from postrider.ready where subject = $1) \
-        + (select count(*) from postrider.later where subject = $1) + (select count(*) from postrider.dead where subject = $1) \
+        + (select count(*) from postrider.scheduled where subject = $1) + (select count(*) from postrider.dead where subject = $1) \
         + (select count(*) from postrider.archive where subject = $1)";
     sqlx::query(count).bind(name).fetch_one(&fixture.app).await.unwrap().get(0)
 }
 
 #[tokio::test]
-async fn a_subject_is_erased_wherever_it_is() {
+async fn erase_subject_removes_rows_from_every_table() {
     let fixture = PostgresFixture::new().await;
     let orders = QueueName::new("orders").unwrap();
     let ordered = QueueName::new("ordered").unwrap();
     fixture.store.declare(&orders, &QueuePolicy::default().with_keep_for(DAY)).await.unwrap();
     let by_key = QueuePolicy { ordering: Ordering::ByKey(OnFailure::Block), ..QueuePolicy::default() };
     fixture.store.declare(&ordered, &by_key).await.unwrap();
-    // Dead, kept and in hand.
+    // Dead, archived and in flight.
     stage_messages(&fixture, (0..3).map(|_| about("orders", "ada"))).await;
     let claimed = fixture.store.claim(&ClaimRequest::new(orders.clone(), 3)).await.unwrap();
     let settles = [claimed[0].lease.done(), claimed[1].lease.dead(Reason::Rejected, "no")];
     assert_eq!(fixture.store.settle(&settles).await.unwrap(), []);
-    // A key in hand, with two messages, and one that is not.
+    // A leased key with two messages, and one that is not leased.
     stage_messages(&fixture, ["k", "k"].map(|key| about("ordered", "ada").key(key))).await;
     let turn = fixture.store.claim(&ClaimRequest::new(ordered.clone(), 1)).await.unwrap();
     stage_messages(&fixture, [about("ordered", "ada").key("free"), about("ordered", "bob").key("free")])
         .await;
-    // Due, waiting, and a timer; of a tenant, of somebody else, about nobody.
+    // Due, scheduled, and a timer; of a tenant, of another subject, without a subject.
     let acme = || about("orders", "ada").tenant("acme");
     let timer = || about("orders", "ada").timer("remind").due_after(MINUTE);
     stage_messages(&fixture, [about("orders", "ada"), about("orders", "ada").due_after(DAY), timer()]).await;
     stage_messages(&fixture, [acme(), about("orders", "bob"), Message::builder("orders").json(&1)]).await;
-    // Follow-ups: one waits, one is given up, one is in a runner's hands.
+    // Follow-ups: one pending, one abandoned, one in flight.
     stage(&fixture, ["a", "b"].map(|resolver| erase("ada", resolver))).await;
     let runs = claim(&fixture.store, 2).await;
     assert_eq!(fixture.store.settle(&[runs[0].lease.dead(Reason::Rejected, "no")]).await.unwrap(), []);
     stage(&fixture, [erase("ada", "c")]).await;
 
     let erased = fixture.store.erase_subject(None, &subject("ada"), &action()).await.unwrap();
-    assert_eq!(erased, Erased { waiting: 4, dead: 1, archived: 1, in_hand: 3, follow_ups: 3 });
-    assert_eq!(left(&fixture, "ada").await, 3 + 3 + 1, "what is in hand, follow-ups, and another tenant's");
+    assert_eq!(erased, ErasureReport { waiting: 4, dead: 1, archived: 1, in_flight: 3, follow_ups: 3 });
+    assert_eq!(
+        left(&fixture, "ada").await,
+        3 + 3 + 1,
+        "messages in flight, follow-ups, and another tenant's"
+    );
     assert_eq!(left(&fixture, "bob").await, 2);
     let audit = fixture.store.audit(10).await.unwrap();
     let mut touched: Vec<_> = audit
@@ -636,15 +651,15 @@ async fn a_subject_is_erased_wherever_it_is() {
         "{said}"
     );
 
-    // The timer's name is free, and the one of somebody in hand is not touched: both can end.
+    // The timer's name is free, and messages in flight are untouched: both can be settled.
     stage_messages(&fixture, [timer()]).await;
     assert_eq!(fixture.store.settle(&[claimed[2].lease.done(), turn[0].lease.done()]).await.unwrap(), []);
     let erased = fixture.store.erase_subject(None, &subject("ada"), &action()).await.unwrap();
-    assert_eq!(erased, Erased { waiting: 2, archived: 1, follow_ups: 3, ..Erased::default() });
+    assert_eq!(erased, ErasureReport { waiting: 2, archived: 1, follow_ups: 3, ..ErasureReport::default() });
     let again = fixture.store.erase_subject(None, &subject("ada"), &action()).await.unwrap();
-    assert_eq!(again, Erased { follow_ups: 3, ..Erased::default() });
+    assert_eq!(again, ErasureReport { follow_ups: 3, ..ErasureReport::default() });
     assert_eq!(fixture.store.audit(10).await.unwrap().len(), 4, "what touches nothing leaves no row");
-    // The other line goes on behind what was removed.
+    // The other key continues after the erased messages.
     let next = fixture.store.claim(&ClaimRequest::new(ordered, 10)).await.unwrap();
     assert_eq!(
         next.iter().map(|claimed| claimed.message.subject().unwrap().as_str()).collect::<Vec<_>>(),
@@ -655,19 +670,19 @@ async fn a_subject_is_erased_wherever_it_is() {
         .erase_subject(Some(&TenantId::new("acme").unwrap()), &subject("ada"), &action())
         .await
         .unwrap();
-    assert_eq!(erased, Erased { waiting: 1, ..Erased::default() });
-    // Once they have succeeded, follow-ups are messages like any other.
+    assert_eq!(erased, ErasureReport { waiting: 1, ..ErasureReport::default() });
+    // After success, follow-ups are erased like other messages.
     assert_eq!(
         land(&fixture.transactions(), &runs[1].lease, &erase("ada", "b").group()).await,
-        Landing::Open
+        GroupProgress::Open
     );
     let refused = fixture.store.erase_subject(None, &subject("ada"), &Action::new("", "")).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
 }
 
-/// A row that a claim takes at the same moment is left, and told.
+/// A row that is claimed during the erasure is left and counted as in flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_claimed_meanwhile_is_in_hand() {
+async fn row_claimed_during_erasure_counts_as_in_flight() {
     let fixture = PostgresFixture::new().await;
     stage_messages(&fixture, [about("orders", "ada"), about("orders", "ada")]).await;
     let mut tx = fixture.begin().await;
@@ -679,12 +694,15 @@ async fn what_is_claimed_meanwhile_is_in_hand() {
         tokio::spawn(async move { store.erase_subject(None, &subject("ada"), &action()).await.unwrap() });
     fixture.database.somebody_waits().await;
     fixture.commit(tx).await;
-    assert_eq!(erasing.await.unwrap(), Erased { waiting: 1, in_hand: 1, ..Erased::default() });
+    assert_eq!(
+        erasing.await.unwrap(),
+        ErasureReport { waiting: 1, in_flight: 1, ..ErasureReport::default() }
+    );
 }
 
-/// A pooler may lend the session to somebody else next.
+/// A pooler may lend the session to another client next.
 #[tokio::test]
-async fn behind_a_pooler_nothing_stays_prepared() {
+async fn no_prepared_statement_remains_behind_pooler() {
     for pooled in [true, false] {
         let fixture =
             PostgresFixture::open(move |options| if pooled { options.behind_pooler() } else { options })
@@ -697,7 +715,7 @@ async fn behind_a_pooler_nothing_stays_prepared() {
         let mut tx = transactions.begin().await.unwrap();
         tx.execute("deallocate all").await.unwrap();
         let lands = FollowUp::read(&claimed[0].message).unwrap().group();
-        assert_eq!(transactions.land(&mut tx, &claimed[0].lease, &lands).await.unwrap(), Landing::Last);
+        assert_eq!(transactions.land(&mut tx, &claimed[0].lease, &lands).await.unwrap(), GroupProgress::Last);
         assert!(transactions.abandon(&mut tx, &claimed[1].lease, Reason::Rejected, "no").await.unwrap());
         let until = transactions.schedule(&mut tx, &claimed[2].lease, SystemTime::now(), DAY).await.unwrap();
         assert!(until.is_some());
@@ -705,7 +723,10 @@ async fn behind_a_pooler_nothing_stays_prepared() {
         let row = sqlx::raw_sql(count).fetch_one(&mut *tx).await.unwrap();
         assert_eq!(row.try_get_unchecked::<&str, _>(0).unwrap() == "t", !pooled);
         transactions.commit(tx).await.unwrap();
-        assert_eq!(counts(&fixture).await, counted([(Status::Abandoned, 1), (Status::Scheduled, 1)]));
+        assert_eq!(
+            counts(&fixture).await,
+            counted([(FollowUpStatus::Abandoned, 1), (FollowUpStatus::Scheduled, 1)])
+        );
         let erased = fixture.store.erase_subject(None, &subject("b"), &action()).await.unwrap();
         assert_eq!(erased.follow_ups, 1);
     }

@@ -1,4 +1,4 @@
-//! What only PostgreSQL can do to whoever admits: sessions that are ended, stricter isolation, poolers.
+//! The inbox under conditions specific to PostgreSQL: terminated sessions, stricter isolation, poolers.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -20,9 +20,9 @@ fn arrival() -> Arrival {
     Arrival::new(MessageId::at(SystemTime::now()))
 }
 
-/// The message of a consumer whose session ends in the middle of its transaction is new for the one that waits.
+/// When a consumer's session ends in the middle of its transaction, the message is new for the consumer that waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_message_of_a_session_that_ends_is_new_for_the_next() {
+async fn admission_of_terminated_session_is_first_for_waiting_one() {
     let fixture = PostgresFixture::new().await;
     let arrival = arrival();
     let mut first = fixture.begin().await;
@@ -31,7 +31,7 @@ async fn the_message_of_a_session_that_ends_is_new_for_the_next() {
     let session = sqlx::query("select pg_backend_pid()").fetch_one(&mut *first).await.unwrap();
     let session: i32 = session.get(0);
     let mut second = fixture.begin().await;
-    // The name by which those who wait are looked for.
+    // The application name by which waiting sessions are found.
     second.execute("set local application_name = 'postrider'").await.unwrap();
     let waiting = tokio::spawn(async move {
         let admitted = inbox.admit(&mut second, &billing(), arrival).await.unwrap();
@@ -44,9 +44,9 @@ async fn the_message_of_a_session_that_ends_is_new_for_the_next() {
     assert_eq!(waiting.await.unwrap(), Admission::First);
 }
 
-/// Where a transaction sees one moment only, what somebody else has admitted since cannot be told as a duplicate: it may try again.
+/// In a transaction with one snapshot, a message that another transaction admitted since is not a duplicate but a serialization failure.
 #[tokio::test]
-async fn where_isolation_is_stricter_a_duplicate_of_meanwhile_is_to_be_tried_again() {
+async fn concurrent_duplicate_under_repeatable_read_is_transient() {
     let fixture = PostgresFixture::new().await;
     let (inbox, before, meanwhile) = (fixture.inbox(), arrival(), arrival());
     let mut tx = fixture.begin().await;
@@ -64,9 +64,9 @@ async fn where_isolation_is_stricter_a_duplicate_of_meanwhile_is_to_be_tried_aga
     assert_eq!(inbox.admit(&mut again, &billing(), meanwhile).await.unwrap(), Admission::Duplicate);
 }
 
-/// A pooler may lend the session to somebody else next.
+/// A pooler may lend the session to another client next.
 #[tokio::test]
-async fn behind_a_pooler_nothing_stays_prepared() {
+async fn no_prepared_statement_remains_behind_pooler() {
     let fixture = PostgresFixture::new().await;
     for (inbox, kept) in [(fixture.inbox().behind_pooler(), 0), (fixture.inbox(), 1)] {
         let mut tx = fixture.begin().await;

@@ -1,4 +1,4 @@
-//! The ledger in PostgreSQL: it cannot be changed, it is one chain whoever appends, and whoever has been at it is found.
+//! The ledger in PostgreSQL: it is append-only, concurrent appends form one chain, and verification finds tampering.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -8,8 +8,8 @@ mod support;
 
 use postrider_core::{
     Audit, AuditError, AuditEvent, AuditKind, AuditSink, SubjectId,
-    audit::{BEGINNING, Chain, Head, Unverified, verify},
-    transact::Transact,
+    audit::{AuditChain, BEGINNING, ChainHead, VerifyError, verify},
+    transactions::Transactions,
 };
 use postrider_stores::postgres::{PostgresLedger, PostgresStore};
 use postrider_testkit::TransactFixture;
@@ -29,19 +29,19 @@ fn events(count: u32) -> Vec<AuditEvent> {
     (0..count).map(|n| AuditEvent { attempt: Some(n), ..event("customer-17") }).collect()
 }
 
-/// Where the ledger is broken, which it must be.
+/// The position at which verification fails, which it must.
 async fn broken_at(ledger: &PostgresLedger) -> u64 {
     match verify(ledger, None).await {
-        Err(Unverified::Broken(found)) => found.position,
+        Err(VerifyError::Broken(found)) => found.position,
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn what_is_appended_is_read_again_in_its_order() {
+async fn appended_events_are_read_in_order() {
     let fixture = PostgresFixture::new().await;
     let ledger = fixture.store.ledger();
-    assert_eq!(verify(&ledger, None).await.unwrap(), Head::default());
+    assert_eq!(verify(&ledger, None).await.unwrap(), ChainHead::default());
     let all = [
         event("customer-17"),
         AuditEvent { actor: Some("Zoë \"the 猫\" \\u0000 \n".to_owned()), ..event("Zoë") },
@@ -73,14 +73,14 @@ async fn what_is_appended_is_read_again_in_its_order() {
     assert_eq!(ledger.links(0, 1).await.unwrap()[0].previous, BEGINNING);
 }
 
-/// The database hashes; what is compared here was hashed by this program.
+/// The database hashes; the test compares with hashes of this program.
 #[tokio::test]
-async fn the_database_hashes_as_the_rules_say() {
+async fn database_hashes_match_verification() {
     let fixture = PostgresFixture::new().await;
     let ledger = fixture.store.ledger();
     ledger.append(&[AuditEvent { actor: Some("Zoë 猫".to_owned()), ..event("é") }]).await.unwrap();
     ledger.append(&events(3)).await.unwrap();
-    let mut head = Head::default();
+    let mut head = ChainHead::default();
     for link in ledger.links(0, 10).await.unwrap() {
         head = head.followed_by(link.at_micros, &link.body);
         assert_eq!(link.hash, head.hash);
@@ -90,7 +90,7 @@ async fn the_database_hashes_as_the_rules_say() {
 }
 
 #[tokio::test]
-async fn an_event_is_appended_once_and_all_of_a_batch_or_none() {
+async fn duplicate_event_refuses_whole_batch() {
     let fixture = PostgresFixture::new().await;
     let ledger = fixture.store.ledger();
     let all = events(3);
@@ -103,7 +103,7 @@ async fn an_event_is_appended_once_and_all_of_a_batch_or_none() {
         assert!(matches!(refused, Err(AuditError::Duplicate(id)) if id == known), "{refused:?}");
         assert_eq!(ledger.head().await.unwrap(), head);
     }
-    // In a transaction, too, which goes on.
+    // In a transaction, too, which stays usable.
     let transactions = fixture.transactions();
     let mut tx = transactions.begin().await.unwrap();
     let refused = transactions.record(&mut tx, &again).await;
@@ -114,7 +114,7 @@ async fn an_event_is_appended_once_and_all_of_a_batch_or_none() {
 }
 
 #[tokio::test]
-async fn what_postgres_cannot_keep_is_refused_before_it_is_sent() {
+async fn event_with_nul_is_refused() {
     let fixture = PostgresFixture::new().await;
     let (ledger, transactions) = (fixture.store.ledger(), fixture.transactions());
     let mut tx = transactions.begin().await.unwrap();
@@ -132,7 +132,7 @@ async fn what_postgres_cannot_keep_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
-async fn the_ledger_refuses_to_be_changed() {
+async fn update_delete_and_truncate_of_ledger_are_refused() {
     let fixture = PostgresFixture::new().await;
     let ledger = fixture.store.ledger();
     ledger.append(&events(2)).await.unwrap();
@@ -154,13 +154,13 @@ async fn the_ledger_refuses_to_be_changed() {
         tx.rollback().await.unwrap();
         let refused = refused.as_database_error().unwrap();
         assert_eq!(refused.code().as_deref(), Some("23001"), "{sql}: {refused}");
-        assert!(refused.message().contains("is refused: the ledger is appended to and read"), "{refused}");
+        assert!(refused.message().contains("is refused: the ledger is append-only"), "{refused}");
     }
     assert_eq!(verify(&ledger, None).await.unwrap(), head);
 }
 
 #[tokio::test]
-async fn a_record_that_is_rolled_back_leaves_nothing() {
+async fn rolled_back_append_leaves_no_event() {
     let fixture = PostgresFixture::new().await;
     let (ledger, transactions) = (fixture.store.ledger(), fixture.transactions());
     ledger.append(&events(1)).await.unwrap();
@@ -175,9 +175,9 @@ async fn a_record_that_is_rolled_back_leaves_nothing() {
     assert_eq!(verify(&ledger, Some(head)).await.unwrap().position, 2, "and no gap");
 }
 
-/// Whoever appends alone, in a transaction that commits, or in one that does not: there is one chain, without gaps.
+/// Appends alone, in transactions that commit, and in transactions that roll back: one chain without gaps.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_appends_at_once_leaves_one_chain() {
+async fn concurrent_appends_form_one_chain() {
     const EACH: u32 = 30;
     let fixture = PostgresFixture::new().await;
     let mut appenders = Vec::new();
@@ -218,9 +218,9 @@ async fn whoever_appends_at_once_leaves_one_chain() {
     );
 }
 
-/// A clock that is set back makes no event older than the one before it.
+/// A clock that is set back does not make an event older than the one before it.
 #[tokio::test]
-async fn no_event_is_older_than_the_one_before() {
+async fn event_times_never_decrease() {
     let fixture = PostgresFixture::new().await;
     let ledger = fixture.store.ledger();
     ledger.append(&events(1)).await.unwrap();
@@ -233,7 +233,7 @@ async fn no_event_is_older_than_the_one_before() {
     verify(&ledger, None).await.unwrap();
 }
 
-/// A ledger of twenty events whose triggers somebody has turned off, and a copy to put it right again.
+/// A ledger of twenty events with its triggers disabled, and a copy to restore it.
 async fn unguarded() -> (PostgresFixture, PostgresLedger) {
     let fixture = PostgresFixture::new().await;
     let ledger = fixture.store.ledger();
@@ -271,12 +271,12 @@ async fn put_right(fixture: &PostgresFixture) {
 }
 
 #[tokio::test]
-async fn whatever_is_done_to_an_event_is_found_where_it_is() {
+async fn verify_finds_position_of_tampered_event() {
     let (fixture, ledger) = unguarded().await;
     for n in 1..=20_u64 {
         let at = format!("where position = {n}");
         let changes = [
-            // Not even a blank.
+            // Not even a blank may change.
             format!("update postrider.ledger set body = body || ' ' {at}"),
             format!("update postrider.ledger set body = replace(body, 'succeeded', 'abandoned') {at}"),
             format!("update postrider.ledger set at = at + interval '1 microsecond' {at}"),
@@ -289,13 +289,13 @@ async fn whatever_is_done_to_an_event_is_found_where_it_is() {
             format!("update postrider.ledger set position = position + 100 {at}"),
             format!("update postrider.ledger set position = -position {at}"),
             format!("delete from postrider.ledger {at}"),
-            // Put out of the way first, since two cannot be in one place.
+            // Moved away first, because two events cannot have one position.
             format!(
                 "update postrider.ledger set position = -position {at}; \
                  update postrider.ledger set position = {n} where position = {n} % 20 + 1; \
                  update postrider.ledger set position = {n} % 20 + 1 where position = -{n}"
             ),
-            // As it was, but moved by one, with another in front of it that nobody hashed.
+            // Shifted by one position, with an unhashed event before it.
             format!(
                 "update postrider.ledger set position = -position - 1 where position >= {n}; \
                  update postrider.ledger set position = -position where position < 0; \
@@ -315,9 +315,9 @@ async fn whatever_is_done_to_an_event_is_found_where_it_is() {
     verify(&ledger, None).await.unwrap();
 }
 
-/// Whoever also writes the right hash is betrayed by the next event, or by the head.
+/// A forged event with the right hash is found by the next event, or by the head.
 #[tokio::test]
-async fn a_forged_event_is_found_by_the_one_behind_it() {
+async fn verify_finds_forged_event_by_next_link() {
     let (fixture, ledger) = unguarded().await;
     let body = serde_json::to_string(&event("forged")).unwrap();
     for n in 2..=21_u64 {
@@ -327,7 +327,7 @@ async fn a_forged_event_is_found_by_the_one_behind_it() {
                 &format!("delete from postrider.ledger where position = {n}; select forge({n}, '{body}')"),
             )
             .await;
-            assert_eq!(broken_at(&ledger).await, (n + 1).min(20), "in its place");
+            assert_eq!(broken_at(&ledger).await, (n + 1).min(20), "in its position");
             put_right(&fixture).await;
         }
         tamper(
@@ -351,7 +351,7 @@ async fn a_forged_event_is_found_by_the_one_behind_it() {
         assert_eq!(broken_at(&ledger).await, position, "{change}");
         put_right(&fixture).await;
     }
-    // Links and head alike: only a head that was written down tells.
+    // Events and head were both forged: only a recorded head shows it.
     let pinned = ledger.head().await.unwrap();
     tamper(
         &fixture,
@@ -363,22 +363,22 @@ async fn a_forged_event_is_found_by_the_one_behind_it() {
     .await;
     verify(&ledger, None).await.unwrap();
     match verify(&ledger, Some(pinned)).await {
-        Err(Unverified::Broken(found)) => assert_eq!(found.position, 20),
+        Err(VerifyError::Broken(found)) => assert_eq!(found.position, 20),
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn without_a_head_nothing_is_appended() {
+async fn append_without_head_is_refused() {
     let (fixture, ledger) = unguarded().await;
     fixture.run("delete from postrider.ledger_head").await;
     let refused = ledger.append(&events(1)).await.unwrap_err();
     assert!(refused.to_string().contains("verify the ledger"), "{refused}");
 }
 
-/// A pooler may lend the session to somebody else next.
+/// A pooler may lend the session to another client next.
 #[tokio::test]
-async fn behind_a_pooler_nothing_stays_prepared() {
+async fn no_prepared_statement_remains_behind_pooler() {
     for (pooled, kept) in [(true, "0"), (false, "1")] {
         let configure = move |options: postrider_stores::postgres::PostgresOptions| {
             if pooled { options.behind_pooler() } else { options }

@@ -1,4 +1,4 @@
-//! Staging through plain SQL, as any tool and language does it: psql, as a role that has no right on any table.
+//! Staging through plain SQL, as any tool and language does it: psql, as a role without a privilege on any table.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -12,13 +12,13 @@ mod roles;
 use bad_texts::{bad_texts, order, random_text};
 use postgres::PostgresFixture;
 use postrider_core::{
-    ClaimRequest, Claimed, Fate, FollowUp, Message, MessageBuilder, MessageId, OnFailure, OutboxExt,
-    QueueName, QueuePolicy, Reference, Store, TimerName, follow_up,
+    ClaimRequest, ClaimedMessage, FollowUp, Message, MessageBuilder, MessageId, OnFailure, OutboxExt,
+    QueueName, QueuePolicy, Reference, StageOutcome, Store, TimerName, follow_up,
     inspect::Inspect,
+    notifier::{IdleWorker, Notifier},
     schema::Schema,
-    wake::{Sleeper, Wake},
 };
-use postrider_stores::postgres::{Names, PostgresOptions, PostgresStore, Role};
+use postrider_stores::postgres::{PostgresNames, PostgresOptions, PostgresStore, Role};
 use postrider_testkit::{Fixture, postgres::TestDatabase};
 use roles::Login;
 use sqlx::{Connection, PgConnection};
@@ -34,7 +34,7 @@ async fn producer() -> (PostgresFixture, Login) {
     (fixture, login)
 }
 
-async fn claim(store: &PostgresStore) -> Vec<Claimed> {
+async fn claim(store: &PostgresStore) -> Vec<ClaimedMessage> {
     store.claim(&ClaimRequest::new(orders(), 100)).await.unwrap()
 }
 
@@ -44,7 +44,7 @@ async fn payloads(store: &PostgresStore) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_function_stages_what_commits_and_nothing_else() {
+async fn stage_function_stages_only_committed_messages() {
     let (fixture, login) = producer().await;
     login
         .psql(
@@ -59,7 +59,7 @@ async fn the_function_stages_what_commits_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_insert_stages_what_commits_and_nothing_else() {
+async fn outbox_insert_stages_only_committed_messages() {
     let (fixture, login) = producer().await;
     login
         .psql(
@@ -75,12 +75,12 @@ orders	d
         )
         .unwrap();
     assert_eq!(payloads(&fixture.store).await, ["a\\b", "b", "{\"c\": 3}", "d"]);
-    assert_eq!(login.psql("select count(*) from postrider.outbox").unwrap(), "0", "reading it tells nothing");
+    assert_eq!(login.psql("select count(*) from postrider.outbox").unwrap(), "0", "the view has no rows");
 }
 
-/// The insert alone is enough: whoever may insert needs no right to call the function.
+/// INSERT on the view is enough: the role needs no privilege to call the function.
 #[tokio::test]
-async fn a_role_may_be_given_the_view_alone() {
+async fn role_with_only_outbox_view_can_stage() {
     let fixture = PostgresFixture::new().await;
     let login = Login::without_grants(fixture.database.url()).await;
     let name = &login.name;
@@ -128,7 +128,7 @@ fn everything() -> Message {
 }
 
 #[tokio::test]
-async fn every_field_arrives_through_the_function() {
+async fn stage_function_keeps_every_field() {
     let (fixture, login) = producer().await;
     let named: Vec<_> = EVERYTHING.iter().map(|(name, value)| format!("{name} => {value}")).collect();
     let id = login.psql(&format!("select postrider.stage({})", named.join(", "))).unwrap();
@@ -140,7 +140,7 @@ async fn every_field_arrives_through_the_function() {
 }
 
 #[tokio::test]
-async fn every_field_arrives_through_an_insert() {
+async fn outbox_insert_keeps_every_field() {
     let (fixture, login) = producer().await;
     let (names, values): (Vec<_>, Vec<_>) = EVERYTHING.into_iter().unzip();
     let id = login
@@ -155,9 +155,9 @@ async fn every_field_arrives_through_an_insert() {
     assert_eq!(claimed[0].id().to_string(), id);
 }
 
-/// A follow-up is a message with certain headers: whoever can stage can stage one.
+/// A follow-up is a message with certain headers: every role that can stage can stage one.
 #[tokio::test]
-async fn a_follow_up_is_staged_through_plain_sql() {
+async fn follow_up_staged_by_plain_sql_is_processed() {
     let (fixture, login) = producer().await;
     login
         .psql(
@@ -195,7 +195,7 @@ async fn only_queue_and_payload_are_required() {
 }
 
 #[tokio::test]
-async fn text_is_carried_byte_for_byte_and_jsonb_as_its_text() {
+async fn text_payload_keeps_bytes_and_jsonb_becomes_text() {
     let (fixture, login) = producer().await;
     login
         .psql(
@@ -209,9 +209,9 @@ async fn text_is_carried_byte_for_byte_and_jsonb_as_its_text() {
     assert_eq!(payloads(&fixture.store).await, expected);
 }
 
-/// One identity is one message, whichever way it comes.
+/// One id is one message, by whichever path it is staged.
 #[tokio::test]
-async fn an_identity_is_staged_once_by_whatever_way() {
+async fn same_id_is_staged_once_by_any_path() {
     let (fixture, login) = producer().await;
     let id = MessageId::from_uuid(uuid::Uuid::now_v7());
     let printed = login
@@ -226,7 +226,7 @@ async fn an_identity_is_staged_once_by_whatever_way() {
     let mut tx = fixture.begin().await;
     let staged =
         fixture.outbox().stage(&mut tx, Message::builder("orders").payload("rust").id(id)).await.unwrap();
-    assert_eq!(staged.fates(), [(id, Fate::Duplicate)]);
+    assert_eq!(staged.outcomes(), [(id, StageOutcome::Duplicate)]);
     fixture.commit(tx).await;
     assert_eq!(payloads(&fixture.store).await, ["function"]);
 }
@@ -260,7 +260,7 @@ async fn timers_are_ignored_extended_and_cancelled() {
 }
 
 #[tokio::test]
-async fn ordered_queues_keep_the_order_of_plain_sql() {
+async fn ordered_queue_keeps_order_of_plain_sql() {
     let (fixture, login) = producer().await;
     fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
     login
@@ -286,23 +286,23 @@ async fn ordered_queues_keep_the_order_of_plain_sql() {
 }
 
 #[tokio::test]
-async fn staging_by_plain_sql_wakes_a_sleeper() {
+async fn staging_by_plain_sql_notifies_idle_worker() {
     let (fixture, login) = producer().await;
-    let sleeper = Sleeper { worker: uuid::Uuid::now_v7(), queues: vec![orders()] };
-    let mut ear = fixture.store.listen(&[orders()]).await.unwrap();
-    fixture.store.lie_down(&sleeper, Duration::from_secs(60)).await.unwrap();
+    let idle = IdleWorker { worker: uuid::Uuid::now_v7(), queues: vec![orders()] };
+    let mut listener = fixture.store.listen(&[orders()]).await.unwrap();
+    fixture.store.register_idle(&idle, Duration::from_secs(60)).await.unwrap();
     for statement in [
         "select postrider.stage('orders', 'x')",
         "select postrider.stage('orders', 'x', id => gen_random_uuid())",
         "insert into postrider.outbox (queue, payload) values ('orders', 'x')",
     ] {
         login.psql(statement).unwrap();
-        let heard = tokio::time::timeout(Duration::from_secs(10), ear.wait()).await;
-        assert_eq!(heard.expect(statement).unwrap(), orders());
+        let received = tokio::time::timeout(Duration::from_secs(10), listener.wait()).await;
+        assert_eq!(received.expect(statement).unwrap(), orders());
     }
 }
 
-/// A string as SQL writes it.
+/// An SQL string literal.
 fn literal(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('\'', "\\'");
     let escaped: String = escaped
@@ -312,7 +312,7 @@ fn literal(text: &str) -> String {
     format!("E'{escaped}'")
 }
 
-/// Messages that break a rule, and the arguments that say the same.
+/// Invalid messages, and the same as SQL arguments.
 fn bad_messages() -> Vec<(MessageBuilder, String)> {
     let texts = bad_texts().into_iter().map(|(message, name, value)| {
         let argument = format!("{name} => {}", literal(&value));
@@ -337,7 +337,7 @@ fn bad_messages() -> Vec<(MessageBuilder, String)> {
 }
 
 #[tokio::test]
-async fn bad_arguments_are_refused_in_the_words_of_the_rust_api() {
+async fn invalid_arguments_have_same_errors_as_rust_api() {
     let (fixture, login) = producer().await;
     let cases = bad_messages();
     for (message, argument) in cases {
@@ -347,7 +347,7 @@ async fn bad_arguments_are_refused_in_the_words_of_the_rust_api() {
         let script = format!("select postrider.stage({queue}payload => '1', {argument})");
         assert_eq!(login.psql_error(&script), ("22023".to_owned(), expected), "{argument}");
     }
-    // An insert and a cancellation say the same.
+    // An insert and a cancellation have the same errors.
     let long = "x".repeat(256);
     let expected = ("22023".to_owned(), order().key(long.clone()).build().unwrap_err().to_string());
     let insert =
@@ -361,9 +361,9 @@ async fn bad_arguments_are_refused_in_the_words_of_the_rust_api() {
     assert!(fixture.store.counts().await.unwrap().is_empty(), "no queue was made, nothing was staged");
 }
 
-/// Names of all sorts of characters are taken and refused alike, in the same words.
+/// Names with all sorts of characters are accepted and refused alike, with the same errors.
 #[tokio::test]
-async fn random_names_meet_the_same_rules_in_sql_and_in_rust() {
+async fn random_names_are_checked_alike_in_sql_and_rust() {
     let (_fixture, login) = producer().await;
     let mut connection = PgConnection::connect(&login.url).await.unwrap();
     let mut random = rand::rng();
@@ -390,9 +390,9 @@ async fn random_names_meet_the_same_rules_in_sql_and_in_rust() {
     assert!(taken > 50 && refused > 50, "{taken} taken, {refused} refused");
 }
 
-/// What the Rust types make impossible has words of its own.
+/// Errors that the Rust types make impossible have texts of their own.
 #[tokio::test]
-async fn what_only_sql_can_get_wrong_is_refused_by_name() {
+async fn invalid_sql_only_arguments_are_refused_with_their_name() {
     let (fixture, login) = producer().await;
     for (script, expected) in [
         ("select postrider.stage(null, 'x')", "queue: must not be empty"),
@@ -424,7 +424,7 @@ async fn what_only_sql_can_get_wrong_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn row_changes_become_messages() {
+async fn stage_changes_trigger_stages_row_changes() {
     let (fixture, login) = producer().await;
     login
         .admin(&format!(
@@ -469,7 +469,7 @@ async fn row_changes_become_messages() {
 }
 
 #[tokio::test]
-async fn a_trigger_that_is_made_wrongly_says_so() {
+async fn invalid_stage_changes_trigger_is_refused() {
     let (fixture, login) = producer().await;
     login.admin(&format!("create schema authorization {}", login.name)).await;
     login.psql("create table orders (id int)").unwrap();
@@ -503,9 +503,9 @@ async fn a_trigger_that_is_made_wrongly_says_so() {
     assert!(fixture.store.counts().await.unwrap().is_empty());
 }
 
-/// A change goes through with its message or not at all, whoever makes it.
+/// A row change commits with its message or not at all, for every role.
 #[tokio::test]
-async fn a_change_by_a_role_that_may_not_stage_is_refused() {
+async fn row_change_by_role_without_grant_is_refused() {
     let fixture = PostgresFixture::new().await;
     let login = Login::without_grants(fixture.database.url()).await;
     login
@@ -521,9 +521,9 @@ async fn a_change_by_a_role_that_may_not_stage_is_refused() {
     assert_eq!(login.psql("select count(*) from orders").unwrap(), "0");
 }
 
-/// Making JSON of a row calls casts that the owner of the table wrote. They must not run with the rights of ours.
+/// Making JSON of a row calls casts that the owner of the table wrote. They must not run with the privileges of our owner.
 #[tokio::test]
-async fn a_cast_to_json_runs_with_the_rights_of_whoever_changes_the_row() {
+async fn json_cast_in_trigger_runs_with_privileges_of_caller() {
     let (fixture, login) = producer().await;
     login.admin(&format!("create schema authorization {}", login.name)).await;
     login
@@ -541,9 +541,9 @@ async fn a_cast_to_json_runs_with_the_rights_of_whoever_changes_the_row() {
     assert_eq!(payload["new"]["mood"], login.name);
 }
 
-/// What runs with the owner's rights looks nowhere but where it should.
+/// Functions with the owner's privileges ignore the caller's search path.
 #[tokio::test]
-async fn a_hostile_search_path_changes_nothing() {
+async fn hostile_search_path_has_no_effect() {
     let (fixture, login) = producer().await;
     login.admin(&format!("create schema authorization {}", login.name)).await;
     login
@@ -573,10 +573,11 @@ async fn a_hostile_search_path_changes_nothing() {
 }
 
 #[tokio::test]
-async fn another_schema_and_a_prefix_work_as_well() {
+async fn plain_sql_works_with_other_schema_and_prefix() {
     let database = TestDatabase::empty().await;
     let options = PostgresOptions::new(database.url()).unwrap();
-    let store = PostgresStore::open(options.with_names(Names::new("shop", "pr_").unwrap())).await.unwrap();
+    let store =
+        PostgresStore::open(options.with_names(PostgresNames::new("shop", "pr_").unwrap())).await.unwrap();
     store.migrate().await.unwrap();
     let login = Login::new(database.url(), &store, Role::Producer).await;
     login.admin(&format!("create schema authorization {}", login.name)).await;
@@ -596,9 +597,9 @@ async fn another_schema_and_a_prefix_work_as_well() {
     store.close().await;
 }
 
-/// The contract is what the guide says it is: the columns of the view and the arguments of the function, in this order.
+/// The contract matches the guide: the columns of the view and the arguments of the function, in this order.
 #[tokio::test]
-async fn contract_1_is_what_the_guide_says() {
+async fn contract_1_matches_guide() {
     let (_fixture, login) = producer().await;
     let guide = include_str!("../../../docs/guides/plain-sql.md");
     let columns = login

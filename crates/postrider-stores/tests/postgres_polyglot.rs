@@ -1,5 +1,5 @@
-//! The examples in other languages do what they say: they stage in the transaction of their own driver, as a role without a
-//! right on any of our tables.
+//! The examples in other languages work: they stage in the transaction of their own driver, as a role without a privilege on any of
+//! Postrider's tables.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ mod roles;
 
 use polyglot::{EXAMPLES, driver, python, run};
 use postgres::PostgresFixture;
-use postrider_core::{ClaimRequest, Claimed, QueueName, Store, TimerName};
+use postrider_core::{ClaimRequest, ClaimedMessage, QueueName, Store, TimerName};
 use postrider_stores::postgres::Role;
 use postrider_testkit::Fixture;
 use roles::Login;
@@ -30,7 +30,7 @@ fn node() -> Command {
     node
 }
 
-async fn claim(fixture: &PostgresFixture, queue: &str) -> Vec<Claimed> {
+async fn claim(fixture: &PostgresFixture, queue: &str) -> Vec<ClaimedMessage> {
     fixture.store.claim(&ClaimRequest::new(QueueName::new(queue).unwrap(), 10)).await.unwrap()
 }
 
@@ -77,11 +77,11 @@ async fn stages_with_its_order(language: &str, script: fn() -> Command) {
 }
 
 #[tokio::test]
-async fn python_stages_with_its_order() {
+async fn python_example_stages_in_its_transaction() {
     stages_with_its_order("python", python).await;
 }
 
 #[tokio::test]
-async fn node_stages_with_its_order() {
+async fn node_example_stages_in_its_transaction() {
     stages_with_its_order("node", node).await;
 }

@@ -1,4 +1,4 @@
-//! A `begin` that is cancelled must not lose what others write.
+//! A cancelled `begin` must not lose the writes of later users of the connection.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -13,8 +13,8 @@ use std::{
 
 const MOST_POLLS: usize = 40;
 
-/// Cancels `begin` after each number of polls, writes through the same pool, and counts what was lost though it was
-/// reported as written.
+/// Cancels `begin` after each number of polls, writes through the same pool, and counts the writes that were lost although they
+/// were reported as successful.
 async fn lost_writes(pool: impl Fn() -> PgPoolOptions) -> i64 {
     let database = TestDatabase::empty().await;
     let mut truth = PgConnection::connect(database.url()).await.unwrap();
@@ -43,10 +43,10 @@ async fn cancel_begin(pool: &PgPool, polls: usize) {
     }
 }
 
-/// The bug that the guard is for. When this fails, sqlx has mended it, and the guard can go.
+/// The bug that the guard is for. When this test fails, sqlx has fixed the bug, and the guard can be removed.
 #[tokio::test]
-async fn an_unguarded_pool_loses_writes_after_a_cancelled_begin() {
-    // Which poll sends BEGIN depends on when the server answers: a busy machine may need another try.
+async fn control_unguarded_pool_loses_writes_after_cancelled_begin() {
+    // The poll that sends BEGIN depends on the server's timing: a busy machine may need another attempt.
     for _ in 0..20 {
         if lost_writes(PgPoolOptions::new).await > 0 {
             return;
@@ -56,6 +56,6 @@ async fn an_unguarded_pool_loses_writes_after_a_cancelled_begin() {
 }
 
 #[tokio::test]
-async fn a_guarded_pool_loses_none() {
+async fn guarded_pool_loses_no_write_after_cancelled_begin() {
     assert_eq!(lost_writes(|| postrider_stores::postgres::guard(PgPoolOptions::new())).await, 0);
 }

@@ -1,5 +1,5 @@
-//! Every role can do what it is for, and the server denies it everything else: verb by verb, on every table and column,
-//! function and sequence.
+//! Every role has the privileges that it needs, and the server denies the rest: verb by verb, on every table and column, function
+//! and sequence.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -14,12 +14,14 @@ use postrider_core::{
     Audit, AuditEvent, AuditKind, ClaimRequest, FollowUp, FollowUpExt, FollowUps, Message, Outbox, OutboxExt,
     PruneRequest, QueueName, QueuePolicy, Reason, Reference, Store, SubjectId, TimerName,
     audit::verify,
-    follow_up::{Erased, Follow, Landing, QUEUE, Status, StatusCounts, Which},
+    follow_up::{
+        ErasureReport, FollowUpFilter, FollowUpStatus, FollowUpStore, GroupProgress, QUEUE, StatusCounts,
+    },
     inspect::{Action, Inspect, Operate},
+    notifier::Notifier,
     schema::Schema,
     timetable::Timetable,
-    transact::Transact,
-    wake::Wake,
+    transactions::Transactions,
 };
 use postrider_stores::postgres::{PostgresInbox, PostgresOutbox, PostgresStore, Role};
 use postrider_testkit::{Features, Fixture, postgres::TestDatabase};
@@ -41,7 +43,7 @@ struct RoleFixture {
     scheduler: PostgresStore,
     app: PgPool,
     logins: Vec<Login>,
-    // After the logins, which go first.
+    // Declared after the logins, which are dropped first.
     inner: PostgresFixture,
 }
 
@@ -52,7 +54,7 @@ impl RoleFixture {
         for role in [Role::RustProducer, Role::Worker, Role::Operator, Role::Scheduler] {
             logins.push(Login::new(inner.database.url(), &inner.store, role).await);
         }
-        // The application receives, too.
+        // The application is a consumer, too.
         logins[0].admin(&inner.store.grants(Role::Consumer, &logins[0].name).unwrap()).await;
         let app = PgPoolOptions::new().max_connections(20).connect(&logins[0].url).await.unwrap();
         let worker = PostgresStore::connect(&logins[1].url).await.unwrap();
@@ -88,7 +90,7 @@ impl Fixture for RoleFixture {
         Arc::new(self.worker.clone())
     }
 
-    fn wake(&self) -> Arc<dyn Wake> {
+    fn wake(&self) -> Arc<dyn Notifier> {
         Arc::new(self.worker.clone())
     }
 
@@ -137,7 +139,7 @@ impl Fixture for RoleFixture {
     }
 }
 
-/// Cases of the store suite that together run every statement of the store, with each role's rights.
+/// Cases of the store suite that together run every statement of the store, with each role's privileges.
 macro_rules! cases {
     ($($module:ident { $($case:ident)* })*) => {
         $(mod $module {
@@ -150,45 +152,45 @@ macro_rules! cases {
 }
 
 cases! {
-    staging { one_call_stages_messages_of_several_queues a_rolled_back_message_never_exists }
-    identity { the_identity_of_a_dead_letter_is_known the_identity_of_a_kept_message_is_known }
-    timers { a_timer_name_lives_once_in_its_queue delivery_frees_a_timer_name_and_nothing_before_it }
+    stage { one_call_stages_messages_of_several_queues a_rolled_back_message_never_exists }
+    identity { the_identity_of_a_dead_letter_is_a_duplicate the_identity_of_an_archived_message_is_a_duplicate }
+    timers { a_timer_name_is_unique_in_its_queue only_delivery_frees_a_timer_name }
     timer_changes { a_later_time_extends_a_timer a_leased_timer_cannot_be_cancelled }
-    big_batches { a_mixed_batch_of_five_thousand_ends_each_message_as_told }
-    leases { a_renewed_lease_outlives_its_first_term every_ending_spends_the_token }
-    turns { a_stalled_owner_loses_only_the_keys_taken_over }
-    failing_keys { skip_goes_on_after_a_dead_letter requeued_dead_letters_go_back_to_their_place }
-    torture { block_survives_crashes_retries_and_stalls }
-    tenants { whatever_comes_back_is_found fairness_can_be_declared_on_a_queue_that_holds_messages }
+    big_batches { a_mixed_batch_of_5000_settles_each_message_as_requested }
+    leases { a_renewed_lease_outlives_its_original_duration every_settlement_invalidates_the_token }
+    key_turns { a_stalled_owner_loses_only_the_reclaimed_keys }
+    key_failure_policies { skip_continues_after_a_dead_letter requeued_dead_letters_keep_their_position }
+    ordering_stress { block_survives_crashes_retries_and_stalls }
+    tenant_fairness { returned_and_due_messages_are_shared_fairly fairness_can_be_declared_on_a_queue_that_holds_messages }
     inbox {
-        what_was_admitted_is_a_duplicate the_mark_and_what_is_staged_commit_together
-        pruning_removes_what_is_older_in_bounded_steps
+        an_admitted_message_is_a_duplicate deduplication_record_and_staged_messages_commit_together
+        prune_removes_old_deduplication_records_in_bounded_steps
     }
-    retention { the_archive_is_pruned_when_its_time_is_over pruning_works_in_bounded_steps }
-    waking { a_commit_wakes_a_sleeper every_queue_is_signalled_once }
-    timetable { a_tick_is_staged_once_though_ten_race_for_it a_tick_wakes_a_sleeper }
-    operators { every_action_leaves_one_audit_row a_requeued_dead_letter_starts_afresh }
-    pausing { nothing_of_a_paused_queue_is_claimed what_is_paused_is_told_and_audited }
+    retention { archived_messages_are_pruned_after_their_retention prune_works_in_bounded_steps }
+    notifications { a_commit_wakes_an_idle_worker every_queue_is_notified_once }
+    timetable { a_tick_raced_by_ten_schedulers_is_staged_once a_tick_wakes_an_idle_worker }
+    operator_actions { every_action_leaves_one_audit_row a_requeued_dead_letter_has_no_attempts }
+    pause { a_paused_queue_is_not_claimed pauses_are_listed_and_audited }
     bulk {
-        keys_come_back_in_their_order_wherever_it_stops a_selection_can_be_removed_from_every_room
-        dead_letters_are_grouped_by_what_they_have_in_common
+        an_interrupted_requeue_keeps_key_order a_selection_can_be_discarded_in_every_state
+        dead_letters_are_grouped_by_cause
     }
-    clues {
-        a_message_is_found_by_every_clue the_inbox_tells_who_has_admitted timers_are_listed_and_cancelled_by_hand
-        what_is_kept_is_delivered_once_more
+    lookup {
+        a_message_is_found_by_every_criterion the_inbox_lists_the_consumers_that_admitted_a_message timers_are_listed_and_cancelled_by_an_operator
+        an_archived_message_can_be_replayed
     }
 }
 
 const TABLES: [&str; 18] = [
     "queue",
     "ready",
-    "later",
+    "scheduled",
     "timer",
     "dead",
     "archive",
     "archive_rest",
     "lane",
-    "sleeper",
+    "idle",
     "audit",
     "schedule",
     "inbox",
@@ -200,18 +202,18 @@ const TABLES: [&str; 18] = [
     "migration",
 ];
 
-/// What a role may do, as a line for each table: the verbs, and the columns of a verb that is not given whole.
+/// The privileges of a role on each table: the verbs, and the columns of a verb that is limited to some.
 fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
     let read = [
         "queue",
         "ready",
-        "later",
+        "scheduled",
         "timer",
         "dead",
         "archive",
         "archive_rest",
         "lane",
-        "sleeper",
+        "idle",
         "audit",
         "schedule",
         "inbox",
@@ -247,7 +249,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
                 ],
             ),
             ("queue", vec!["select id", "select name", "select ordered", "select fair"]),
-            ("sleeper", vec!["select queue", "select until"]),
+            ("idle", vec!["select queue", "select until"]),
         ]),
         Role::Worker => BTreeMap::from([
             ("queue", vec!["select"]),
@@ -269,7 +271,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
                     "update key",
                 ],
             ),
-            ("later", vec!["select", "insert", "delete", "update due_at"]),
+            ("scheduled", vec!["select", "insert", "delete", "update due_at"]),
             ("timer", vec!["select", "delete"]),
             ("dead", vec!["select", "insert", "delete", "update payload", "update content_type"]),
             ("saga_log", vec!["select", "insert", "delete"]),
@@ -278,7 +280,7 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
             ("inbox", vec!["select", "delete"]),
             ("inbox_count", vec!["select", "delete"]),
             ("lane", vec!["select", "insert", "update", "delete"]),
-            ("sleeper", vec!["select", "insert", "update", "delete"]),
+            ("idle", vec!["select", "insert", "update", "delete"]),
         ]),
         _ => read.into_iter().map(|table| (table, vec!["select"])).collect(),
     }
@@ -294,19 +296,19 @@ fn functions(role: Role) -> &'static [&'static str] {
         Role::Worker => &[
             "queue_id",
             "declare_queue",
-            "line_up",
+            "mark_fair",
             "claim_lanes",
             "settle_lanes",
             "survey_tenants",
-            "drop_days",
-            "is_last",
+            "drop_partitions",
+            "finish_follow_up",
             "append_ledger",
         ],
         Role::Operator => &[
             "requeue",
             "discard",
             "replay",
-            "note_replay",
+            "audit_replay",
             "release_key",
             "drop_timer",
             "erase_subject",
@@ -314,26 +316,26 @@ fn functions(role: Role) -> &'static [&'static str] {
             "resume_work",
             "append_ledger",
             "declare_queue",
-            "line_up",
+            "mark_fair",
         ],
         _ => &[],
     }
 }
 
-/// What a role may do with a sequence; whoever may read it whole or draw from it sees its last value.
+/// The privileges of a role on a sequence; SELECT or USAGE also shows its last value.
 fn sequences(role: Role) -> &'static [&'static str] {
     match role {
-        Role::RustProducer | Role::Scheduler => &["select nextval('postrider.place')"],
+        Role::RustProducer | Role::Scheduler => &["select nextval('postrider.message_position')"],
         Role::Worker => &[
-            "select nextval('postrider.place')",
+            "select nextval('postrider.message_position')",
             "select nextval('postrider.turn')",
-            "select last_value from postrider.place",
+            "select last_value from postrider.message_position",
         ],
         _ => &[],
     }
 }
 
-/// Whether the server lets a role do something. Whatever it does is rolled back.
+/// Whether the server allows a statement for a role. The statement is rolled back.
 struct Tried {
     connection: PgConnection,
     role: Role,
@@ -348,9 +350,9 @@ impl Tried {
 
     async fn is(&mut self, allowed: bool, sql: String) {
         let mut tx = self.connection.begin().await.unwrap();
-        let answer = tx.execute(AssertSqlSafe(sql.clone())).await;
+        let result = tx.execute(AssertSqlSafe(sql.clone())).await;
         tx.rollback().await.unwrap();
-        let code = answer.err().and_then(|error| Some(error.as_database_error()?.code()?.into_owned()));
+        let code = result.err().and_then(|error| Some(error.as_database_error()?.code()?.into_owned()));
         let role = self.role;
         assert_eq!(code.as_deref() != Some("42501"), allowed, "{role:?}: {sql} answered with {code:?}");
         *if allowed { &mut self.allowed } else { &mut self.denied } += 1;
@@ -363,7 +365,7 @@ async fn rows(fixture: &PostgresFixture, sql: &'static str) -> Vec<(String, Stri
 }
 
 #[tokio::test]
-async fn every_verb_on_every_table_is_allowed_or_denied_as_told() {
+async fn table_privileges_of_every_role_match_documentation() {
     let fixture = PostgresFixture::new().await;
     let columns = rows(
         &fixture,
@@ -377,9 +379,9 @@ async fn every_verb_on_every_table_is_allowed_or_denied_as_told() {
     for role in Role::ALL {
         let login = Login::new(fixture.database.url(), &fixture.store, role).await;
         let mut tried = Tried::as_role(&login, role).await;
-        let rights = tables(role);
+        let privileges = tables(role);
         for table in TABLES {
-            let may = rights.get(table).cloned().unwrap_or_default();
+            let may = privileges.get(table).cloned().unwrap_or_default();
             let whole = |verb: &str| may.contains(&verb);
             tried.is(whole("select"), format!("select * from postrider.{table}")).await;
             tried.is(whole("delete"), format!("delete from postrider.{table}")).await;
@@ -399,7 +401,7 @@ async fn every_verb_on_every_table_is_allowed_or_denied_as_told() {
 }
 
 #[tokio::test]
-async fn every_function_and_sequence_is_allowed_or_denied_as_told() {
+async fn function_and_sequence_privileges_of_every_role_match_documentation() {
     let fixture = PostgresFixture::new().await;
     let known = rows(
         &fixture,
@@ -418,7 +420,7 @@ async fn every_function_and_sequence_is_allowed_or_denied_as_told() {
         for name in functions(role) {
             assert!(known.iter().any(|(known, _)| known == name), "{name} is no function");
         }
-        for sequence in ["place", "turn"] {
+        for sequence in ["message_position", "turn"] {
             for sql in [
                 format!("select nextval('postrider.{sequence}')"),
                 format!("select setval('postrider.{sequence}', 1)"),
@@ -446,9 +448,9 @@ async fn every_function_and_sequence_is_allowed_or_denied_as_told() {
     }
 }
 
-/// Without a grant there is nothing, not even for a role that may look into the schema.
+/// Without a grant everything is denied, even for a role with usage on the schema.
 #[tokio::test]
-async fn whoever_was_given_nothing_can_do_nothing() {
+async fn role_without_grants_can_do_nothing() {
     let fixture = PostgresFixture::new().await;
     let login = Login::without_grants(fixture.database.url()).await;
     for sql in
@@ -460,7 +462,7 @@ async fn whoever_was_given_nothing_can_do_nothing() {
     for sql in [
         "select postrider.stage('orders', 'x')",
         "select postrider.queue_id('orders')",
-        "select postrider.drop_days()",
+        "select postrider.drop_partitions()",
         "insert into postrider.outbox (queue) values ('orders')",
         "select * from postrider.ready",
     ] {
@@ -468,9 +470,9 @@ async fn whoever_was_given_nothing_can_do_nothing() {
     }
 }
 
-/// The API tells a role what it may not do, and has done nothing.
+/// The API returns an error for a denied call, and changes nothing.
 #[tokio::test]
-async fn the_api_is_denied_what_its_role_may_not() {
+async fn api_calls_beyond_role_are_denied() {
     let fixture = RoleFixture::new().await;
     let orders = QueueName::new("orders").unwrap();
     let mut tx = fixture.begin().await;
@@ -509,7 +511,7 @@ async fn the_api_is_denied_what_its_role_may_not() {
     fixture.worker.settle(&[claimed[0].lease.done()]).await.unwrap();
 }
 
-/// Every role validates the tables: what it compares is everybody's to read.
+/// Every role can validate the tables: the catalog is readable for all.
 #[tokio::test]
 async fn every_role_can_validate() {
     let fixture = PostgresFixture::new().await;
@@ -521,9 +523,9 @@ async fn every_role_can_validate() {
     }
 }
 
-/// The owner need not be more than somebody who may make a schema; what runs with its rights works for the others.
+/// The owner needs only the privilege to create a schema; functions with its privileges work for the other roles.
 #[tokio::test]
-async fn an_owner_that_is_no_superuser_is_enough() {
+async fn owner_without_superuser_can_migrate_and_serve_roles() {
     let database = TestDatabase::empty().await;
     let owner = Login::without_grants(database.url()).await;
     let allow =
@@ -552,9 +554,9 @@ async fn an_owner_that_is_no_superuser_is_enough() {
     assert_eq!(operator.audit(10).await.unwrap().len(), 1);
 }
 
-/// A runner with the rights of a worker can end follow-ups, and write down what became of them; an operator can erase.
+/// A runner with the privileges of a worker can settle follow-ups and audit them; an operator can erase.
 #[tokio::test]
-async fn a_worker_ends_follow_ups_and_an_operator_erases() {
+async fn worker_settles_follow_ups_and_operator_erases_subject() {
     const DAY: Duration = Duration::from_secs(86_400);
     let fixture = PostgresFixture::new().await;
     let queue = QueueName::new(QUEUE).unwrap();
@@ -574,7 +576,7 @@ async fn a_worker_ends_follow_ups_and_an_operator_erases() {
     let claimed = worker.claim(&ClaimRequest::new(queue.clone(), 3)).await.unwrap();
     let mut tx = transactions.begin().await.unwrap();
     let lands = FollowUp::read(&claimed[0].message).unwrap().group();
-    assert_eq!(transactions.land(&mut tx, &claimed[0].lease, &lands).await.unwrap(), Landing::Last);
+    assert_eq!(transactions.land(&mut tx, &claimed[0].lease, &lands).await.unwrap(), GroupProgress::Last);
     transactions.record(&mut tx, &[AuditEvent::new(AuditKind::Completed)]).await.unwrap();
     transactions.commit(tx).await.unwrap();
     let mut tx = transactions.begin().await.unwrap();
@@ -592,10 +594,14 @@ async fn a_worker_ends_follow_ups_and_an_operator_erases() {
     let login = Login::new(fixture.database.url(), &fixture.store, Role::Operator).await;
     let operator = PostgresStore::connect(&login.url).await.unwrap();
     let mut expected = StatusCounts::default();
-    expected.extend([(Status::Succeeded, 1), (Status::Abandoned, 1), (Status::Scheduled, 1)]);
+    expected.extend([
+        (FollowUpStatus::Succeeded, 1),
+        (FollowUpStatus::Abandoned, 1),
+        (FollowUpStatus::Scheduled, 1),
+    ]);
     assert_eq!(operator.status_counts(&queue).await.unwrap(), expected);
-    assert_eq!(operator.dockets(&queue, Which::Abandoned, 10).await.unwrap().len(), 1);
+    assert_eq!(operator.follow_up_rows(&queue, FollowUpFilter::Abandoned, 10).await.unwrap().len(), 1);
     let erased = operator.erase_subject(None, &of_a, &action).await.unwrap();
-    assert_eq!(erased, Erased { archived: 1, ..Erased::default() });
+    assert_eq!(erased, ErasureReport { archived: 1, ..ErasureReport::default() });
     assert_eq!(verify(&operator.ledger(), None).await.unwrap().position, 1);
 }

@@ -1,4 +1,4 @@
-//! What each path costs on a network, counted between the client and the server.
+//! The network cost of each path: round trips counted between the client and the server.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -7,11 +7,11 @@
 mod support;
 
 use postrider_core::{
-    Audit, AuditEvent, AuditKind, ClaimRequest, Claimed, FollowUp, FollowUpExt, Lease, Message,
+    Audit, AuditEvent, AuditKind, ClaimRequest, ClaimedMessage, FollowUp, FollowUpExt, Lease, Message,
     MessageBuilder, MessageId, OnFailure, Outbox, QueueName, QueuePolicy, Reason, Reference, Store,
-    follow_up::{Follow, Landing, QUEUE},
+    follow_up::{FollowUpStore, GroupProgress, QUEUE},
     schema::Schema,
-    transact::Transact,
+    transactions::Transactions,
 };
 use postrider_stores::postgres::PostgresStore;
 use postrider_testkit::{Fixture, round_trips::CountingProxy};
@@ -19,7 +19,7 @@ use sqlx::{Connection, PgConnection, postgres::PgPoolOptions};
 use std::time::{Duration, SystemTime};
 use support::PostgresFixture;
 
-/// Makes the message of a number.
+/// Builds the message of a number.
 type Make = fn(usize) -> MessageBuilder;
 
 fn messages(count: usize, make: impl Fn(usize) -> MessageBuilder) -> Vec<Message> {
@@ -27,7 +27,7 @@ fn messages(count: usize, make: impl Fn(usize) -> MessageBuilder) -> Vec<Message
 }
 
 #[tokio::test]
-async fn staging_is_one_round_trip_whatever_its_size() {
+async fn stage_batch_of_any_size_is_one_round_trip() {
     let fixture = PostgresFixture::new().await;
     let (proxy, url) = CountingProxy::before_database(fixture.database.url()).await;
     let mut connection = PgConnection::connect(&url).await.unwrap();
@@ -42,13 +42,13 @@ async fn staging_is_one_round_trip_whatever_its_size() {
     ];
     for (kind, make) in kinds {
         for count in [1, 100, 1_000] {
-            // The first call makes the queues and prepares the statement.
+            // The first call creates the queues and prepares the statement.
             for expected in [None, Some(1)] {
                 let mut tx = connection.begin().await.unwrap();
                 let before = proxy.round_trips();
                 let staged = outbox.stage_all(&mut tx, &messages(count, make)).await.unwrap();
                 let trips = proxy.round_trips() - before;
-                assert_eq!(staged.fates().len(), count);
+                assert_eq!(staged.outcomes().len(), count);
                 assert!(
                     expected.is_none_or(|expected| trips == expected),
                     "{count} {kind}: {trips} round trips"
@@ -60,14 +60,14 @@ async fn staging_is_one_round_trip_whatever_its_size() {
                 }
             }
             fixture
-                .run("delete from postrider.timer; delete from postrider.later; delete from postrider.ready")
+                .run("delete from postrider.timer; delete from postrider.scheduled; delete from postrider.ready")
                 .await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_settlement_of_any_mix_is_one_round_trip() {
+async fn settle_of_mixed_batch_is_one_round_trip() {
     let fixture = PostgresFixture::new().await;
     let lined = QueueName::new("lined").unwrap();
     fixture.store.declare(&lined, &QueuePolicy::by_key(OnFailure::Skip)).await.unwrap();
@@ -106,9 +106,9 @@ async fn a_settlement_of_any_mix_is_one_round_trip() {
     assert_eq!(trips[1], 1, "the first call also prepares the statement: {trips:?}");
 }
 
-/// A claim that finds its limit right away is one round trip; with empty hands it also looks back, once.
+/// A claim that fills its limit at once is one round trip; one that finds nothing also looks back, once.
 #[tokio::test]
-async fn a_claim_that_finds_enough_is_one_round_trip() {
+async fn claim_that_fills_its_limit_is_one_round_trip() {
     let fixture = PostgresFixture::new().await;
     let (proxy, url) = CountingProxy::before_database(fixture.database.url()).await;
     let store = PostgresStore::connect(&url).await.unwrap();
@@ -130,9 +130,10 @@ async fn a_claim_that_finds_enough_is_one_round_trip() {
     assert!(single >= 25, "most claims are one round trip; some look back first: {trips:?}");
 }
 
-/// Landing waits for its group, ends the claim and asks what is left; the rest takes one or two. The first of each prepares.
+/// Completing a follow-up locks its group, settles the claim and checks the rest of the group; other settlements take one round trip or
+/// two. The first of each prepares.
 #[tokio::test]
-async fn ending_a_follow_up_takes_few_round_trips() {
+async fn settling_follow_up_takes_few_round_trips() {
     let fixture = PostgresFixture::new().await;
     let keep = QueuePolicy::default().with_keep_for(Duration::from_secs(86_400));
     fixture.store.declare(&QueueName::new(QUEUE).unwrap(), &keep).await.unwrap();
@@ -148,7 +149,7 @@ async fn ending_a_follow_up_takes_few_round_trips() {
     let mut trips = Vec::new();
     for pair in claimed.chunks(4) {
         let mut tx = transactions.begin().await.unwrap();
-        // What is known of the queues is read again every second.
+        // The cache of the queues is read again every second.
         let mut count = async |what: Ends| {
             let before = proxy.round_trips();
             match what {
@@ -156,7 +157,7 @@ async fn ending_a_follow_up_takes_few_round_trips() {
                     let group = FollowUp::read(&claimed.message).unwrap().group();
                     assert_eq!(
                         transactions.land(&mut tx, &claimed.lease, &group).await.unwrap(),
-                        Landing::Last
+                        GroupProgress::Last
                     );
                 }
                 Ends::IsGivenUp(lease) => {
@@ -182,14 +183,14 @@ async fn ending_a_follow_up_takes_few_round_trips() {
         ];
         transactions.commit(tx).await.unwrap();
     }
-    // One more where the queues were read.
+    // One more when the queues were read.
     assert!(trips.iter().zip([3, 2, 1, 1]).all(|(trips, most)| *trips <= most + 1), "{trips:?}");
     assert!(trips.iter().sum::<usize>() <= 8, "{trips:?}");
 }
 
-/// What becomes of a follow-up.
+/// The ways to settle a follow-up.
 enum Ends<'c> {
-    Lands(&'c Claimed),
+    Lands(&'c ClaimedMessage),
     IsGivenUp(&'c Lease),
     IsPutOff(&'c Lease),
     IsRecorded,

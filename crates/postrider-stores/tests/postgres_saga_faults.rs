@@ -1,10 +1,10 @@
-//! Follow-ups under fire: two runners in processes of their own, which are killed a hundred times; resolvers that fail, dawdle, panic and
-//! refuse; and a ledger on a bad line. `support/saga_script.rs` has who does what, `support/saga_evidence.rs` what must be so in the end.
+//! Fault injection for follow-ups: two runners in processes of their own, which are killed a hundred times; resolvers that fail, are slow,
+//! panic and reject; and a ledger on a bad network. `support/saga_script.rs` has the script, `support/saga_evidence.rs` checks the result.
 //!
-//! One runner is at work all the time and renews its leases. The other carries out batches, and renews nothing: when the ledger hangs, its
-//! lease lapses, and it comes too late. What it does then must change nothing.
+//! One runner works all the time and renews its leases. The other runs batches, and renews nothing: when the ledger hangs, its lease
+//! expires, and it settles too late. A late settlement must change nothing.
 //!
-//! The seed is printed; `POSTRIDER_SEED` repeats its choices, though not the moments at which they fall.
+//! The seed is printed; `POSTRIDER_SEED` repeats its choices, but not their timing.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -14,25 +14,25 @@ mod evidence;
 #[path = "support/saga_script.rs"]
 mod script;
 
-use evidence::{Complaint, Evidence, Staged};
+use evidence::{Evidence, StagedCall, Violation};
 use postrider_core::{
     AuditEvent, AuditKind, AuditSink, ClaimRequest, FollowUp, FollowUpExt as _, MessageId, Reference, Store,
     SubjectId,
     audit::verify,
-    follow_up::{QUEUE, Status},
+    follow_up::{FollowUpStatus, QUEUE},
     schema::Schema,
 };
 use postrider_engine::{
     Tx,
-    saga::{Backoff, Completed, SagaRunner},
+    saga::{Completion, SagaBackoff, SagaRunner},
 };
 use postrider_stores::postgres::{PostgresOptions, PostgresStore, PostgresTransactions};
 use postrider_testkit::{
     postgres::TestDatabase,
-    process::{Process, told},
+    process::{Process, argument},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use script::{CANARY, FarLedger, LEASE, Line, OPERATION, Part, RESOLVERS, Scripted, TABLES, TIMEOUT};
+use script::{CANARY, LEASE, Network, OPERATION, Part, RESOLVERS, RemoteLedger, Scripted, TABLES, TIMEOUT};
 use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Row, Transaction, postgres::PgPoolOptions};
 use std::{collections::BTreeSet, env, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -40,29 +40,29 @@ use uuid::Uuid;
 
 const SUBJECTS: usize = 5_000;
 const KILLS: usize = 100;
-/// One of so many kills is for the runner of batches, so that it lives to come too late.
+/// One in this many kills hits the runner of batches, so that it lives long enough to settle too late.
 const KILLS_OF_BATCHES: u32 = 12;
-/// Without progress for so long, it has come to a stop.
+/// Without progress for this long, the run is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Every follow-up ends as it must, is told before it ends, and every subject completes once; whatever dies, and whoever comes too late.
+/// Every follow-up ends in the right state, is audited before it ends, and every subject completes once, despite kills and late runners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_killed_runners_leave_every_follow_up_in_a_state_that_was_told_before() {
+async fn hundred_killed_runners_leave_every_follow_up_audited_and_finished() {
     let began = Instant::now();
     let seed =
         env::var("POSTRIDER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("POSTRIDER_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    let place = Place::new().await;
+    let fixture = FaultFixture::new().await;
     let subjects: Vec<[Uuid; 4]> =
         (0..SUBJECTS).map(|_| std::array::from_fn(|_| Uuid::from_u128(random.random()))).collect();
-    let staged = place.stage(&subjects).await;
+    let staged = fixture.stage(&subjects).await;
 
     let mut started = 0;
     let mut start = |slot: usize| {
         started += 1;
         let body = ["a_runner_at_work", "a_runner_of_batches"][slot];
-        Some((started, Process::start(body, &format!("{started}\n{}", place.database.url()))))
+        Some((started, Process::start(body, &format!("{started}\n{}", fixture.database.url()))))
     };
     let mut runners = [start(0), start(1)];
     for kill in 0..KILLS {
@@ -70,46 +70,49 @@ async fn a_hundred_killed_runners_leave_every_follow_up_in_a_state_that_was_told
         let slot = usize::from(random.random_ratio(1, KILLS_OF_BATCHES));
         let wanted = kill * share + random.random_range(0..share);
         let (number, mut victim) = runners[slot].take().unwrap();
-        place.until_told(wanted, number).await;
+        fixture.until_audited(wanted, number).await;
         assert!(victim.ended().is_none(), "a runner ended by itself; its output is above");
         victim.kill();
         runners[slot] = start(slot);
     }
-    place.until_ended().await;
-    sqlx::query("insert into over default values").execute(&place.app).await.unwrap();
+    fixture.until_ended().await;
+    sqlx::query("insert into over default values").execute(&fixture.app).await.unwrap();
     for (number, mut runner) in runners.into_iter().flatten() {
         let ended = runner.ends_within(PATIENCE).await;
         assert!(ended.is_some_and(|ended| ended.success()), "runner {number} did not stop cleanly");
     }
 
-    let evidence = Evidence::read(&mut place.app.acquire().await.unwrap()).await;
-    assert_eq!(evidence.judge(&staged), BTreeSet::new());
-    let head = verify(&place.store.ledger(), None).await.unwrap();
-    let toll = evidence.toll();
-    let mishaps = place.mishaps().await;
+    let evidence = Evidence::read(&mut fixture.app.acquire().await.unwrap()).await;
+    assert_eq!(evidence.check(&staged), BTreeSet::new());
+    let head = verify(&fixture.store.ledger(), None).await.unwrap();
+    let counts = evidence.counts();
+    let mishaps = fixture.mishaps().await;
     println!(
-        "{KILLS} kills, {} follow-ups, {toll:?}, {} events, {mishaps:?}, {:.1?}",
+        "{KILLS} kills, {} follow-ups, {counts:?}, {} events, {mishaps:?}, {:.1?}",
         staged.len(),
         head.position,
         began.elapsed()
     );
     let refused = staged.keys().filter(|key| Part::of(**key) == Part::Refusing).count();
-    assert_eq!((toll.abandoned, toll.succeeded), (refused, staged.len() - refused));
-    assert!(toll.completed > SUBJECTS / 2, "hardly anybody completed");
-    // It was not too quiet.
-    assert!(toll.repeated > 0 && toll.lapsed > 0 && toll.told_again > 0, "no runner died in the middle");
-    assert!(toll.too_late[0] > 0, "no runner came too late to what was in another's hands");
-    for sort in ["away", "answer lost"] {
+    assert_eq!((counts.abandoned, counts.succeeded), (refused, staged.len() - refused));
+    assert!(counts.completed > SUBJECTS / 2, "hardly anybody completed");
+    // Enough faults have occurred.
+    assert!(
+        counts.repeated > 0 && counts.expired > 0 && counts.audited_again > 0,
+        "no runner died in the middle"
+    );
+    assert!(counts.too_late[0] > 0, "no runner came too late to what was in another's hands");
+    for sort in ["away", "reply lost"] {
         for kind in ["succeeded", "completed"] {
             let struck = mishaps.iter().any(|(one, other, _)| (one.as_str(), other.as_str()) == (sort, kind));
             assert!(struck, "no event {kind} met the ledger when it was: {sort}");
         }
     }
     assert!(mishaps.iter().any(|(sort, ..)| sort == "hung"), "the ledger never hung");
-    assert!(toll.completed_again > 0, "no completion was told and undone");
+    assert!(counts.completed_again > 0, "no completion was reported and rolled back");
 }
 
-/// Not a test of its own: the body of a runner that is at work until everything has ended.
+/// Not a test of its own: the body of a runner that works until every follow-up has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runner_at_work() {
     let Some((runner, app)) = in_the_other_process().await else { return };
@@ -117,15 +120,15 @@ async fn a_runner_at_work() {
     while !is_over(&app).await {
         sleep(Duration::from_millis(50)).await;
     }
-    assert!(running.shutdown(PATIENCE).await.is_clean);
+    assert!(running.stop(PATIENCE).await.clean);
 }
 
-/// Not a test of its own: the body of a runner that carries out one batch after the other until everything has ended.
+/// Not a test of its own: the body of a runner that runs one batch after the other until every follow-up has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runner_of_batches() {
     let Some((runner, app)) = in_the_other_process().await else { return };
     while !is_over(&app).await {
-        if runner.run_once().await.unwrap() == 0 {
+        if runner.run_batch().await.unwrap() == 0 {
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -134,11 +137,11 @@ async fn a_runner_of_batches() {
 type Runner = SagaRunner<PostgresTransactions>;
 
 async fn in_the_other_process() -> Option<(Runner, PgPool)> {
-    let told = told()?;
-    let (number, url) = told.split_once('\n').unwrap();
+    let arguments = argument()?;
+    let (number, url) = arguments.split_once('\n').unwrap();
     let options = PostgresOptions::new(url).unwrap().with_connections(4);
     let (store, app) = (PostgresStore::open(options).await.unwrap(), pool(url).await);
-    Some((runner(&store, &app, number.parse().unwrap(), Line::Bad), app))
+    Some((runner(&store, &app, number.parse().unwrap(), Network::Bad), app))
 }
 
 async fn is_over(app: &PgPool) -> bool {
@@ -149,18 +152,18 @@ async fn pool(url: &str) -> PgPool {
     PgPoolOptions::new().max_connections(6).connect(url).await.unwrap()
 }
 
-fn runner(store: &PostgresStore, app: &PgPool, number: i64, line: Line) -> Runner {
-    let backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(400), LEASE).unwrap();
-    let ledger = FarLedger { line, ledger: store.ledger(), app: app.clone() };
+fn runner(store: &PostgresStore, app: &PgPool, number: i64, network: Network) -> Runner {
+    let backoff = SagaBackoff::new(Duration::from_millis(50), Duration::from_millis(400), LEASE).unwrap();
+    let ledger = RemoteLedger { network, ledger: store.ledger(), app: app.clone() };
     let mut builder = SagaRunner::builder(store.transactions(app.clone()).read_committed())
         .audit(ledger)
         .backoff(backoff)
         .timeout(TIMEOUT)
         .batch_size(25)
-        // Attempts that a crash cut short count.
+        // Attempts that a crash interrupted count.
         .max_attempts(KILLS as u32)
         .complete_to("completed")
-        .on_complete(|mut tx: Tx<Transaction<'static, Postgres>>, completed: Completed| async move {
+        .on_complete(|mut tx: Tx<Transaction<'static, Postgres>>, completed: Completion| async move {
             let farewell = sqlx::query("insert into farewell (subject) values ($1)");
             farewell.bind(completed.subject.as_str()).execute(&mut **tx).await?;
             Ok(())
@@ -171,30 +174,30 @@ fn runner(store: &PostgresStore, app: &PgPool, number: i64, line: Line) -> Runne
     builder.build().unwrap()
 }
 
-/// A database with our tables and those of the application.
-struct Place {
+/// A database with the store's tables and those of the application.
+struct FaultFixture {
     store: PostgresStore,
     app: PgPool,
-    /// It carries out nothing where others are killed.
+    /// This store processes nothing; only the runners that are killed do.
     runner: Runner,
     database: TestDatabase,
 }
 
-impl Place {
+impl FaultFixture {
     async fn new() -> Self {
         let database = TestDatabase::empty().await;
         let store = PostgresStore::connect(database.url()).await.unwrap();
         store.migrate().await.unwrap();
         let app = pool(database.url()).await;
         app.execute(TABLES).await.unwrap();
-        let runner = runner(&store, &app, 0, Line::Good);
+        let runner = runner(&store, &app, 0, Network::Good);
         runner.declare(&store).await.unwrap();
         Self { store, app, runner, database }
     }
 
     /// Four follow-ups of each subject, some with a payload.
-    async fn stage(&self, subjects: &[[Uuid; 4]]) -> Staged {
-        let mut staged = Staged::new();
+    async fn stage(&self, subjects: &[[Uuid; 4]]) -> StagedCall {
+        let mut staged = StagedCall::new();
         for subjects in subjects.chunks(50) {
             let mut tx = self.app.begin().await.unwrap();
             let mut follow_ups = Vec::new();
@@ -217,21 +220,21 @@ impl Place {
         staged
     }
 
-    /// Waits until the ledger has so many events and a runner has made its first call. Panics when there is no progress.
-    async fn until_told(&self, wanted: usize, runner: i64) {
+    /// Waits until the ledger has `events` events and a runner has made its first call. Panics when there is no progress.
+    async fn until_audited(&self, wanted: usize, runner: i64) {
         let look =
             "select h.position, exists (select from effect where runner = $1) from postrider.ledger_head h";
         let (mut last, mut since) = (-1, Instant::now());
         loop {
             let row = sqlx::query(look).bind(runner).fetch_one(&self.app).await.unwrap();
-            let (told, is_at_work): (i64, bool) = (row.get(0), row.get(1));
-            if is_at_work && told >= wanted as i64 {
+            let (events, is_at_work): (i64, bool) = (row.get(0), row.get(1));
+            if is_at_work && events >= wanted as i64 {
                 return;
             }
-            if told > last {
-                (last, since) = (told, Instant::now());
+            if events > last {
+                (last, since) = (events, Instant::now());
             }
-            assert!(since.elapsed() < PATIENCE, "{told} events, and no more: {wanted} are wanted");
+            assert!(since.elapsed() < PATIENCE, "{events} events, and no more: {wanted} are wanted");
             sleep(Duration::from_millis(5)).await;
         }
     }
@@ -240,7 +243,9 @@ impl Place {
         let (mut last, mut since) = (u64::MAX, Instant::now());
         loop {
             let counts = self.runner.status_counts().await.unwrap();
-            let is_open = |status: &Status| !matches!(status, Status::Succeeded | Status::Abandoned);
+            let is_open = |status: &FollowUpStatus| {
+                !matches!(status, FollowUpStatus::Succeeded | FollowUpStatus::Abandoned)
+            };
             let open = counts.iter().filter(|(status, _)| is_open(status)).map(|(_, count)| count).sum();
             if open == 0 {
                 return;
@@ -253,7 +258,7 @@ impl Place {
         }
     }
 
-    /// How often the ledger failed, and how, and what it was told then.
+    /// The failures of the ledger, by kind, with the events that were appended then.
     async fn mishaps(&self) -> Vec<(String, String, i64)> {
         sqlx::query_as("select sort, kind, count(*) from mishap group by sort, kind order by sort, kind")
             .fetch_all(&self.app)
@@ -267,22 +272,23 @@ fn key_of(is_wanted: impl Fn(Part) -> bool) -> Uuid {
     std::iter::repeat_with(Uuid::new_v4).find(|key| is_wanted(Part::of(*key))).unwrap()
 }
 
-/// Whoever breaks a rule is found: the judge of the test above is not blind.
+/// Negative controls: the evidence check finds every violation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_broken_runner_leaves_is_found() {
-    let place = Place::new().await;
+async fn evidence_check_finds_every_kind_of_broken_runner() {
+    let fixture = FaultFixture::new().await;
     let [prompt, failing, refusing] = [
         key_of(|part| part == Part::Prompt),
         key_of(|part| part == Part::Failing(2)),
         key_of(|part| part == Part::Refusing),
     ];
     let fine = || key_of(|part| part == Part::Prompt);
-    let staged = place.stage(&[[prompt, failing, fine(), fine()], [fine(), fine(), refusing, fine()]]).await;
-    let running = place.runner.start();
-    place.until_ended().await;
-    assert!(running.shutdown(PATIENCE).await.is_clean);
-    let mut connection = place.app.acquire().await.unwrap();
-    assert_eq!(Evidence::read(&mut connection).await.judge(&staged), BTreeSet::new());
+    let staged =
+        fixture.stage(&[[prompt, failing, fine(), fine()], [fine(), fine(), refusing, fine()]]).await;
+    let running = fixture.runner.start();
+    fixture.until_ended().await;
+    assert!(running.stop(PATIENCE).await.clean);
+    let mut connection = fixture.app.acquire().await.unwrap();
+    assert_eq!(Evidence::read(&mut connection).await.check(&staged), BTreeSet::new());
     drop(connection);
 
     let (done, blocked) = (&staged[&prompt], &staged[&refusing]);
@@ -295,105 +301,109 @@ async fn whatever_a_broken_runner_leaves_is_found() {
     };
     let moved = "id, staged_at, due_at, message_id, attempts, deliveries, queue, ordered, payload, event_type, subject, headers";
     let plants = [
-        (Complaint::NotWhatWasStaged, format!("delete from postrider.archive where message_id = '{prompt}'")),
+        (Violation::NotWhatWasStaged, format!("delete from postrider.archive where message_id = '{prompt}'")),
         (
-            Complaint::NotWhatWasStaged,
+            Violation::NotWhatWasStaged,
             format!(
                 "update postrider.archive set message_id = gen_random_uuid() where message_id = '{prompt}'"
             ),
         ),
         (
-            Complaint::InTwoRooms,
+            Violation::InTwoTables,
             format!(
                 "insert into postrider.dead ({moved}, reason) select {moved}, 'rejected' from postrider.archive where message_id = '{prompt}'"
             ),
         ),
         (
-            Complaint::Unended,
+            Violation::Unended,
             format!(
                 "insert into postrider.ready ({moved}) select {moved} from postrider.archive where message_id = '{prompt}'"
             ),
         ),
         (
-            Complaint::WrongEnd,
+            Violation::WrongEnding,
             format!(
                 "with gone as (delete from postrider.dead where message_id = '{refusing}' returning *) \
                  insert into postrider.archive ({moved}, expires_at) select {moved}, now() from gone"
             ),
         ),
         (
-            Complaint::Untold,
+            Violation::NotAudited,
             format!("update postrider.archive set archived_at = staged_at where message_id = '{prompt}'"),
         ),
-        (Complaint::ToldTwice, event("succeeded", prompt, 1)),
-        (Complaint::Untrue, event("succeeded", prompt, 2)),
-        (Complaint::Untrue, event("succeeded", failing, 1)),
-        (Complaint::Untrue, event("succeeded", refusing, 1)),
-        (Complaint::CalledTwice, format!("insert into effect values (0, '{prompt}', 1)")),
-        (Complaint::Miscounted, format!("insert into effect values (0, '{prompt}', 2)")),
+        (Violation::AuditedTwice, event("succeeded", prompt, 1)),
+        (Violation::WrongEvent, event("succeeded", prompt, 2)),
+        (Violation::WrongEvent, event("succeeded", failing, 1)),
+        (Violation::WrongEvent, event("succeeded", refusing, 1)),
+        (Violation::CalledTwice, format!("insert into effect values (0, '{prompt}', 1)")),
+        (Violation::Miscounted, format!("insert into effect values (0, '{prompt}', 2)")),
         (
-            Complaint::Miscounted,
+            Violation::Miscounted,
             format!("update postrider.archive set attempts = deliveries where message_id = '{failing}'"),
         ),
-        (Complaint::Uncompleted, format!("delete from farewell where subject = '{done}'")),
-        (Complaint::Uncompleted, format!("delete from postrider.ready where subject = '{done}'")),
-        (Complaint::CompletedTwice, format!("insert into farewell values ('{done}')")),
-        (Complaint::WronglyCompleted, format!("insert into farewell values ('{blocked}')")),
-        (Complaint::WronglyCompleted, event("completed", refusing, 1)),
+        (Violation::Uncompleted, format!("delete from farewell where subject = '{done}'")),
+        (Violation::Uncompleted, format!("delete from postrider.ready where subject = '{done}'")),
+        (Violation::CompletedTwice, format!("insert into farewell values ('{done}')")),
+        (Violation::WronglyCompleted, format!("insert into farewell values ('{blocked}')")),
+        (Violation::WronglyCompleted, event("completed", refusing, 1)),
         (
-            Complaint::Remembered,
+            Violation::PayloadKept,
             format!("update postrider.archive set payload = '{CANARY}' where message_id = '{prompt}'"),
         ),
         (
-            Complaint::Remembered,
+            Violation::PayloadKept,
             format!(
                 "update postrider.dead set last_error = 'because of {CANARY}' where message_id = '{refusing}'"
             ),
         ),
-        (Complaint::Remembered, event(&format!("succeeded\",\"error\":\"{CANARY}"), prompt, 2)),
+        (Violation::PayloadKept, event(&format!("succeeded\",\"error\":\"{CANARY}"), prompt, 2)),
     ];
     for (complaint, plant) in plants {
-        let mut tx = place.app.begin().await.unwrap();
+        let mut tx = fixture.app.begin().await.unwrap();
         tx.execute(AssertSqlSafe(plant.clone())).await.unwrap();
-        let found = Evidence::read(&mut tx).await.judge(&staged);
+        let found = Evidence::read(&mut tx).await.check(&staged);
         assert!(found.iter().any(|(what, _)| *what == complaint), "{plant}: {found:?}");
         tx.rollback().await.unwrap();
     }
 }
 
-/// A runner that comes too late and ends a follow-up by its identity alone, without the token of its claim, is found.
+/// The check finds a late runner that settles a follow-up by its id alone, without the token of its claim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stale_runner_that_asks_for_no_token_is_found() {
-    let place = Place::new().await;
+async fn evidence_check_finds_settlement_without_token() {
+    let fixture = FaultFixture::new().await;
     let keys = std::array::from_fn(|_| key_of(|part| part == Part::Prompt));
-    let staged = place.stage(&[keys]).await;
+    let staged = fixture.stage(&[keys]).await;
     let claim = ClaimRequest::new(QUEUE.parse().unwrap(), 1).with_lease_for(LEASE);
-    let stale = place.store.claim(&claim).await.unwrap().remove(0);
+    let stale = fixture.store.claim(&claim).await.unwrap().remove(0);
     let key = stale.id().as_uuid();
-    script::effect(&place.app, 1, key, 1).await.unwrap();
-    let lapse = "update postrider.ready set lease_until = clock_timestamp() where message_id = $1";
-    sqlx::query(lapse).bind(key).execute(&place.app).await.unwrap();
+    script::effect(&fixture.app, 1, key, 1).await.unwrap();
+    let expire_lease = "update postrider.ready set lease_until = clock_timestamp() where message_id = $1";
+    sqlx::query(expire_lease).bind(key).execute(&fixture.app).await.unwrap();
     let all = ClaimRequest::new(QUEUE.parse().unwrap(), 10).with_lease_for(LEASE);
-    let fresh = place.store.claim(&all).await.unwrap();
+    let fresh = fixture.store.claim(&all).await.unwrap();
     let fresh = fresh.iter().find(|claimed| claimed.id() == stale.id()).unwrap();
-    script::effect(&place.app, 2, key, 2).await.unwrap();
+    script::effect(&fixture.app, 2, key, 2).await.unwrap();
 
-    // Its call went well, and it tells so before it ends the follow-up: all that it lacks is the token.
+    // Its call succeeded, and it appends to the ledger before it settles: only the token is missing.
     let succeeded = AuditEvent {
         subject: Some(SubjectId::new(staged[&key].as_str()).unwrap()),
         follow_up: Some(stale.id()),
         attempt: Some(stale.deliveries),
         ..AuditEvent::new(AuditKind::Succeeded)
     };
-    place.store.ledger().append(&[succeeded]).await.unwrap();
-    assert_eq!(place.store.settle(&[stale.lease.done()]).await.unwrap().len(), 1, "with it, nothing happens");
+    fixture.store.ledger().append(&[succeeded]).await.unwrap();
+    assert_eq!(
+        fixture.store.settle(&[stale.lease.done()]).await.unwrap().len(),
+        1,
+        "with it, nothing happens"
+    );
     let columns = "id, staged_at, due_at, message_id, attempts, deliveries, queue, ordered, payload, event_type, subject, headers";
     let without_token = format!(
         "with done as (delete from postrider.ready where message_id = '{key}' returning *) \
          insert into postrider.archive ({columns}, expires_at) select {columns}, now() + interval '1 day' from done"
     );
-    place.app.execute(AssertSqlSafe(without_token)).await.unwrap();
-    assert_eq!(place.store.settle(&[fresh.lease.done()]).await.unwrap().len(), 1, "it was taken away");
-    let found = Evidence::read(&mut place.app.acquire().await.unwrap()).await.judge(&staged);
-    assert!(found.contains(&(Complaint::Untold, key.to_string())), "{found:?}");
+    fixture.app.execute(AssertSqlSafe(without_token)).await.unwrap();
+    assert_eq!(fixture.store.settle(&[fresh.lease.done()]).await.unwrap().len(), 1, "it was taken away");
+    let found = Evidence::read(&mut fixture.app.acquire().await.unwrap()).await.check(&staged);
+    assert!(found.contains(&(Violation::NotAudited, key.to_string())), "{found:?}");
 }

@@ -1,4 +1,4 @@
-//! The tables of the PostgreSQL store: migrations, validation, printing.
+//! The schema of the PostgreSQL store: migrations, upgrades, validation, printing.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -9,14 +9,14 @@ mod migrations;
 mod support;
 
 use postrider_core::{ClaimRequest, QueueName, Store, schema::Schema};
-use postrider_stores::postgres::{Names, PostgresOptions, PostgresStore};
+use postrider_stores::postgres::{PostgresNames, PostgresOptions, PostgresStore};
 use postrider_testkit::postgres::TestDatabase;
 use sqlx::{AssertSqlSafe, Executor};
 use support::PostgresFixture;
 
-/// `expected.txt` is what a fresh migration looks like; `UPDATE_EXPECTED=1` writes it anew.
+/// `expected.txt` is the catalog of a fresh migration; `UPDATE_EXPECTED=1` rewrites it.
 #[tokio::test]
-async fn a_fresh_migration_is_what_validation_expects() {
+async fn fresh_migration_matches_expected_catalog() {
     let fixture = PostgresFixture::new().await;
     if std::env::var_os("UPDATE_EXPECTED").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/expected.txt");
@@ -32,7 +32,7 @@ async fn a_fresh_migration_is_what_validation_expects() {
 }
 
 #[tokio::test]
-async fn ten_processes_migrate_at_once() {
+async fn ten_concurrent_migrations_succeed() {
     let database = TestDatabase::empty().await;
     let mut processes = tokio::task::JoinSet::new();
     for _ in 0..10 {
@@ -50,109 +50,122 @@ async fn ten_processes_migrate_at_once() {
 }
 
 #[tokio::test]
-async fn another_schema_and_a_prefix_are_as_good() {
+async fn migration_with_other_schema_and_prefix_validates() {
     let database = TestDatabase::empty().await;
     let options = PostgresOptions::new(database.url()).unwrap();
-    let store = PostgresStore::open(options.with_names(Names::new("shop", "pr_").unwrap())).await.unwrap();
+    let store =
+        PostgresStore::open(options.with_names(PostgresNames::new("shop", "pr_").unwrap())).await.unwrap();
     store.migrate().await.unwrap();
     assert_eq!(store.validate().await.unwrap(), []);
 }
 
 /// Each alteration, and the object that must be reported, as missing or as altered.
-const ALTERATIONS: [(&str, &str, Found); 23] = [
-    ("drop table postrider.schedule", "table schedule", Found::Nothing),
-    ("drop table postrider.inbox", "table inbox", Found::Nothing),
-    ("alter table postrider.inbox drop constraint inbox_pkey", "constraint inbox_pkey", Found::Nothing),
-    ("drop index postrider.inbox_admitted", "index inbox_admitted", Found::Nothing),
-    ("drop table postrider.inbox_count", "table inbox_count", Found::Nothing),
+const ALTERATIONS: [(&str, &str, Reported); 23] = [
+    ("drop table postrider.schedule", "table schedule", Reported::Missing),
+    ("drop table postrider.inbox", "table inbox", Reported::Missing),
+    ("alter table postrider.inbox drop constraint inbox_pkey", "constraint inbox_pkey", Reported::Missing),
+    ("drop index postrider.inbox_admitted", "index inbox_admitted", Reported::Missing),
+    ("drop table postrider.inbox_count", "table inbox_count", Reported::Missing),
     (
         "alter table postrider.inbox_count drop constraint inbox_count_pkey",
         "constraint inbox_count_pkey",
-        Found::Nothing,
+        Reported::Missing,
     ),
-    ("alter table postrider.ledger disable trigger ledger_stays", "trigger ledger_stays", Found::Else),
-    ("drop trigger ledger_head_stays on postrider.ledger_head", "trigger ledger_head_stays", Found::Nothing),
+    (
+        "alter table postrider.ledger disable trigger ledger_append_only",
+        "trigger ledger_append_only",
+        Reported::Altered,
+    ),
+    (
+        "drop trigger ledger_head_permanent on postrider.ledger_head",
+        "trigger ledger_head_permanent",
+        Reported::Missing,
+    ),
     (
         "alter table postrider.ledger alter column subject drop expression",
         "column ledger.subject",
-        Found::Else,
+        Reported::Altered,
     ),
-    ("drop table postrider.sleeper", "table sleeper", Found::Nothing),
-    ("alter table postrider.ready drop column tenant", "column ready.tenant", Found::Nothing),
-    ("alter table postrider.dead alter column attempts type bigint", "column dead.attempts", Found::Else),
+    ("drop table postrider.idle", "table idle", Reported::Missing),
+    ("alter table postrider.ready drop column tenant", "column ready.tenant", Reported::Missing),
+    (
+        "alter table postrider.dead alter column attempts type bigint",
+        "column dead.attempts",
+        Reported::Altered,
+    ),
     (
         "alter table postrider.ready alter column queue drop default, alter column ordered drop not null",
         "column ready.ordered",
-        Found::Else,
+        Reported::Altered,
     ),
     (
-        "alter table postrider.ready alter column id set default nextval('postrider.place')",
+        "alter table postrider.ready alter column id set default nextval('postrider.message_position')",
         "column ready.id",
-        Found::Else,
+        Reported::Altered,
     ),
-    ("drop index postrider.ready_key", "index ready_key", Found::Nothing),
+    ("drop index postrider.ready_key", "index ready_key", Reported::Missing),
     (
         "drop index postrider.lane_ring; create index lane_ring on postrider.lane (queue, seq)",
         "index lane_ring",
-        Found::Else,
+        Reported::Altered,
     ),
     (
         "drop index postrider.lane_due; create index lane_due on postrider.lane (queue, due) where due < 'infinity'",
         "index lane_due",
-        Found::Else,
+        Reported::Altered,
     ),
     (
         "alter table postrider.ready drop constraint ready_message; create index ready_message on postrider.ready (message_id, queue)",
         "index ready_message",
-        Found::Else,
+        Reported::Altered,
     ),
-    ("alter table postrider.ready drop constraint ready_lease", "constraint ready_lease", Found::Nothing),
+    ("alter table postrider.ready drop constraint ready_lease", "constraint ready_lease", Reported::Missing),
     (
         "alter table postrider.ready drop constraint ready_lease, add constraint ready_lease check (token is null or token is not null)",
         "constraint ready_lease",
-        Found::Else,
+        Reported::Altered,
     ),
     (
         "alter table postrider.ready reset (autovacuum_vacuum_scale_factor)",
         "option ready.autovacuum_vacuum_scale_factor",
-        Found::Nothing,
+        Reported::Missing,
     ),
-    ("alter sequence postrider.place cache 100", "sequence place", Found::Else),
+    ("alter sequence postrider.message_position cache 100", "sequence message_position", Reported::Altered),
     (
         "create or replace function postrider.queue_id(p_name text) returns smallint language sql as 'select 1::smallint'",
         "function queue_id(p_name text)",
-        Found::Else,
+        Reported::Altered,
     ),
 ];
 
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    Else,
+enum Reported {
+    Missing,
+    Altered,
 }
 
 #[tokio::test]
-async fn every_missing_or_altered_object_is_reported() {
+async fn validate_reports_every_missing_or_altered_object() {
     let fixture = PostgresFixture::new().await;
-    for (statement, object, found) in ALTERATIONS {
+    for (statement, object, expected) in ALTERATIONS {
         let mut tx = fixture.app.begin().await.unwrap();
         sqlx::raw_sql(statement).execute(&mut *tx).await.unwrap();
         let drift = fixture.store.drift_in(&mut tx).await.unwrap();
         tx.rollback().await.unwrap();
         let reported = drift.iter().find(|drift| drift.object == object);
         let reported = reported.unwrap_or_else(|| panic!("{statement}: {object} is not in {drift:#?}"));
-        assert_eq!(reported.found.is_none(), found == Found::Nothing, "{statement}: {reported}");
+        assert_eq!(reported.found.is_none(), expected == Reported::Missing, "{statement}: {reported}");
     }
     assert_eq!(fixture.store.validate().await.unwrap(), [], "the alterations were rolled back");
 }
 
-/// A second round is needed where something hangs on what is made anew.
+/// Objects that depend on a recreated one need a second round.
 #[tokio::test]
-async fn the_printed_fixes_mend_every_alteration() {
+async fn printed_fixes_repair_every_alteration() {
     let fixture = PostgresFixture::new().await;
     let more = [
-        "drop table postrider.ready, postrider.later, postrider.dead",
-        "drop sequence postrider.place, postrider.turn cascade",
+        "drop table postrider.ready, postrider.scheduled, postrider.dead",
+        "drop sequence postrider.message_position, postrider.turn cascade",
         "drop view postrider.outbox cascade",
         "drop function postrider.stage_many, postrider.contract",
         "drop function postrider.stage(text, bytea, text, text, text, text, text, jsonb, uuid, timestamptz, interval, text, text, text, text, text)",
@@ -165,17 +178,17 @@ async fn the_printed_fixes_mend_every_alteration() {
         let mut tx = fixture.app.begin().await.unwrap();
         sqlx::raw_sql(statement).execute(&mut *tx).await.unwrap();
         for _ in 0..2 {
-            let mut mended = Vec::new();
+            let mut applied = Vec::new();
             for drift in fixture.store.drift_in(&mut tx).await.unwrap() {
-                let fix = drift.fix.as_ref().unwrap_or_else(|| panic!("{statement}: {drift} is not mended"));
-                if mended.contains(fix) {
+                let fix = drift.fix.as_ref().unwrap_or_else(|| panic!("{statement}: {drift} has no fix"));
+                if applied.contains(fix) {
                     continue;
                 }
-                // Not in a transaction, which is there to take it all back.
+                // The test runs in a transaction, in which `concurrently` is impossible.
                 let sql = fix.replace(" concurrently", "");
                 let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await;
                 done.unwrap_or_else(|error| panic!("{statement}: {error}: {fix}"));
-                mended.push(fix.clone());
+                applied.push(fix.clone());
             }
         }
         assert_eq!(fixture.store.drift_in(&mut tx).await.unwrap(), [], "{statement}");
@@ -184,20 +197,18 @@ async fn the_printed_fixes_mend_every_alteration() {
 }
 
 #[tokio::test]
-async fn what_the_migrations_have_yet_to_make_is_left_to_them() {
+async fn drift_of_pending_migration_has_no_fix() {
     let fixture = PostgresFixture::new().await;
     let mut tx = fixture.app.begin().await.unwrap();
-    let older = "drop table postrider.saga_log; delete from postrider.migration where version = 14; drop index postrider.ready_key";
-    sqlx::raw_sql(older).execute(&mut *tx).await.unwrap();
+    let pending = "drop table postrider.saga_log; delete from postrider.migration where version = 1";
+    sqlx::raw_sql(pending).execute(&mut *tx).await.unwrap();
     let drift = fixture.store.drift_in(&mut tx).await.unwrap();
-    for drift in drift {
-        let is_ours = drift.object == "index ready_key";
-        assert_eq!(drift.fix.is_some(), is_ours, "{drift:?}");
-    }
+    assert!(drift.iter().any(|drift| drift.object == "table saga_log"), "{drift:?}");
+    assert!(drift.iter().all(|drift| drift.fix.is_none()), "{drift:?}");
 }
 
 #[tokio::test]
-async fn what_is_there_besides_is_ignored_and_nothing_is_changed() {
+async fn validate_ignores_extra_objects_and_changes_nothing() {
     let fixture = PostgresFixture::new().await;
     fixture.run("alter table postrider.ready add column mine text").await;
     fixture.run("create index mine_idx on postrider.ready (mine)").await;
@@ -208,7 +219,7 @@ async fn what_is_there_besides_is_ignored_and_nothing_is_changed() {
 }
 
 #[tokio::test]
-async fn an_unmigrated_database_says_what_to_do() {
+async fn claim_on_unmigrated_database_is_schema_mismatch() {
     let database = TestDatabase::empty().await;
     let store = PostgresStore::connect(database.url()).await.unwrap();
     let request = ClaimRequest::new(QueueName::new("orders").unwrap(), 1);
@@ -217,23 +228,101 @@ async fn an_unmigrated_database_says_what_to_do() {
         error.to_string(),
         "the schema does not fit this version: relation \"postrider.queue\" does not exist; run the migrations"
     );
-    assert!(store.validate().await.unwrap().len() > 100, "everything is missing");
+    assert!(store.validate().await.unwrap().len() > 100, "every object is missing");
 }
 
 #[tokio::test]
-async fn it_is_told_which_migrations_were_run() {
+async fn migrations_reports_applied_and_pending() {
     let database = TestDatabase::empty().await;
     let store = PostgresStore::connect(database.url()).await.unwrap();
     let app = sqlx::PgPool::connect(database.url()).await.unwrap();
-    migrations::are_told(&store, "postrider.migration", async |statement| {
+    migrations::check_reported(&store, "postrider.migration", async |statement| {
         app.execute(AssertSqlSafe(statement)).await.unwrap();
     })
     .await;
 }
 
-/// The printed statements make the same tables as the migrations.
+/// A row in every table, as version 1 has them.
+const ROWS: &str = "
+select postrider.declare_queue('orders', true, 'block', interval '1 day', true, false);
+select postrider.stage('orders', 'one', key => 'k', subject => 's');
+select postrider.stage('orders', 'two', timer => 't', due_after => interval '1 hour');
+insert into postrider.dead (id, staged_at, due_at, message_id, attempts, deliveries, queue, ordered, payload, reason)
+  select 1000, now(), now(), gen_random_uuid(), 1, 1, q.id, true, 'three', 'rejected' from postrider.queue q;
+insert into postrider.archive (id, staged_at, due_at, expires_at, message_id, attempts, deliveries, queue, ordered, payload)
+  select 1001, now(), now(), d.at, gen_random_uuid(), 0, 1, q.id, true, 'four'
+  from postrider.queue q, (values (now() + interval '1 day'), (now() + interval '1 year')) d(at);
+insert into postrider.lane (queue, key, after) select q.id, 'k', 0 from postrider.queue q;
+insert into postrider.idle (queue, worker, until) select q.id, gen_random_uuid(), now() from postrider.queue q;
+insert into postrider.inbox_count (counted_at, message_id, deliveries, consumer, tenant) values (now(), gen_random_uuid(), 1, 'billing', '');
+select * from postrider.admit('billing', array[''], array[gen_random_uuid()]);
+select postrider.append_ledger(array['{\"id\": \"0196e4c5-0000-7000-8000-000000000001\", \"subject\": \"s\"}']);
+insert into postrider.saga_log (saga, n, body) values (gen_random_uuid(), 0, '{}');
+insert into postrider.schedule (name, last_at) values ('nightly', now());
+select postrider.pause_work('destination', 'billing', 'nell', 'maintenance');
+";
+
+/// A next version: a new column with an index, and a change of data.
+const NEXT: (i64, &str, &str) = (
+    2,
+    "region",
+    "alter table {ready} add column region text;\n\
+     create index {#ready_region} on {ready} (region) where region is not null;\n\
+     update {ready} set region = 'eu';",
+);
+
+/// For each table: the number of its rows, and a digest of their contents without the new column.
+async fn contents(app: &sqlx::PgPool) -> Vec<(String, i64, String)> {
+    let tables: Vec<(String,)> = sqlx::query_as(
+        "select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+         where n.nspname = 'postrider' and c.relkind in ('r', 'p') and not c.relispartition \
+           and c.relname <> 'migration' order by c.relname",
+    )
+    .fetch_all(app)
+    .await
+    .unwrap();
+    let mut contents = Vec::new();
+    for (table,) in tables {
+        let sql = format!(
+            "select count(*), coalesce(md5(string_agg(r.text, ',' order by r.text)), '') \
+             from (select (to_jsonb(t) - 'region')::text as text from postrider.{table} t) r"
+        );
+        let (count, digest) = sqlx::query_as(AssertSqlSafe(sql)).fetch_one(app).await.unwrap();
+        contents.push((table, count, digest));
+    }
+    contents
+}
+
 #[tokio::test]
-async fn printed_statements_make_the_same_tables() {
+async fn upgrade_to_next_version_keeps_rows_of_every_table() {
+    let database = TestDatabase::empty().await;
+    let store = PostgresStore::connect(database.url()).await.unwrap();
+    let app = sqlx::PgPool::connect(database.url()).await.unwrap();
+    store.migrate().await.unwrap();
+    sqlx::raw_sql(ROWS).execute(&app).await.unwrap();
+    let before = contents(&app).await;
+    assert!(before.len() > 10 && before.iter().all(|(_, count, _)| *count > 0), "{before:?}");
+
+    store.migrate_with(&[NEXT]).await.unwrap();
+    assert_eq!(contents(&app).await, before);
+    let (upgraded,): (i64,) = sqlx::query_as("select count(*) from postrider.ready where region = 'eu'")
+        .fetch_one(&app)
+        .await
+        .unwrap();
+    assert_eq!(upgraded, 1);
+
+    let migrations = store.migrations().await.unwrap();
+    let applied = migrations.applied.iter().map(|applied| (applied.number, applied.name.as_str()));
+    assert_eq!(applied.collect::<Vec<_>>(), [(1, "initial"), (2, "region")]);
+    assert_eq!(migrations.pending, []);
+    assert_eq!(store.validate().await.unwrap(), [], "an older program works with the upgraded schema");
+    store.migrate_with(&[NEXT]).await.unwrap();
+    assert_eq!(contents(&app).await, before, "a second run changes nothing");
+}
+
+/// The printed SQL creates the same tables as the migrations.
+#[tokio::test]
+async fn printed_sql_creates_same_tables_as_migration() {
     let database = TestDatabase::empty().await;
     let store = PostgresStore::connect(database.url()).await.unwrap();
     let app = sqlx::PgPool::connect(database.url()).await.unwrap();
@@ -241,9 +330,8 @@ async fn printed_statements_make_the_same_tables() {
     assert_eq!(store.validate().await.unwrap(), []);
 }
 
-/// A lease has an end, whoever writes it.
 #[tokio::test]
-async fn a_lease_without_an_end_is_refused_by_the_table() {
+async fn token_without_lease_end_violates_constraint() {
     let fixture = PostgresFixture::new().await;
     let statement = "with q as (select postrider.queue_id('orders') as id), r as (insert into postrider.ready (queue, \
         message_id, payload) select id, gen_random_uuid(), '' from q returning 1) select 1; \

@@ -11,7 +11,7 @@ use sqlx::{PgPool, Postgres, Transaction};
 use std::time::Duration;
 use support::PostgresFixture;
 
-/// What a process has done that is in the middle of the tick that is due in a minute.
+/// A process in the middle of the tick that is due in a minute.
 async fn halfway(app: &PgPool) -> Transaction<'static, Postgres> {
     let mut tx = app.begin().await.unwrap();
     let record = "update postrider.schedule set last_at = date_trunc('second', last_at) + interval '60 s'";
@@ -19,7 +19,7 @@ async fn halfway(app: &PgPool) -> Transaction<'static, Postgres> {
     tx
 }
 
-/// Another process tries the tick meanwhile: whether it has staged it once the first one `commits` or dies.
+/// Another process attempts the tick meanwhile. Returns whether it staged the tick after the first process `commits` or dies.
 async fn second_of_two(commits: bool) -> (bool, usize) {
     let fixture = PostgresFixture::new().await;
     let nightly = ScheduleName::new("nightly").unwrap();
@@ -44,11 +44,11 @@ async fn second_of_two(commits: bool) -> (bool, usize) {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_a_tick_finds_it_staged() {
+async fn process_waiting_for_tick_finds_it_staged() {
     assert_eq!(second_of_two(true).await, (false, 0));
 }
 
 #[tokio::test]
-async fn whoever_waits_for_a_tick_stages_it_when_the_first_one_dies() {
+async fn process_waiting_for_tick_stages_it_after_first_dies() {
     assert_eq!(second_of_two(false).await, (true, 1));
 }

@@ -1,4 +1,4 @@
-//! Staging in SQLite through the transactions of every driver passes the adapter suite, and what is peculiar to each.
+//! Staging in SQLite through the transactions of every driver: the adapter suite, and the peculiarities of each driver.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -30,34 +30,34 @@ fn arrival() -> Arrival {
     Arrival::new(MessageId::at(std::time::SystemTime::now()))
 }
 
-/// The payloads of what is due in `orders`.
+/// The payloads of the messages that are due in `orders`.
 async fn staged(fixture: &impl Fixture) -> Vec<String> {
     let claimed = fixture.store().claim(&ClaimRequest::new("orders".parse().unwrap(), 100)).await.unwrap();
     claimed.iter().map(|each| String::from_utf8(each.message.payload().to_vec()).unwrap()).collect()
 }
 
-/// Tables that are not there are told as such, whichever driver ran into it, and the transaction goes on.
-async fn missing_tables_are_told<D: Driver>()
+/// Every driver reports missing tables as a schema mismatch, and the transaction stays usable.
+async fn missing_tables_are_a_schema_mismatch<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
     SqliteInbox: Inbox<D::Tx>,
 {
     let fixture = adapted::<D>().await;
     let mut tx = fixture.begin().await;
-    D::run(&mut tx, "alter table postrider_line rename to elsewhere").await;
-    let failed = fixture.outbox().stage(&mut tx, Message::builder("orders")).await;
-    assert!(matches!(failed, Err(Error::SchemaMismatch(_))), "{failed:?}");
-    D::run(&mut tx, "alter table elsewhere rename to postrider_line").await;
+    D::run(&mut tx, "alter table postrider_position rename to elsewhere").await;
+    let result = fixture.outbox().stage(&mut tx, Message::builder("orders")).await;
+    assert!(matches!(result, Err(Error::SchemaMismatch(_))), "{result:?}");
+    D::run(&mut tx, "alter table elsewhere rename to postrider_position").await;
     D::run(&mut tx, "alter table postrider_inbox rename to elsewhere").await;
-    let failed = fixture.inbox().admit(&mut tx, &billing(), arrival()).await;
-    assert!(matches!(failed, Err(Error::SchemaMismatch(_))), "{failed:?}");
+    let result = fixture.inbox().admit(&mut tx, &billing(), arrival()).await;
+    assert!(matches!(result, Err(Error::SchemaMismatch(_))), "{result:?}");
     fixture.outbox().stage(&mut tx, Message::builder("orders").payload("kept")).await.unwrap();
     fixture.commit(tx).await;
     assert_eq!(staged(&fixture).await, ["kept"]);
 }
 
-/// All messages of a call or none, and the transaction goes on.
-async fn a_call_that_fails_halfway_stages_nothing<D: Driver>()
+/// All messages of a call are staged or none, and the transaction stays usable.
+async fn failed_stage_call_stages_nothing<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
     SqliteInbox: Inbox<D::Tx>,
@@ -72,7 +72,7 @@ where
     .await;
     let message = |payload: &'static str| Message::builder("orders").payload(payload);
     fixture.outbox().stage(&mut tx, message("before")).await.unwrap();
-    // Those with a key are staged another way.
+    // Messages with a key take the other path of staging.
     for make in [message, |payload| Message::builder("orders").key("k").payload(payload)] {
         let mut batch = vec![make("half").build().unwrap(); 100];
         batch.push(make("bad").build().unwrap());
@@ -83,8 +83,8 @@ where
     assert_eq!(staged(&fixture).await, ["before", "after"]);
 }
 
-/// Rows of one insert share what they can. Whatever they do not arrives as it was given, also where it looks like something else.
-async fn what_differs_within_a_batch_arrives<D: Driver>()
+/// The rows of one insert share equal values. Differing values are stored unchanged, also if they look like another type.
+async fn differing_values_of_a_batch_are_stored<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
     SqliteInbox: Inbox<D::Tx>,
@@ -102,7 +102,7 @@ where
 
     let fixture = adapted::<D>().await;
     let mut tx = fixture.begin().await;
-    // The first call makes the queue.
+    // The first call creates the queue.
     for batch in [&general, &plain] {
         let staged = fixture.outbox().stage_all(&mut tx, batch).await.unwrap();
         assert_eq!(staged.new_messages(), batch.len());
@@ -116,15 +116,15 @@ where
     }
 }
 
-/// Whoever read before others wrote is told how to begin.
-async fn a_transaction_that_read_too_early_is_told_how_to_begin<D: Driver>()
+/// A transaction that read before another one wrote fails, and the error says how to begin it.
+async fn stale_read_transaction_fails_with_advice_to_begin_immediate<D: Driver>()
 where
     SqliteOutbox: Outbox<D::Tx>,
     SqliteInbox: Inbox<D::Tx>,
 {
     let fixture = adapted::<D>().await;
     let mut early = fixture.begin().await;
-    D::run(&mut early, "create temp table looked as select count(*) from postrider_ready").await;
+    D::run(&mut early, "create temp table seen as select count(*) from postrider_ready").await;
     let mut tx = fixture.begin().await;
     fixture.outbox().stage(&mut tx, Message::builder("orders")).await.unwrap();
     fixture.commit(tx).await;
@@ -167,28 +167,28 @@ mod with_sqlx {
     postrider_testkit::adapter_suite!(in_process adapted::<Sqlx> => Adapted<SqliteFixture, Sqlx>);
 
     #[tokio::test]
-    async fn missing_tables_are_told() {
-        super::missing_tables_are_told::<Sqlx>().await;
+    async fn missing_tables_are_a_schema_mismatch() {
+        super::missing_tables_are_a_schema_mismatch::<Sqlx>().await;
     }
 
     #[tokio::test]
-    async fn a_call_that_fails_halfway_stages_nothing() {
-        super::a_call_that_fails_halfway_stages_nothing::<Sqlx>().await;
+    async fn failed_stage_call_stages_nothing() {
+        super::failed_stage_call_stages_nothing::<Sqlx>().await;
     }
 
     #[tokio::test]
-    async fn what_differs_within_a_batch_arrives() {
-        super::what_differs_within_a_batch_arrives::<Sqlx>().await;
+    async fn differing_values_of_a_batch_are_stored() {
+        super::differing_values_of_a_batch_are_stored::<Sqlx>().await;
     }
 
     #[tokio::test]
-    async fn a_transaction_that_read_too_early_is_told_how_to_begin() {
-        super::a_transaction_that_read_too_early_is_told_how_to_begin::<Sqlx>().await;
+    async fn stale_read_transaction_fails_with_advice_to_begin_immediate() {
+        super::stale_read_transaction_fails_with_advice_to_begin_immediate::<Sqlx>().await;
     }
 
     /// A transaction may also borrow a connection.
     #[tokio::test]
-    async fn a_borrowed_connection_serves_as_well() {
+    async fn stage_in_transaction_on_borrowed_connection() {
         let fixture = adapted::<Sqlx>().await;
         let mut connection = SqliteConnection::connect(fixture.url()).await.unwrap();
         let mut tx = connection.begin().await.unwrap();
@@ -233,28 +233,28 @@ mod with_sea_orm {
     postrider_testkit::adapter_suite!(in_process adapted::<SeaOrm> => Adapted<SqliteFixture, SeaOrm>);
 
     #[tokio::test]
-    async fn missing_tables_are_told() {
-        super::missing_tables_are_told::<SeaOrm>().await;
+    async fn missing_tables_are_a_schema_mismatch() {
+        super::missing_tables_are_a_schema_mismatch::<SeaOrm>().await;
     }
 
     #[tokio::test]
-    async fn a_call_that_fails_halfway_stages_nothing() {
-        super::a_call_that_fails_halfway_stages_nothing::<SeaOrm>().await;
+    async fn failed_stage_call_stages_nothing() {
+        super::failed_stage_call_stages_nothing::<SeaOrm>().await;
     }
 
     #[tokio::test]
-    async fn what_differs_within_a_batch_arrives() {
-        super::what_differs_within_a_batch_arrives::<SeaOrm>().await;
+    async fn differing_values_of_a_batch_are_stored() {
+        super::differing_values_of_a_batch_are_stored::<SeaOrm>().await;
     }
 
     #[tokio::test]
-    async fn a_transaction_that_read_too_early_is_told_how_to_begin() {
-        super::a_transaction_that_read_too_early_is_told_how_to_begin::<SeaOrm>().await;
+    async fn stale_read_transaction_fails_with_advice_to_begin_immediate() {
+        super::stale_read_transaction_fails_with_advice_to_begin_immediate::<SeaOrm>().await;
     }
 
     /// A nested transaction of the driver is a savepoint.
     #[tokio::test]
-    async fn a_nested_transaction_takes_its_messages_along() {
+    async fn rollback_of_nested_transaction_removes_its_messages() {
         let fixture = adapted::<SeaOrm>().await;
         let database = Database::connect(fixture.url()).await.unwrap();
         let immediate = TransactionOptions {
@@ -270,9 +270,9 @@ mod with_sea_orm {
         assert_eq!(staged(&fixture).await, ["kept"]);
     }
 
-    /// Both keep prepared statements on the connection, by their text.
+    /// Both cache prepared statements on the connection, by their text.
     #[tokio::test]
-    async fn sqlx_and_sea_orm_share_a_connection() {
+    async fn sqlx_and_sea_orm_stage_on_one_connection() {
         let fixture = adapted::<SeaOrm>().await;
         let pool = SqlitePoolOptions::new().max_connections(1).connect(fixture.url()).await.unwrap();
         let sea = DatabaseConnection::from(pool.clone());
@@ -289,10 +289,10 @@ mod with_sea_orm {
         assert_eq!(staged(&fixture).await, ["sqlx", "sea-orm", "sqlx", "sea-orm"]);
     }
 
-    /// A transaction of another database is told apart before anything is sent.
+    /// A transaction of another database is refused before anything is sent.
     #[cfg(feature = "postgres")]
     #[tokio::test]
-    async fn an_outbox_in_postgresql_refuses_a_transaction_of_sqlite() {
+    async fn postgres_outbox_refuses_sqlite_transaction() {
         let fixture = adapted::<SeaOrm>().await;
         let mut tx = fixture.begin().await;
         let outbox = postrider_stores::postgres::PostgresOutbox::default();

@@ -1,4 +1,4 @@
-//! Claims and settlements as the memory store's own tests show them: what the suite leaves to each store is the same here.
+//! Claims and settlements: the details that the suite leaves to each store, and that are the same as in the memory store.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -7,11 +7,11 @@
 mod support;
 
 use postrider_core::{
-    ClaimRequest, Claimed, Message, MessageBuilder, OnFailure, OutboxExt, QueueName, QueuePolicy, Reason,
-    Store,
-    inspect::{Action, Inspect, ListRequest, Operate, Room},
+    ClaimRequest, ClaimedMessage, Message, MessageBuilder, OnFailure, OutboxExt, QueueName, QueuePolicy,
+    Reason, Store,
+    inspect::{Action, Inspect, ListRequest, Operate, StateFilter},
+    notifier::{IdleWorker, Notifier},
     schema::Schema,
-    wake::{Sleeper, Wake},
 };
 use postrider_testkit::Fixture;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use support::SqliteFixture;
 use uuid::Uuid;
 
 #[tokio::test]
-async fn what_is_left_of_the_limit_goes_to_the_first_lanes() {
+async fn claim_gives_the_rest_of_the_limit_to_the_first_lanes() {
     let fixture = ordered(OnFailure::Block).await;
     for payload in ["a1", "a2", "a3", "b1", "b2", "c1"] {
         stage(&fixture, message(payload).key(&payload[..1])).await;
@@ -31,7 +31,7 @@ async fn what_is_left_of_the_limit_goes_to_the_first_lanes() {
 }
 
 #[tokio::test]
-async fn a_message_without_a_key_is_listed_and_released_by_its_id() {
+async fn message_without_key_is_listed_and_released_by_its_id() {
     let fixture = ordered(OnFailure::Park).await;
     for payload in ["a", "b"] {
         stage(&fixture, message(payload)).await;
@@ -42,17 +42,17 @@ async fn a_message_without_a_key_is_listed_and_released_by_its_id() {
     assert_eq!(store.settle(&[claimed[0].lease.retry(minutes(1), "busy")]).await.unwrap(), []);
     let blocked = store.blocked_keys(&queue(), 10).await.unwrap().remove(0);
     assert_eq!(blocked.key.as_str(), claimed[0].id().to_string());
-    let request = ListRequest::new(queue(), Room::Ready).with_key(blocked.key.clone());
+    let request = ListRequest::new(queue(), StateFilter::Ready).with_key(blocked.key.clone());
     assert_eq!(store.list(&request).await.unwrap().entries.len(), 1);
 
-    assert!(store.release_key(&queue(), &blocked.key, &Action::new("ada", "mended")).await.unwrap());
+    assert!(store.release_key(&queue(), &blocked.key, &Action::new("ada", "fixed")).await.unwrap());
     let again = claim(&fixture, 10).await;
     assert_eq!(payloads(&again), ["a"]);
     assert_eq!(again[0].message.key(), None);
 }
 
 #[tokio::test]
-async fn a_release_keeps_the_count_of_lapses() {
+async fn release_keeps_the_count_of_expired_leases() {
     let fixture = ordered(OnFailure::Block).await;
     for payload in ["a", "b"] {
         stage(&fixture, message(payload).key("k")).await;
@@ -67,7 +67,7 @@ async fn a_release_keeps_the_count_of_lapses() {
 }
 
 #[tokio::test]
-async fn keys_take_turns_with_the_messages_of_other_queues() {
+async fn claim_takes_turns_between_keys_and_other_queues() {
     let fixture = SqliteFixture::new().await;
     let by_key: QueueName = "by-key".parse().unwrap();
     fixture.store.declare(&by_key, &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
@@ -82,12 +82,12 @@ async fn keys_take_turns_with_the_messages_of_other_queues() {
     fixture.store.settle(&done).await.unwrap();
 
     let next = fixture.store.claim(&both).await.unwrap();
-    assert_eq!(payloads(&next), ["u1", "u2"], "the key went to the end of the line");
+    assert_eq!(payloads(&next), ["u1", "u2"], "the key went to the tail of the ring");
 }
 
-/// A dead letter that is put back goes before the head in hand, and neither its turn nor its lapses get mixed up.
+/// A requeued dead letter goes before the head in flight, and keeps turns and expired leases apart.
 #[tokio::test]
-async fn a_dead_letter_put_back_before_a_turn_in_hand_comes_next() {
+async fn requeued_dead_letter_is_claimed_after_the_turn_in_flight() {
     let fixture = ordered(OnFailure::Skip).await;
     for payload in ["a", "b", "c"] {
         stage(&fixture, message(payload).key("k")).await;
@@ -98,14 +98,14 @@ async fn a_dead_letter_put_back_before_a_turn_in_hand_comes_next() {
     let turn = claim(&fixture, 1).await;
     assert_eq!(payloads(&turn), ["b"]);
     store.requeue(&queue(), &[head[0].id()], &Action::new("ada", "again")).await.unwrap();
-    assert_eq!(claim(&fixture, 10).await, [], "the key is in hand");
+    assert_eq!(claim(&fixture, 10).await, [], "the key is leased");
     assert_eq!(store.settle(&[turn[0].lease.done()]).await.unwrap(), []);
     assert_eq!(payloads(&claim(&fixture, 10).await), ["a", "c"]);
 }
 
-/// No lane outlives its messages, and no message is without its lane.
+/// No lane is without messages, and no message is without its lane.
 #[tokio::test]
-async fn lanes_live_as_long_as_their_messages() {
+async fn lanes_exist_as_long_as_their_messages() {
     let fixture = ordered(OnFailure::Skip).await;
     for number in 0..200 {
         stage(&fixture, message("x").key(format!("key-{}", number % 20))).await;
@@ -116,7 +116,7 @@ async fn lanes_live_as_long_as_their_messages() {
         if claimed.is_empty() {
             break;
         }
-        let endings: Vec<_> = claimed
+        let settlements: Vec<_> = claimed
             .iter()
             .enumerate()
             .map(|(index, each)| match index % 7 {
@@ -125,8 +125,8 @@ async fn lanes_live_as_long_as_their_messages() {
                 _ => each.lease.done(),
             })
             .collect();
-        fixture.store.settle(&endings).await.unwrap();
-        let (adrift, empty): (i64, i64) = sqlx::query_as(
+        fixture.store.settle(&settlements).await.unwrap();
+        let (without_lane, empty): (i64, i64) = sqlx::query_as(
             "select (select count(*) from postrider_ready r where not exists ( \
                select 1 from postrider_lane l where l.queue = r.queue and l.key = r.key)), \
              (select count(*) from postrider_lane l where not exists ( \
@@ -135,7 +135,7 @@ async fn lanes_live_as_long_as_their_messages() {
         .fetch_one(&fixture.app)
         .await
         .unwrap();
-        assert_eq!((adrift, empty), (0, 0));
+        assert_eq!((without_lane, empty), (0, 0));
         rounds += 1;
         assert!(rounds < 200);
     }
@@ -143,7 +143,7 @@ async fn lanes_live_as_long_as_their_messages() {
 }
 
 #[tokio::test]
-async fn times_beyond_every_calendar_do_no_harm() {
+async fn extreme_durations_are_capped() {
     let fixture = SqliteFixture::new().await;
     let policy = QueuePolicy::default().with_keep_for(Duration::MAX);
     fixture.store.declare(&queue(), &policy).await.unwrap();
@@ -152,25 +152,25 @@ async fn times_beyond_every_calendar_do_no_harm() {
     let claimed = claim(&fixture, 10).await;
     let settlements = [claimed[0].lease.retry(Duration::MAX, "never"), claimed[1].lease.done()];
     assert_eq!(fixture.store.settle(&settlements).await.unwrap(), []);
-    for room in [Room::Later, Room::Archive] {
-        assert_eq!(fixture.store.list(&ListRequest::new(queue(), room)).await.unwrap().entries.len(), 1);
+    for state in [StateFilter::Scheduled, StateFilter::Done] {
+        assert_eq!(fixture.store.list(&ListRequest::new(queue(), state)).await.unwrap().entries.len(), 1);
     }
 }
 
 #[tokio::test]
-async fn an_ear_that_was_not_listened_to_hears_at_least_once() {
+async fn listener_that_missed_notifications_gets_at_least_one() {
     let fixture = SqliteFixture::new().await;
-    let sleeper = Sleeper { worker: Uuid::now_v7(), queues: vec![queue()] };
-    fixture.store.lie_down(&sleeper, minutes(1)).await.unwrap();
-    let mut ear = fixture.store.listen(&[queue()]).await.unwrap();
+    let idle = IdleWorker { worker: Uuid::now_v7(), queues: vec![queue()] };
+    fixture.store.register_idle(&idle, minutes(1)).await.unwrap();
+    let mut listener = fixture.store.listen(&[queue()]).await.unwrap();
     for _ in 0..50 {
         stage(&fixture, message("a")).await;
     }
-    assert_eq!(ear.wait().await.unwrap(), queue());
+    assert_eq!(listener.wait().await.unwrap(), queue());
 }
 
 #[tokio::test]
-async fn nothing_printed_shows_a_message() {
+async fn debug_output_shows_no_message() {
     let fixture = SqliteFixture::new().await;
     stage(&fixture, message("secret")).await;
     assert!(!format!("{:?}", fixture.store).contains("secret"));
@@ -200,10 +200,10 @@ async fn stage(fixture: &SqliteFixture, message: MessageBuilder) {
     fixture.commit(tx).await;
 }
 
-async fn claim(fixture: &SqliteFixture, limit: usize) -> Vec<Claimed> {
+async fn claim(fixture: &SqliteFixture, limit: usize) -> Vec<ClaimedMessage> {
     fixture.store.claim(&ClaimRequest::new(queue(), limit)).await.unwrap()
 }
 
-fn payloads(claimed: &[Claimed]) -> Vec<String> {
+fn payloads(claimed: &[ClaimedMessage]) -> Vec<String> {
     claimed.iter().map(|each| String::from_utf8(each.message.payload().to_vec()).unwrap()).collect()
 }

@@ -1,4 +1,5 @@
-//! What a claim and a settle cost: bounded by an index, whatever the backlog, the future, what is leased and the statistics.
+//! The cost of a claim and a settlement: bounded by an index, whatever the backlog, the scheduled and leased messages, and the
+//! statistics.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -18,45 +19,46 @@ use std::{
 };
 use support::SqliteFixture;
 
-/// Every statement of the hot paths finds its rows by an index, and none has another plan for other statistics.
+/// Every statement of the hot paths finds its rows by an index, and none has another query plan for other statistics.
 #[tokio::test]
-async fn no_statistics_make_a_plan_that_scans() {
+async fn query_plans_use_indexes_whatever_the_statistics() {
     let fixture = SqliteFixture::new().await;
     assert_bounded(&fixture, "never analyzed").await;
     fixture.run("analyze").await;
     assert_bounded(&fixture, "analyzed empty").await;
-    busy(&fixture, 30).await;
+    fill(&fixture, 30).await;
     fixture.run("analyze").await;
     assert_bounded(&fixture, "analyzed at thirty rows").await;
-    busy(&fixture, 3_000).await;
+    fill(&fixture, 3_000).await;
     fixture.run("analyze").await;
     assert_bounded(&fixture, "analyzed at three thousand rows").await;
 }
 
 async fn assert_bounded(fixture: &SqliteFixture, when: &str) {
     // A connection reads the statistics when it is opened.
-    let mut fresh = SqliteConnection::connect(&format!("sqlite:{}", fixture.path().display())).await.unwrap();
+    let mut connection =
+        SqliteConnection::connect(&format!("sqlite:{}", fixture.path().display())).await.unwrap();
     for (name, sql) in fixture.store.statements() {
         let explain = AssertSqlSafe(format!("explain query plan {sql}"));
-        let rows = sqlx::query(explain).fetch_all(&mut fresh).await.unwrap();
+        let rows = sqlx::query(explain).fetch_all(&mut connection).await.unwrap();
         let plan: Vec<String> = rows.iter().map(|row| row.get(3)).collect();
         for step in &plan {
-            // The table of queues (`q`) is tiny, the line (`places`) is one row, `j` is the argument, and `h`, `t` and what has no
-            // name are rows already found.
+            // The table of queues (`q`) is tiny, the sequence (`positions`) is one row, `j` is the parameter, and `h`, `t` and
+            // unnamed tables are rows already found.
             let scanned = step.strip_prefix("SCAN ").and_then(|rest| rest.split(' ').next());
-            let bad = scanned.is_some_and(|name| {
-                !["j", "h", "q", "t", "places", "json_each", "CONSTANT"].contains(&name)
+            let is_scan = scanned.is_some_and(|name| {
+                !["j", "h", "q", "t", "positions", "json_each", "CONSTANT"].contains(&name)
                     && !name.starts_with('(')
             });
-            let made_up = step.contains("AUTOMATIC");
-            assert!(!bad && !made_up, "{name}, {when}: {plan:#?}\n{sql}");
+            let is_automatic_index = step.contains("AUTOMATIC");
+            assert!(!is_scan && !is_automatic_index, "{name}, {when}: {plan:#?}\n{sql}");
         }
     }
 }
 
-/// Where tenants take turns, a claim reads as many rows as it hands out and one for each tenant, however long a line is.
+/// Where tenants take turns, a claim reads as many rows as it returns and one for each tenant, however large the backlog is.
 #[tokio::test]
-async fn a_noisy_line_of_any_length_takes_the_same_steps() {
+async fn fair_claim_cost_is_independent_of_tenant_backlog() {
     let mut steps = Vec::new();
     for noisy in [1_000, 150_000] {
         let fixture = SqliteFixture::new().await;
@@ -70,9 +72,9 @@ async fn a_noisy_line_of_any_length_takes_the_same_steps() {
         let mut tx = fixture.app.begin().await.unwrap();
         fixture.store.outbox().stage_all(&mut tx, &messages).await.unwrap();
         tx.commit().await.unwrap();
-        // Some of it is leased, and some of that has lapsed.
-        let lapsing = ClaimRequest::new(queue.clone(), 300).with_lease_for(Duration::from_secs(30));
-        fixture.store.claim(&lapsing).await.unwrap();
+        // Some messages are leased, and some of the leases have expired.
+        let short_lease = ClaimRequest::new(queue.clone(), 300).with_lease_for(Duration::from_secs(30));
+        fixture.store.claim(&short_lease).await.unwrap();
         fixture.advance(Duration::from_secs(60)).await;
         fixture.store.claim(&ClaimRequest::new(queue.clone(), 100)).await.unwrap();
         let mut connection =
@@ -88,8 +90,8 @@ async fn a_noisy_line_of_any_length_takes_the_same_steps() {
             let query = sqlx::query(AssertSqlSafe(sql)).bind(1_i64);
             let query = match name {
                 "tenants" => query,
-                "a tenant's line" => query.bind("noisy").bind(0_i64).bind(100_i64),
-                "lapsed messages of tenants" => query.bind(i64::MAX).bind(100_i64),
+                "messages of a tenant" => query.bind("noisy").bind(0_i64).bind(100_i64),
+                "expired messages of tenants" => query.bind(i64::MAX).bind(100_i64),
                 _ => continue,
             };
             taken.store(0, SeqCst);
@@ -102,13 +104,13 @@ async fn a_noisy_line_of_any_length_takes_the_same_steps() {
     for ((_, name, few), (_, _, many)) in short.iter().zip(long) {
         assert!(
             *many < 2 * few && *many < 5_000,
-            "{name}: {many} steps beside a long line, {few} beside a short one"
+            "{name}: {many} steps with a large backlog, {few} with a small one"
         );
     }
 }
 
-/// Messages in every room and state, ordered and not.
-async fn busy(fixture: &SqliteFixture, count: usize) {
+/// Messages in every state, ordered and not.
+async fn fill(fixture: &SqliteFixture, count: usize) {
     let (store, outbox) = (&fixture.store, fixture.store.outbox());
     store.declare(&"keys".parse().unwrap(), &QueuePolicy::by_key(OnFailure::Skip)).await.unwrap();
     store.declare(&"tenants".parse().unwrap(), &QueuePolicy::default().fair_by_tenant()).await.unwrap();

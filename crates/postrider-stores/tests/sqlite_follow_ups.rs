@@ -1,4 +1,4 @@
-//! How follow-ups end in SQLite, and what those see who look after them.
+//! Follow-ups in SQLite: completion, counting, listing and erasure.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -8,13 +8,16 @@
 mod support;
 
 use postrider_core::{
-    Audit, AuditEvent, AuditKind, AuditSink, ClaimRequest, Claimed, Follow, FollowUp, FollowUpExt, FollowUps,
-    Lease, LeaseToken, Message, MessageBuilder, OnFailure, OutboxExt, QueueName, QueuePolicy, Reason,
-    Reference, Store, SubjectId, TenantId,
-    follow_up::{Erased, Group, Landing, Status, StatusCounts, Which, has_forgotten},
-    inspect::{Action, Inspect, ListRequest, Operate, Room},
+    Audit, AuditEvent, AuditKind, AuditSink, ClaimRequest, ClaimedMessage, FollowUp, FollowUpExt,
+    FollowUpStore, FollowUps, Lease, LeaseToken, Message, MessageBuilder, OnFailure, OutboxExt, QueueName,
+    QueuePolicy, Reason, Reference, Store, SubjectId, TenantId,
+    follow_up::{
+        ErasureReport, FollowUpFilter, FollowUpGroup, FollowUpStatus, GroupProgress, StatusCounts,
+        has_forgotten,
+    },
+    inspect::{Action, Inspect, ListRequest, Operate, StateFilter},
     schema::Schema,
-    transact::Transact,
+    transactions::Transactions,
 };
 use postrider_stores::sqlite::{SqliteStore, SqliteTransactions};
 use postrider_testkit::{Fixture, TransactFixture};
@@ -28,9 +31,9 @@ use uuid::Uuid;
 
 const SUBJECTS: usize = 200;
 
-/// Two runners, each with a handle of its own, land the last two follow-ups of each subject at the same time.
+/// Two runners, each with a store of its own, complete the last two follow-ups of each subject at the same time.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_that_land_the_last_two_exactly_one_is_told() {
+async fn concurrent_completion_of_last_two_follow_ups_reports_last_once() {
     let fixture = SqliteFixture::new().await;
     let subjects: Vec<String> = (0..SUBJECTS).map(|number| format!("customer-{number}")).collect();
     let mut runners = Vec::new();
@@ -49,13 +52,14 @@ async fn of_two_that_land_the_last_two_exactly_one_is_told() {
             let mut last = 0;
             for each in claimed {
                 let mut tx = transactions.begin().await.unwrap();
-                let landing = transactions.land(&mut tx, &each.lease, &group_of(&each)).await.unwrap();
-                assert_ne!(landing, Landing::Lost);
-                let kind = if landing == Landing::Last { AuditKind::Completed } else { AuditKind::Succeeded };
+                let progress = transactions.land(&mut tx, &each.lease, &group_of(&each)).await.unwrap();
+                assert_ne!(progress, GroupProgress::Lost);
+                let kind =
+                    if progress == GroupProgress::Last { AuditKind::Completed } else { AuditKind::Succeeded };
                 let event = AuditEvent { subject: each.message.subject().cloned(), ..AuditEvent::new(kind) };
                 transactions.record(&mut tx, &[event]).await.unwrap();
                 transactions.commit(tx).await.unwrap();
-                last += usize::from(landing == Landing::Last);
+                last += usize::from(progress == GroupProgress::Last);
             }
             last
         }));
@@ -74,9 +78,9 @@ async fn of_two_that_land_the_last_two_exactly_one_is_told() {
     assert_eq!(counts(&fixture).await, StatusCounts::default());
 }
 
-/// A transaction that was begun without the lock takes it before it looks.
+/// A transaction that began without the write lock takes it before it reads.
 #[tokio::test]
-async fn whoever_lands_holds_the_lock_before_he_looks() {
+async fn completion_takes_the_write_lock_before_it_reads() {
     let fixture = SqliteFixture::new().await;
     stage(&fixture, [erase("17", "payments")]).await;
     let claimed = claim(&fixture, 1).await.remove(0);
@@ -84,18 +88,19 @@ async fn whoever_lands_holds_the_lock_before_he_looks() {
     let transactions = fixture.transactions();
     assert_eq!(
         transactions.land(&mut first, &stale(&claimed), &group_of(&claimed)).await.unwrap(),
-        Landing::Lost
+        GroupProgress::Lost
     );
-    let mut impatient = fixture.app.acquire().await.unwrap();
-    sqlx::query("pragma busy_timeout = 0").execute(&mut *impatient).await.unwrap();
-    let second = sqlx::query("begin immediate").execute(&mut *impatient).await.unwrap_err().to_string();
+    let mut second_connection = fixture.app.acquire().await.unwrap();
+    sqlx::query("pragma busy_timeout = 0").execute(&mut *second_connection).await.unwrap();
+    let second =
+        sqlx::query("begin immediate").execute(&mut *second_connection).await.unwrap_err().to_string();
     assert!(second.contains("locked"), "{second}");
-    sqlx::query("pragma busy_timeout = 30000").execute(&mut *impatient).await.unwrap();
+    sqlx::query("pragma busy_timeout = 30000").execute(&mut *second_connection).await.unwrap();
     first.rollback().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_has_been_rolled_back_has_not_landed() {
+async fn rolled_back_completion_is_reported_again() {
     let fixture = SqliteFixture::new().await;
     stage(&fixture, [erase("17", "payments")]).await;
     let claimed = claim(&fixture, 1).await.remove(0);
@@ -104,16 +109,16 @@ async fn what_has_been_rolled_back_has_not_landed() {
         let mut tx = transactions.begin().await.unwrap();
         assert_eq!(
             transactions.land(&mut tx, &claimed.lease, &group_of(&claimed)).await.unwrap(),
-            Landing::Last
+            GroupProgress::Last
         );
         transactions.rollback(tx).await.unwrap();
-        assert_eq!(counts(&fixture).await, counted([(Status::InFlight, 1)]));
+        assert_eq!(counts(&fixture).await, counted([(FollowUpStatus::InFlight, 1)]));
     }
 }
 
-/// Others are others: another tenant, another operation, another queue, another subject.
+/// Another tenant, another operation, another queue and another subject are other groups.
 #[tokio::test]
-async fn only_what_belongs_together_keeps_a_group_open() {
+async fn group_is_queue_tenant_subject_and_operation() {
     let fixture = SqliteFixture::new().await;
     stage(&fixture, [erase("17", "payments")]).await;
     let claimed = claim(&fixture, 1).await.remove(0);
@@ -128,16 +133,16 @@ async fn only_what_belongs_together_keeps_a_group_open() {
         ],
     )
     .await;
-    assert_eq!(land(&fixture, &claimed).await, Landing::Last);
-    // The same for each of them: nothing else is of their groups.
+    assert_eq!(land(&fixture, &claimed).await, GroupProgress::Last);
+    // The same for each of them: no other follow-up is in their groups.
     for each in claim(&fixture, 10).await {
-        assert_eq!(land(&fixture, &each).await, Landing::Last);
+        assert_eq!(land(&fixture, &each).await, GroupProgress::Last);
     }
 }
 
-/// In whatever state the other is, the group is open.
+/// The group is open, whatever the state of the other follow-up.
 #[tokio::test]
-async fn whatever_has_not_landed_keeps_its_group_open() {
+async fn unfinished_follow_up_keeps_group_open() {
     let fixture = SqliteFixture::new().await;
     let transactions = fixture.transactions();
     for (number, state) in
@@ -168,23 +173,23 @@ async fn whatever_has_not_landed_keeps_its_group_open() {
                 _ => {}
             }
         }
-        assert_eq!(land(&fixture, &claimed).await, Landing::Open, "{state}");
-        // So that the next round finds nothing to claim.
+        assert_eq!(land(&fixture, &claimed).await, GroupProgress::Open, "{state}");
+        // So the next round finds nothing to claim.
         let rest = claim(&fixture, 10).await;
         for each in rest {
-            assert_eq!(land(&fixture, &each).await, Landing::Last, "{state}");
+            assert_eq!(land(&fixture, &each).await, GroupProgress::Last, "{state}");
         }
     }
-    // The one that was given up closes its group when it is put back and lands.
-    let dead = fixture.store.dockets(&queue(), Which::Abandoned, 10).await.unwrap();
+    // The abandoned one closes its group when it is requeued and succeeds.
+    let dead = fixture.store.follow_up_rows(&queue(), FollowUpFilter::Abandoned, 10).await.unwrap();
     assert_eq!(dead.len(), 1);
-    fixture.store.requeue(&queue(), &[dead[0].id], &Action::new("ada", "mended")).await.unwrap();
+    fixture.store.requeue(&queue(), &[dead[0].id], &Action::new("ada", "fixed")).await.unwrap();
     let again = claim(&fixture, 1).await.remove(0);
-    assert_eq!(land(&fixture, &again).await, Landing::Last);
+    assert_eq!(land(&fixture, &again).await, GroupProgress::Last);
 }
 
 #[tokio::test]
-async fn a_claim_that_is_somebody_elses_ends_nothing() {
+async fn settle_with_stale_token_changes_nothing() {
     let fixture = SqliteFixture::new().await;
     fixture.store.declare(&queue(), &QueuePolicy::default().with_keep_for(minutes(60))).await.unwrap();
     stage(&fixture, [erase("17", "payments").with_json("secret").unwrap()]).await;
@@ -192,24 +197,24 @@ async fn a_claim_that_is_somebody_elses_ends_nothing() {
     fixture.advance(minutes(60)).await;
     let held = claim(&fixture, 1).await.remove(0);
     assert_eq!(held.id(), lost.id());
-    let before = everything(&fixture).await;
+    let before = all_rows(&fixture).await;
     let transactions = fixture.transactions();
     let mut tx = transactions.begin().await.unwrap();
-    assert_eq!(transactions.land(&mut tx, &lost.lease, &group_of(&lost)).await.unwrap(), Landing::Lost);
+    assert_eq!(transactions.land(&mut tx, &lost.lease, &group_of(&lost)).await.unwrap(), GroupProgress::Lost);
     assert!(!transactions.abandon(&mut tx, &lost.lease, Reason::Rejected, "no").await.unwrap());
     let at = SystemTime::now() + minutes(60);
     assert_eq!(transactions.schedule(&mut tx, &lost.lease, at, Duration::ZERO).await.unwrap(), None);
     transactions.commit(tx).await.unwrap();
-    assert_eq!(everything(&fixture).await, before);
-    assert_eq!(land(&fixture, &held).await, Landing::Last);
-    // What has landed lands no second time.
-    let after = everything(&fixture).await;
-    assert_eq!(land(&fixture, &held).await, Landing::Lost);
-    assert_eq!(everything(&fixture).await, after);
+    assert_eq!(all_rows(&fixture).await, before);
+    assert_eq!(land(&fixture, &held).await, GroupProgress::Last);
+    // A follow-up cannot be completed twice.
+    let after = all_rows(&fixture).await;
+    assert_eq!(land(&fixture, &held).await, GroupProgress::Lost);
+    assert_eq!(all_rows(&fixture).await, after);
 }
 
 #[tokio::test]
-async fn what_has_ended_keeps_no_payload() {
+async fn finished_follow_up_keeps_no_payload() {
     let fixture = SqliteFixture::new().await;
     fixture.store.declare(&queue(), &QueuePolicy::default().with_keep_for(minutes(60))).await.unwrap();
     let follow_ups = || {
@@ -227,8 +232,8 @@ async fn what_has_ended_keeps_no_payload() {
     for each in claim(&fixture, 3).await {
         assert!(abandon(&fixture, &each).await);
     }
-    for room in [Room::Archive, Room::Dead] {
-        let page = fixture.store.list(&ListRequest::new(queue(), room)).await.unwrap();
+    for state in [StateFilter::Done, StateFilter::Dead] {
+        let page = fixture.store.list(&ListRequest::new(queue(), state)).await.unwrap();
         let seen: Vec<_> = page
             .entries
             .iter()
@@ -237,19 +242,19 @@ async fn what_has_ended_keeps_no_payload() {
             })
             .collect();
         let (json, text) = ("application/json", "text/plain");
-        assert_eq!(seen, [(0, json, true), (0, text, true), (0, json, false)], "{room:?}");
+        assert_eq!(seen, [(0, json, true), (0, text, true), (0, json, false)], "{state:?}");
     }
-    let dead = fixture.store.dockets(&queue(), Which::Abandoned, 10).await.unwrap();
+    let dead = fixture.store.follow_up_rows(&queue(), FollowUpFilter::Abandoned, 10).await.unwrap();
     assert_eq!(dead[0].error.as_deref(), Some("rejected"));
-    assert!(dead.iter().all(|docket| docket.status == Status::Abandoned));
+    assert!(dead.iter().all(|follow_up_row| follow_up_row.status == FollowUpStatus::Abandoned));
 }
 
 #[tokio::test]
-async fn what_is_put_off_begins_anew_when_its_time_has_come() {
+async fn rescheduled_follow_up_starts_afresh_at_its_time() {
     let fixture = SqliteFixture::new().await;
     let transactions = fixture.transactions();
     stage(&fixture, [erase("17", "payments").with_json("kept").unwrap()]).await;
-    // An attempt that failed, and one whose runner died.
+    // An attempt that failed, and one whose runner crashed.
     let first = claim(&fixture, 1).await.remove(0);
     assert_eq!(fixture.store.settle(&[first.lease.retry(Duration::ZERO, "busy")]).await.unwrap(), []);
     claim(&fixture, 1).await;
@@ -261,34 +266,41 @@ async fn what_is_put_off_begins_anew_when_its_time_has_come() {
     let until = schedule(&transactions, &claimed, at, Duration::ZERO).await;
     assert!(until >= at && until < at + Duration::from_micros(1), "{until:?} is not {at:?}");
     assert_eq!(claim(&fixture, 1).await, []);
-    assert_eq!(counts(&fixture).await, counted([(Status::Scheduled, 1)]));
-    let docket = fixture.store.dockets(&queue(), Which::Scheduled, 10).await.unwrap().remove(0);
-    assert_eq!((docket.id, docket.at, docket.deliveries, docket.error), (claimed.id(), until, 0, None));
-    assert_eq!(docket.message.payload(), claimed.message.payload());
+    assert_eq!(counts(&fixture).await, counted([(FollowUpStatus::Scheduled, 1)]));
+    let follow_up_row =
+        fixture.store.follow_up_rows(&queue(), FollowUpFilter::Scheduled, 10).await.unwrap().remove(0);
+    assert_eq!(
+        (follow_up_row.id, follow_up_row.at, follow_up_row.deliveries, follow_up_row.error),
+        (claimed.id(), until, 0, None)
+    );
+    assert_eq!(follow_up_row.message.payload(), claimed.message.payload());
     fixture.advance(minutes(29)).await;
     assert_eq!(claim(&fixture, 1).await, []);
     fixture.advance(minutes(1)).await;
     let again = claim(&fixture, 1).await.remove(0);
     assert_eq!((again.attempts, again.deliveries), (0, 1));
 
-    // A time that has passed is no reason to go round in circles.
+    // A time in the past is moved ahead, so that the follow-up does not loop.
     let before = SystemTime::now() - Duration::from_millis(1);
     let until = schedule(&transactions, &again, SystemTime::UNIX_EPOCH, minutes(5)).await;
     assert!(until >= before + minutes(5) && until <= SystemTime::now() + minutes(6), "{until:?}");
     assert_eq!(claim(&fixture, 1).await, []);
     fixture.advance(minutes(6)).await;
     let again = claim(&fixture, 1).await.remove(0);
-    // Nor is one that no calendar has.
+    // A time out of range is capped.
     let never = SystemTime::now() + Duration::from_secs(1 << 36);
     assert!(schedule(&transactions, &again, never, Duration::MAX).await < never);
-    assert_eq!(counts(&fixture).await, counted([(Status::Scheduled, 1)]));
+    assert_eq!(counts(&fixture).await, counted([(FollowUpStatus::Scheduled, 1)]));
 }
 
-/// Follow-ups in every state, counted by the store and one by one.
+/// Follow-ups in every state, counted by the store and row by row.
 #[tokio::test]
-async fn counts_are_exact_and_every_status_is_there() {
+async fn status_counts_are_exact_for_every_status() {
     let fixture = SqliteFixture::new().await;
-    assert_eq!(counts(&fixture).await.iter().collect::<Vec<_>>(), Status::ALL.map(|status| (status, 0)));
+    assert_eq!(
+        counts(&fixture).await.iter().collect::<Vec<_>>(),
+        FollowUpStatus::ALL.map(|status| (status, 0))
+    );
     fixture.store.declare(&queue(), &QueuePolicy::default().with_keep_for(minutes(600))).await.unwrap();
     let transactions = fixture.transactions();
     stage(&fixture, [erase("other", "payments").in_queue("others".parse().unwrap())]).await;
@@ -304,26 +316,27 @@ async fn counts_are_exact_and_every_status_is_there() {
             }
             4 => assert_eq!(fixture.store.settle(&[each.lease.retry(minutes(1), "busy")]).await.unwrap(), []),
             5 => _ = schedule(&transactions, each, SystemTime::now() + minutes(60), Duration::ZERO).await,
-            // Stays in hand.
+            // Stays in flight.
             _ => {}
         }
     }
-    // Leases lapse, some retries and timers come due, and some of all that is claimed again.
+    // Leases expire, some retries and timers come due, and some of these messages are claimed again.
     for advanced in [0, 2, 20] {
         fixture.advance(minutes(advanced)).await;
-        assert_eq!(counts(&fixture).await, scanned(&fixture).await, "after {advanced} minutes");
+        assert_eq!(counts(&fixture).await, count_rows(&fixture).await, "after {advanced} minutes");
     }
     let counts_before = counts(&fixture).await;
-    assert!(Status::ALL.iter().all(|status| counts_before.of(*status) > 0), "{counts_before:?}");
+    assert!(FollowUpStatus::ALL.iter().all(|status| counts_before.of(*status) > 0), "{counts_before:?}");
     assert_eq!(claim(&fixture, 30).await.len(), 30);
-    assert_eq!(counts(&fixture).await, scanned(&fixture).await);
+    assert_eq!(counts(&fixture).await, count_rows(&fixture).await);
 }
 
 #[tokio::test]
-async fn those_who_need_a_hand_are_listed_the_oldest_first() {
+async fn follow_ups_that_need_attention_are_listed_oldest_first() {
     let fixture = SqliteFixture::new().await;
-    let nobody = fixture.store.dockets(&queue(), Which::Overdue(Duration::ZERO), 10).await.unwrap();
-    assert_eq!(nobody, []);
+    let rows =
+        fixture.store.follow_up_rows(&queue(), FollowUpFilter::Overdue(Duration::ZERO), 10).await.unwrap();
+    assert_eq!(rows, []);
     for resolver in ["a", "b", "c"] {
         stage(&fixture, [erase("17", resolver)]).await;
         fixture.advance(minutes(10)).await;
@@ -331,7 +344,7 @@ async fn those_who_need_a_hand_are_listed_the_oldest_first() {
     let later = SystemTime::now() + minutes(20);
     stage(&fixture, [erase("17", "e").not_before(later), erase("17", "d").not_before(later - minutes(10))])
         .await;
-    // "a" is given up and "b" waits for a retry.
+    // "a" is abandoned and "b" waits for a retry.
     let claimed = claim(&fixture, 2).await;
     assert!(abandon(&fixture, &claimed[0]).await);
     assert_eq!(fixture.store.settle(&[claimed[1].lease.retry(minutes(5), "busy")]).await.unwrap(), []);
@@ -339,29 +352,37 @@ async fn those_who_need_a_hand_are_listed_the_oldest_first() {
     let listed = |which, limit| {
         let store = fixture.store.clone();
         async move {
-            let dockets = store.dockets(&queue(), which, limit).await.unwrap();
-            let listed = dockets.iter().map(|docket| {
-                let follow_up = FollowUp::read(&docket.message).unwrap();
-                assert_eq!(follow_up.id(), Some(docket.id));
-                format!("{} {}", follow_up.resolver().as_str(), docket.status)
+            let follow_up_rows = store.follow_up_rows(&queue(), which, limit).await.unwrap();
+            let listed = follow_up_rows.iter().map(|follow_up_row| {
+                let follow_up = FollowUp::read(&follow_up_row.message).unwrap();
+                assert_eq!(follow_up.id(), Some(follow_up_row.id));
+                format!("{} {}", follow_up.resolver().as_str(), follow_up_row.status)
             });
             listed.collect::<Vec<_>>()
         }
     };
-    assert_eq!(listed(Which::Abandoned, 10).await, ["a abandoned"]);
-    assert_eq!(listed(Which::Scheduled, 10).await, ["d scheduled", "e scheduled"]);
-    assert_eq!(listed(Which::Scheduled, 1).await, ["d scheduled"]);
-    assert_eq!(listed(Which::Overdue(minutes(15)), 10).await, ["a abandoned", "b failed"]);
-    assert_eq!(listed(Which::Overdue(minutes(5)), 10).await, ["a abandoned", "b failed", "c pending"]);
-    assert_eq!(listed(Which::Overdue(minutes(5)), 1).await, ["a abandoned"]);
-    let failed = fixture.store.dockets(&queue(), Which::Overdue(minutes(15)), 10).await.unwrap().remove(1);
+    assert_eq!(listed(FollowUpFilter::Abandoned, 10).await, ["a abandoned"]);
+    assert_eq!(listed(FollowUpFilter::Scheduled, 10).await, ["d scheduled", "e scheduled"]);
+    assert_eq!(listed(FollowUpFilter::Scheduled, 1).await, ["d scheduled"]);
+    assert_eq!(listed(FollowUpFilter::Overdue(minutes(15)), 10).await, ["a abandoned", "b failed"]);
+    assert_eq!(
+        listed(FollowUpFilter::Overdue(minutes(5)), 10).await,
+        ["a abandoned", "b failed", "c pending"]
+    );
+    assert_eq!(listed(FollowUpFilter::Overdue(minutes(5)), 1).await, ["a abandoned"]);
+    let failed = fixture
+        .store
+        .follow_up_rows(&queue(), FollowUpFilter::Overdue(minutes(15)), 10)
+        .await
+        .unwrap()
+        .remove(1);
     assert_eq!((failed.deliveries, failed.error.as_deref()), (1, Some("busy")));
     assert!(failed.staged_at <= SystemTime::now() - minutes(19), "{:?}", failed.staged_at);
 }
 
-/// What is about a subject goes from every room of every queue, and what must stay stays and is told of.
+/// Erasure removes the messages about a subject from every table of every queue, and reports those that must stay.
 #[tokio::test]
-async fn what_is_kept_of_a_subject_is_removed_from_every_room() {
+async fn erase_subject_removes_rows_from_every_table() {
     let fixture = SqliteFixture::new().await;
     let store = &fixture.store;
     let orders = QueuePolicy::default().with_keep_for(minutes(600));
@@ -370,15 +391,15 @@ async fn what_is_kept_of_a_subject_is_removed_from_every_room() {
     store.declare(&"keys".parse().unwrap(), &QueuePolicy::by_key(OnFailure::Skip)).await.unwrap();
     let about = |queue: &str| Message::builder(queue).subject("17").payload("secret");
 
-    // One that is kept, one that is dead, and one in hand.
+    // An archived message, a dead letter, and a message in flight.
     stage_messages(&fixture, [about("orders"), about("orders"), about("orders")]).await;
     let orders = claim_of(&fixture, "orders", 3).await;
-    let endings = [orders[0].lease.done(), orders[1].lease.dead(Reason::Rejected, "no")];
-    assert_eq!(store.settle(&endings).await.unwrap(), []);
-    // One that is due, one whose lease has lapsed, one that waits, and a timer.
-    stage_messages(&fixture, [about("lapsed")]).await;
-    claim_of(&fixture, "lapsed", 1).await;
-    sqlx::query("update postrider_ready set lease_until = 1 where queue = (select id from postrider_queue where name = 'lapsed')")
+    let settlements = [orders[0].lease.done(), orders[1].lease.dead(Reason::Rejected, "no")];
+    assert_eq!(store.settle(&settlements).await.unwrap(), []);
+    // A due message, one whose lease has expired, a scheduled one, and a timer.
+    stage_messages(&fixture, [about("expired")]).await;
+    claim_of(&fixture, "expired", 1).await;
+    sqlx::query("update postrider_ready set lease_until = 1 where queue = (select id from postrider_queue where name = 'expired')")
         .execute(&fixture.app)
         .await
         .unwrap();
@@ -391,7 +412,7 @@ async fn what_is_kept_of_a_subject_is_removed_from_every_room() {
         ],
     )
     .await;
-    // Keys: one in the middle of a lane, one that is a lane's only message, one in a lane that is in hand.
+    // Keys: a message in the middle of a lane, the only message of a lane, one in a leased lane.
     let other = |key: &str| Message::builder("keys").key(key).subject("18");
     stage_messages(&fixture, [other("busy"), about("keys").key("busy")]).await;
     assert_eq!(claim_of(&fixture, "keys", 1).await.len(), 1);
@@ -400,17 +421,17 @@ async fn what_is_kept_of_a_subject_is_removed_from_every_room() {
         [other("k"), about("keys").key("k"), other("k"), about("keys").key("alone"), about("keys")],
     )
     .await;
-    // Follow-ups: one that succeeded goes. One that is pending, one in hand, one that waits and one given up do not.
-    stage(&fixture, [erase("17", "succeeded"), erase("17", "abandoned"), erase("17", "in-hand")]).await;
+    // Follow-ups: a succeeded one is removed. A pending, an in-flight, a scheduled and an abandoned one stay.
+    stage(&fixture, [erase("17", "succeeded"), erase("17", "abandoned"), erase("17", "in-flight")]).await;
     let follow_ups = claim(&fixture, 3).await;
     land(&fixture, &follow_ups[0]).await;
     assert!(abandon(&fixture, &follow_ups[1]).await);
     stage(
         &fixture,
-        [erase("17", "pending"), erase("17", "waits").not_before(SystemTime::now() + minutes(60))],
+        [erase("17", "pending"), erase("17", "scheduled").not_before(SystemTime::now() + minutes(60))],
     )
     .await;
-    // Somebody else's, and another's of the same name.
+    // Messages about another subject, and about a subject of the same name of another tenant.
     let acme = TenantId::new("acme").unwrap();
     stage_messages(
         &fixture,
@@ -420,17 +441,17 @@ async fn what_is_kept_of_a_subject_is_removed_from_every_room() {
 
     let (subject, why) = (SubjectId::new("17").unwrap(), Action::new("ada", "asked for it"));
     let erased = store.erase_subject(None, &subject, &why).await.unwrap();
-    // Due or waiting: lapsed, three of "plain", three of "keys".
-    assert_eq!(erased, Erased { waiting: 7, dead: 1, archived: 2, in_hand: 2, follow_ups: 4 });
+    // Due or scheduled: "expired", three of "plain", three of "keys".
+    assert_eq!(erased, ErasureReport { waiting: 7, dead: 1, archived: 2, in_flight: 2, follow_ups: 4 });
     let again = store.erase_subject(None, &subject, &why).await.unwrap();
-    assert_eq!(again, Erased { in_hand: 2, follow_ups: 4, ..Erased::default() });
+    assert_eq!(again, ErasureReport { in_flight: 2, follow_ups: 4, ..ErasureReport::default() });
 
-    let left = "select count(*) from (select subject, tenant from postrider_ready union all select subject, tenant from postrider_later \
+    let left = "select count(*) from (select subject, tenant from postrider_ready union all select subject, tenant from postrider_scheduled \
         union all select subject, tenant from postrider_dead union all select subject, tenant from postrider_archive) \
         where subject = '17' and tenant is null";
     let left: i64 = sqlx::query_scalar(left).fetch_one(&fixture.app).await.unwrap();
-    assert_eq!(left, 6, "what is in hand, and the follow-ups");
-    // The timer's name is free, and lanes live as long as their messages.
+    assert_eq!(left, 6, "messages in flight and follow-ups");
+    // The timer's name is free, and lanes without messages are deleted.
     let timers: i64 =
         sqlx::query_scalar("select count(*) from postrider_timer").fetch_one(&fixture.app).await.unwrap();
     assert_eq!(timers, 0);
@@ -439,10 +460,10 @@ async fn what_is_kept_of_a_subject_is_removed_from_every_room() {
         .await
         .unwrap();
     assert_eq!(lanes, ["busy", "k"]);
-    assert_eq!(claim_of(&fixture, "keys", 10).await.len(), 2, "the others of the key run on");
+    assert_eq!(claim_of(&fixture, "keys", 10).await.len(), 2, "the other messages of the key still run");
     assert_eq!(claim_of(&fixture, "plain", 10).await.len(), 3);
 
-    // A row for each queue that was touched, once, with nobody's name in it.
+    // One audit row for each changed queue, without the subject's name.
     let audit = store.audit(100).await.unwrap();
     let mut rows: Vec<_> = audit
         .iter()
@@ -454,7 +475,7 @@ async fn what_is_kept_of_a_subject_is_removed_from_every_room() {
     let row = |queue, messages| (queue, "erase_subject", messages, why.clone());
     assert_eq!(
         rows,
-        [row("follow-ups", 1), row("keys", 3), row("lapsed", 1), row("orders", 2), row("plain", 3)]
+        [row("expired", 1), row("follow-ups", 1), row("keys", 3), row("orders", 2), row("plain", 3)]
     );
     let named: i64 = sqlx::query_scalar(
         "select count(*) from postrider_audit where message_ids like '%\"17\"%' or key is not null",
@@ -463,9 +484,9 @@ async fn what_is_kept_of_a_subject_is_removed_from_every_room() {
     .await
     .unwrap();
     assert_eq!(named, 0);
-    // What was claimed just now is in hand.
+    // The message claimed above is in flight.
     let erased = store.erase_subject(Some(&acme), &subject, &why).await.unwrap();
-    assert_eq!(erased, Erased { in_hand: 1, ..Erased::default() });
+    assert_eq!(erased, ErasureReport { in_flight: 1, ..ErasureReport::default() });
     assert!(store.erase_subject(None, &subject, &Action::new("", "")).await.is_err());
 }
 
@@ -481,12 +502,12 @@ fn erase(subject: &str, resolver: &str) -> FollowUp {
     FollowUp::new(subject, resolver, "erase", Reference::new("customer", "cus_1")).unwrap()
 }
 
-fn group_of(claimed: &Claimed) -> Group {
+fn group_of(claimed: &ClaimedMessage) -> FollowUpGroup {
     FollowUp::read(&claimed.message).unwrap().group()
 }
 
-/// The lease of one who never claimed.
-fn stale(claimed: &Claimed) -> Lease {
+/// A lease with a token that was never issued.
+fn stale(claimed: &ClaimedMessage) -> Lease {
     Lease::new(queue(), claimed.id(), LeaseToken::from_uuid(Uuid::nil()))
 }
 
@@ -504,27 +525,27 @@ async fn stage_messages(fixture: &SqliteFixture, messages: impl IntoIterator<Ite
     }
 }
 
-async fn claim(fixture: &SqliteFixture, limit: usize) -> Vec<Claimed> {
+async fn claim(fixture: &SqliteFixture, limit: usize) -> Vec<ClaimedMessage> {
     claim_from(&fixture.store, limit).await
 }
 
-async fn claim_from(store: &SqliteStore, limit: usize) -> Vec<Claimed> {
+async fn claim_from(store: &SqliteStore, limit: usize) -> Vec<ClaimedMessage> {
     store.claim(&ClaimRequest::new(queue(), limit)).await.unwrap()
 }
 
-async fn claim_of(fixture: &SqliteFixture, queue: &str, limit: usize) -> Vec<Claimed> {
+async fn claim_of(fixture: &SqliteFixture, queue: &str, limit: usize) -> Vec<ClaimedMessage> {
     fixture.store.claim(&ClaimRequest::new(queue.parse().unwrap(), limit)).await.unwrap()
 }
 
-async fn land(fixture: &SqliteFixture, claimed: &Claimed) -> Landing {
+async fn land(fixture: &SqliteFixture, claimed: &ClaimedMessage) -> GroupProgress {
     let transactions = fixture.transactions();
     let mut tx = transactions.begin().await.unwrap();
-    let landing = transactions.land(&mut tx, &claimed.lease, &group_of(claimed)).await.unwrap();
+    let progress = transactions.land(&mut tx, &claimed.lease, &group_of(claimed)).await.unwrap();
     transactions.commit(tx).await.unwrap();
-    landing
+    progress
 }
 
-async fn abandon(fixture: &SqliteFixture, claimed: &Claimed) -> bool {
+async fn abandon(fixture: &SqliteFixture, claimed: &ClaimedMessage) -> bool {
     let transactions = fixture.transactions();
     let mut tx = transactions.begin().await.unwrap();
     let is_ours = transactions.abandon(&mut tx, &claimed.lease, Reason::Rejected, "rejected").await.unwrap();
@@ -534,7 +555,7 @@ async fn abandon(fixture: &SqliteFixture, claimed: &Claimed) -> bool {
 
 async fn schedule(
     transactions: &SqliteTransactions,
-    claimed: &Claimed,
+    claimed: &ClaimedMessage,
     not_before: SystemTime,
     at_least: Duration,
 ) -> SystemTime {
@@ -548,18 +569,18 @@ async fn counts(fixture: &SqliteFixture) -> StatusCounts {
     fixture.store.status_counts(&queue()).await.unwrap()
 }
 
-fn counted(statuses: impl IntoIterator<Item = (Status, u64)>) -> StatusCounts {
+fn counted(statuses: impl IntoIterator<Item = (FollowUpStatus, u64)>) -> StatusCounts {
     let mut counts = StatusCounts::default();
     counts.extend(statuses);
     counts
 }
 
-/// Each row by itself, by the rules as they are written down.
-async fn scanned(fixture: &SqliteFixture) -> StatusCounts {
+/// The counts computed row by row, by the documented rules.
+async fn count_rows(fixture: &SqliteFixture) -> StatusCounts {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
     let rows = sqlx::query(
         "select 'ready', token is not null, due_at, attempts, queue from postrider_ready \
-         union all select 'later', 0, due_at, attempts, queue from postrider_later \
+         union all select 'scheduled', 0, due_at, attempts, queue from postrider_scheduled \
          union all select 'dead', 0, 0, 0, queue from postrider_dead \
          union all select 'archive', 0, 0, 0, queue from postrider_archive",
     );
@@ -575,24 +596,24 @@ async fn scanned(fixture: &SqliteFixture) -> StatusCounts {
         let (is_leased, due_at, attempts): (bool, i64, i64) = (row.get(1), row.get(2), row.get(3));
         let is_due = u128::try_from(due_at).unwrap() <= now;
         let status = match row.get::<&str, _>(0) {
-            "dead" => Status::Abandoned,
-            "archive" => Status::Succeeded,
-            _ if is_leased => Status::InFlight,
-            _ if attempts > 0 => Status::Failed,
-            _ if is_due => Status::Pending,
-            _ => Status::Scheduled,
+            "dead" => FollowUpStatus::Abandoned,
+            "archive" => FollowUpStatus::Succeeded,
+            _ if is_leased => FollowUpStatus::InFlight,
+            _ if attempts > 0 => FollowUpStatus::Failed,
+            _ if is_due => FollowUpStatus::Pending,
+            _ => FollowUpStatus::Scheduled,
         };
         counts.extend([(status, 1)]);
     }
     counts
 }
 
-/// All rows of all rooms, with all that is in them.
-async fn everything(fixture: &SqliteFixture) -> Vec<String> {
+/// All rows of all tables, with all columns.
+async fn all_rows(fixture: &SqliteFixture) -> Vec<String> {
     let mut all = Vec::new();
     for sql in [
         "select json_array('ready', id, hex(token), lease_until, due_at, attempts, deliveries, last_error, content_type, hex(payload)) from postrider_ready order by id",
-        "select json_array('later', id, due_at, attempts, deliveries, last_error, content_type, hex(payload)) from postrider_later order by id",
+        "select json_array('scheduled', id, due_at, attempts, deliveries, last_error, content_type, hex(payload)) from postrider_scheduled order by id",
         "select json_array('dead', id, attempts, deliveries, last_error, content_type, hex(payload)) from postrider_dead order by id",
         "select json_array('archive', id, attempts, deliveries, last_error, content_type, hex(payload)) from postrider_archive order by id",
     ] {

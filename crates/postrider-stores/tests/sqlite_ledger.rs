@@ -1,4 +1,4 @@
-//! The ledger in SQLite: it is appended to and nothing else, and whoever has been at it is found where he was.
+//! The ledger in SQLite: it is append-only, and verification finds the position of tampered events.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -9,8 +9,8 @@ mod support;
 
 use postrider_core::{
     Audit, AuditError, AuditEvent, AuditKind, AuditSink, SubjectId,
-    audit::{Chain, Head, Unverified, verify},
-    transact::Transact,
+    audit::{AuditChain, ChainHead, VerifyError, verify},
+    transactions::Transactions,
 };
 use postrider_stores::sqlite::{SqliteLedger, SqliteStore};
 use postrider_testkit::TransactFixture;
@@ -20,10 +20,10 @@ use support::SqliteFixture;
 use tokio::task::JoinSet;
 
 #[tokio::test]
-async fn what_is_appended_is_read_in_its_order() {
+async fn appended_events_are_read_in_order() {
     let fixture = SqliteFixture::new().await;
     let ledger = fixture.store.ledger();
-    assert_eq!(verify(&ledger, None).await.unwrap(), Head::default());
+    assert_eq!(verify(&ledger, None).await.unwrap(), ChainHead::default());
     let events = [about("17"), about("18"), about("17"), AuditEvent::new(AuditKind::Erased)];
     ledger.append(&events[..1]).await.unwrap();
     ledger.append(&[]).await.unwrap();
@@ -44,7 +44,7 @@ async fn what_is_appended_is_read_in_its_order() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_there_is_refused_with_all_that_came_with_it() {
+async fn duplicate_event_refuses_whole_batch() {
     let fixture = SqliteFixture::new().await;
     let ledger = fixture.store.ledger();
     let first = about("17");
@@ -62,7 +62,7 @@ async fn an_event_that_is_there_is_refused_with_all_that_came_with_it() {
         let mut tx = transactions.begin().await.unwrap();
         let error = transactions.record(&mut tx, &batch).await.unwrap_err();
         assert!(matches!(error, AuditError::Duplicate(known) if known == id), "{error:?}");
-        // Whoever goes on and commits has appended nothing.
+        // A commit after the error appends nothing.
         transactions.commit(tx).await.unwrap();
     }
     assert_eq!(ledger.head().await.unwrap(), head);
@@ -70,7 +70,7 @@ async fn an_event_that_is_there_is_refused_with_all_that_came_with_it() {
 }
 
 #[tokio::test]
-async fn what_no_database_keeps_is_refused_before_anything_is_written() {
+async fn event_with_nul_is_refused() {
     let fixture = SqliteFixture::new().await;
     let ledger = fixture.store.ledger();
     let mut bad = about("17");
@@ -81,9 +81,9 @@ async fn what_no_database_keeps_is_refused_before_anything_is_written() {
     let mut tx = transactions.begin().await.unwrap();
     assert!(matches!(transactions.record(&mut tx, &[bad]).await, Err(AuditError::Invalid(_))));
     transactions.commit(tx).await.unwrap();
-    assert_eq!(ledger.head().await.unwrap(), Head::default());
+    assert_eq!(ledger.head().await.unwrap(), ChainHead::default());
 
-    // A backslash is no NUL, and whatever can be kept is kept as it was hashed.
+    // A backslash is not a NUL, and all other text is stored as it was hashed.
     let mut odd = about("ünïcode-🦀");
     odd.actor = Some("\\u0000 \"quoted\"\u{1}\n\u{2028}\u{fffd}🦀".to_owned());
     ledger.append(std::slice::from_ref(&odd)).await.unwrap();
@@ -92,15 +92,15 @@ async fn what_no_database_keeps_is_refused_before_anything_is_written() {
 }
 
 #[tokio::test]
-async fn what_is_rolled_back_was_never_recorded() {
+async fn rolled_back_append_leaves_no_event() {
     let fixture = SqliteFixture::new().await;
     let (ledger, transactions) = (fixture.store.ledger(), fixture.transactions());
     let (kept, undone) = (about("17"), about("18"));
     let mut tx = transactions.begin().await.unwrap();
     transactions.record(&mut tx, std::slice::from_ref(&undone)).await.unwrap();
     transactions.rollback(tx).await.unwrap();
-    assert_eq!(ledger.head().await.unwrap(), Head::default());
-    // Not even its identity is taken. A transaction that was begun without the lock takes it.
+    assert_eq!(ledger.head().await.unwrap(), ChainHead::default());
+    // Not even its id is taken. A transaction that began without the write lock takes it.
     let mut tx = fixture.app.begin().await.unwrap();
     transactions.record(&mut tx, &[kept]).await.unwrap();
     transactions.record(&mut tx, &[undone]).await.unwrap();
@@ -109,16 +109,16 @@ async fn what_is_rolled_back_was_never_recorded() {
 }
 
 #[tokio::test]
-async fn nothing_but_appending_is_let_through() {
+async fn update_delete_and_replace_of_ledger_are_refused() {
     let fixture = SqliteFixture::new().await;
     let ledger = fixture.store.ledger();
     ledger.append(&[about("17"), about("18")]).await.unwrap();
     let head = ledger.head().await.unwrap();
-    for (statement, words) in [
-        ("update postrider_ledger set at = at + 1 where position = 1", "never changed"),
-        ("update postrider_ledger set body = body", "never changed"),
-        ("delete from postrider_ledger where position = 2", "nothing is removed"),
-        ("delete from postrider_ledger", "nothing is removed"),
+    for (statement, text) in [
+        ("update postrider_ledger set at = at + 1 where position = 1", "cannot be updated"),
+        ("update postrider_ledger set body = body", "cannot be updated"),
+        ("delete from postrider_ledger where position = 2", "cannot be deleted"),
+        ("delete from postrider_ledger", "cannot be deleted"),
         (
             "insert into postrider_ledger select 4, at, json_set(body, '$.id', 'x'), hash, hash from postrider_ledger where position = 2",
             "to the end",
@@ -131,7 +131,7 @@ async fn nothing_but_appending_is_let_through() {
             "insert into postrider_ledger select 3, at, body, hash, hash from postrider_ledger where position = 2",
             "once",
         ),
-        // These would remove what stands in their way.
+        // These would delete conflicting rows.
         (
             "insert or replace into postrider_ledger select position, at + 1, body, previous, hash from postrider_ledger where position = 1",
             "to the end",
@@ -140,20 +140,20 @@ async fn nothing_but_appending_is_let_through() {
             "replace into postrider_ledger select 3, at, body, hash, hash from postrider_ledger where position = 2",
             "once",
         ),
-        ("update postrider_ledger_head set position = 1", "not otherwise"),
-        ("update postrider_ledger_head set hash = zeroblob(32)", "not otherwise"),
-        ("delete from postrider_ledger_head", "never removed"),
+        ("update postrider_ledger_head set position = 1", "only with an append"),
+        ("update postrider_ledger_head set hash = zeroblob(32)", "only with an append"),
+        ("delete from postrider_ledger_head", "cannot be deleted"),
         ("replace into postrider_ledger_head values (1, 0, zeroblob(32))", "one head"),
     ] {
         let error = fixture.app.execute(statement).await.unwrap_err().to_string();
-        assert!(error.contains(words), "{statement}: {error}");
+        assert!(error.contains(text), "{statement}: {error}");
     }
     assert_eq!(verify(&ledger, Some(head)).await.unwrap(), head);
 }
 
-/// Whoever appends, from whatever handle and in whatever kind of transaction, there is one chain.
+/// Appends from several handles and in several kinds of transactions form one chain.
 #[tokio::test(flavor = "multi_thread")]
-async fn all_who_append_lengthen_one_chain() {
+async fn concurrent_appends_form_one_chain() {
     const EACH: usize = 40;
     let fixture = SqliteFixture::new().await;
     let mut appenders = JoinSet::new();
@@ -187,10 +187,10 @@ async fn all_who_append_lengthen_one_chain() {
 
 const ROWS: u64 = 20;
 
-/// Whatever is done to any event, with the rights of the file's owner, is found, and where.
+/// Any change to any event, with the permissions of the file's owner, is found with its position.
 #[tokio::test]
-async fn whoever_has_been_at_the_ledger_is_found_where_he_was() {
-    let (fixture, ledger, head) = defenceless().await;
+async fn verify_finds_position_of_tampered_event() {
+    let (fixture, ledger, head) = ledger_without_triggers().await;
     for n in 1..=ROWS {
         let mut tamperings = vec![
             ("position", format!("update postrider_ledger set position = 1000 where position = {n}"), n),
@@ -215,7 +215,7 @@ async fn whoever_has_been_at_the_ledger_is_found_where_he_was() {
                 format!("delete from postrider_ledger where position = {n}; {}", shift(n + 1, -1)),
                 n,
             ),
-            // The event behind it does not follow; behind the last there is the head.
+            // The next event does not follow the forged one; after the last event, the head does not.
             (
                 "insert",
                 format!("{}; {}", shift(n, 1), forge(n, head_before(&ledger, n).await)),
@@ -231,18 +231,18 @@ async fn whoever_has_been_at_the_ledger_is_found_where_he_was() {
                      where k.position = {n} + {n} + 1 - postrider_ledger.position and k.position between {n} and {n} + 1"
                 )
             };
-            tamperings.push(("swap bodies", unindexed(&swap("body = k.body")), n));
+            tamperings.push(("swap bodies", without_unique_index(&swap("body = k.body")), n));
             tamperings.push((
                 "swap rows",
-                unindexed(&swap("at = k.at, body = k.body, previous = k.previous, hash = k.hash")),
+                without_unique_index(&swap("at = k.at, body = k.body, previous = k.previous, hash = k.hash")),
                 n,
             ));
         }
         for (what, sql, position) in tamperings {
             fixture.app.execute(AssertSqlSafe(sql)).await.unwrap();
             match verify(&ledger, None).await.unwrap_err() {
-                Unverified::Broken(found) => assert_eq!(found.position, position, "{what} at {n}: {found}"),
-                Unverified::Unread(error) => panic!("{what} at {n}: {error}"),
+                VerifyError::Broken(found) => assert_eq!(found.position, position, "{what} at {n}: {found}"),
+                VerifyError::Unread(error) => panic!("{what} at {n}: {error}"),
             }
             restore(&fixture).await;
             assert_eq!(verify(&ledger, None).await.unwrap(), head, "after {what} at {n}");
@@ -250,10 +250,10 @@ async fn whoever_has_been_at_the_ledger_is_found_where_he_was() {
     }
 }
 
-/// What the chain alone cannot tell: a head that was moved along, and a whole new chain. One that was written down finds both.
+/// The chain alone cannot detect a moved head or a rewritten chain. A head that was recorded elsewhere detects both.
 #[tokio::test]
-async fn a_head_that_was_written_down_finds_a_chain_that_was_written_anew() {
-    let (fixture, ledger, pinned) = defenceless().await;
+async fn recorded_head_detects_a_rewritten_chain() {
+    let (fixture, ledger, pinned) = ledger_without_triggers().await;
     let shorter = head_before(&ledger, ROWS).await;
     let cut = format!(
         "delete from postrider_ledger where position = {ROWS}; \
@@ -264,7 +264,7 @@ async fn a_head_that_was_written_down_finds_a_chain_that_was_written_anew() {
     fixture.app.execute(AssertSqlSafe(cut)).await.unwrap();
     assert_eq!(verify(&ledger, None).await.unwrap(), shorter);
     assert!(
-        matches!(verify(&ledger, Some(pinned)).await, Err(Unverified::Broken(found)) if found.position == ROWS)
+        matches!(verify(&ledger, Some(pinned)).await, Err(VerifyError::Broken(found)) if found.position == ROWS)
     );
 
     fixture.run("delete from postrider_ledger; update postrider_ledger_head set position = 0, hash = zeroblob(32)").await;
@@ -278,28 +278,28 @@ async fn a_head_that_was_written_down_finds_a_chain_that_was_written_anew() {
     ledger.append(&events).await.unwrap();
     assert_eq!(verify(&ledger, None).await.unwrap().position, ROWS);
     assert!(
-        matches!(verify(&ledger, Some(pinned)).await, Err(Unverified::Broken(found)) if found.position == ROWS)
+        matches!(verify(&ledger, Some(pinned)).await, Err(VerifyError::Broken(found)) if found.position == ROWS)
     );
 }
 
-/// What was made unreadable is not left out of an answer.
+/// An unreadable event is not skipped.
 #[tokio::test]
-async fn what_cannot_be_read_is_no_gap_in_an_answer() {
-    for spoil in [
+async fn unreadable_event_fails_the_read() {
+    for damage in [
         "body = json_set(body, '$.kind', 'unheard of')",
         "body = json_set(body, '$.actor', cast(x'ff' as text))",
     ] {
-        let (fixture, ledger, _) = defenceless().await;
+        let (fixture, ledger, _) = ledger_without_triggers().await;
         let sql = format!(
             "drop index postrider_ledger_event; drop index postrider_ledger_subject; \
-            update postrider_ledger set {spoil} where position = 7"
+            update postrider_ledger set {damage} where position = 7"
         );
         fixture.app.execute(AssertSqlSafe(sql)).await.unwrap();
         let read = ledger.read_since(SystemTime::UNIX_EPOCH, 100).await;
-        assert!(matches!(read, Err(AuditError::Unreadable { position: 7, .. })), "{spoil}: {read:?}");
+        assert!(matches!(read, Err(AuditError::Unreadable { position: 7, .. })), "{damage}: {read:?}");
         assert!(
-            matches!(verify(&ledger, None).await, Err(Unverified::Broken(found)) if found.position == 7),
-            "{spoil}"
+            matches!(verify(&ledger, None).await, Err(VerifyError::Broken(found)) if found.position == 7),
+            "{damage}"
         );
     }
 }
@@ -312,8 +312,8 @@ fn subject(who: &str) -> SubjectId {
     SubjectId::new(who).unwrap()
 }
 
-/// A ledger of twenty events without its triggers, and a copy beside it.
-async fn defenceless() -> (SqliteFixture, SqliteLedger, Head) {
+/// A ledger of twenty events without its triggers, and a copy in the table `kept`.
+async fn ledger_without_triggers() -> (SqliteFixture, SqliteLedger, ChainHead) {
     let fixture = SqliteFixture::new().await;
     let ledger = fixture.store.ledger();
     for number in 0..ROWS / 2 {
@@ -341,13 +341,13 @@ async fn restore(fixture: &SqliteFixture) {
         .await;
 }
 
-/// Where the chain ends before event `n`.
-async fn head_before(ledger: &SqliteLedger, n: u64) -> Head {
+/// The head of the chain before event `n`.
+async fn head_before(ledger: &SqliteLedger, n: u64) -> ChainHead {
     let links = ledger.links(0, usize::try_from(n - 1).unwrap()).await.unwrap();
-    links.iter().fold(Head::default(), |head, link| head.followed_by(link.at_micros, &link.body))
+    links.iter().fold(ChainHead::default(), |head, link| head.followed_by(link.at_micros, &link.body))
 }
 
-/// Moves all events from `n` on.
+/// Moves all events from `n` on by `by` positions.
 fn shift(n: u64, by: i64) -> String {
     format!(
         "update postrider_ledger set position = position + 1000 where position >= {n}; \
@@ -355,8 +355,8 @@ fn shift(n: u64, by: i64) -> String {
     )
 }
 
-/// Puts a forged event at `n`, which follows the one before it.
-fn forge(n: u64, before: Head) -> String {
+/// Inserts a forged event at `n`, which follows its predecessor.
+fn forge(n: u64, before: ChainHead) -> String {
     let body = serde_json::to_string(&about("forged")).unwrap();
     let forged = before.followed_by(17, &body);
     format!(
@@ -367,7 +367,7 @@ fn forge(n: u64, before: Head) -> String {
     )
 }
 
-/// Puts an event at `n` that has the hashes of the one that was there.
+/// Inserts an event at `n` with the hashes of the one that was there.
 fn copy(n: u64) -> String {
     format!(
         "insert into postrider_ledger (position, at, body, previous, hash) \
@@ -375,11 +375,11 @@ fn copy(n: u64) -> String {
     )
 }
 
-/// Two rows cannot trade identities while they are unique.
-fn unindexed(sql: &str) -> String {
+/// Two rows cannot swap ids while the unique index exists.
+fn without_unique_index(sql: &str) -> String {
     format!("drop index if exists postrider_ledger_event; {sql}")
 }
 
-fn hash(head: Head) -> String {
+fn hash(head: ChainHead) -> String {
     head.hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }

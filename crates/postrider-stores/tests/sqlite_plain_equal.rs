@@ -1,6 +1,6 @@
-//! What is staged through plain SQL is what the Rust API stages: the same rows in the same rooms, and the same claims.
+//! Plain SQL stages the same as the Rust API: the same rows in the same tables, and the same claims.
 //!
-//! Two files go through the same story, one staged in by Rust and one by the view, and are compared after every step.
+//! Several files go through the same scenario, staged by Rust and by the view, and are compared after every step.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -14,9 +14,9 @@ mod support;
 
 use clients::{Asked, Client};
 use postrider_core::{
-    ClaimRequest, Claimed, Lease, Message, OnFailure, Outbox, OutboxExt, QueuePolicy, Reason, Store,
+    ClaimRequest, ClaimedMessage, Lease, Message, OnFailure, Outbox, OutboxExt, QueuePolicy, Reason, Store,
+    notifier::{IdleWorker, Notifier},
     schema::Schema,
-    wake::{Sleeper, Wake},
 };
 use postrider_testkit::Fixture;
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
@@ -29,23 +29,23 @@ use std::{
 use support::SqliteFixture;
 use uuid::Uuid;
 
-/// How far ahead of 1970 the times lie that both sides are told: nobody's clock reaches them by itself.
+/// The given times, in seconds since 1970, are so far ahead that no clock reaches them.
 const AHEAD: u64 = 3_000_000_000;
-/// The fraction of a second by which these times are known. The clock has no such ones, as it counts milliseconds.
-const MARK: u64 = 123_456;
+/// The fraction of a second that identifies given times. The clock never has it, because it counts milliseconds.
+const FRACTION: u64 = 123_456;
 
-/// What a producer can ask for, in both languages.
+/// A step of a scenario, for both languages.
 #[derive(Debug, Clone)]
 enum Step {
     Stage(Vec<(&'static str, Value)>),
     Cancel(&'static str, String),
-    /// Time goes by, and a worker claims and settles: the same on both sides.
+    /// Time passes, and a worker claims and settles: the same on all sides.
     Work(Duration, usize),
 }
 
-/// So many seconds after 1970, and the mark.
-fn told(seconds: u64) -> Value {
-    (seconds as f64 + MARK as f64 / 1e6).into()
+/// A given time: `seconds` after 1970, with the identifying fraction.
+fn given_time(seconds: u64) -> Value {
+    (seconds as f64 + FRACTION as f64 / 1e6).into()
 }
 
 fn pick<'a>(random: &mut impl Rng, of: &[&'a str]) -> &'a str {
@@ -88,12 +88,12 @@ fn step(random: &mut StdRng, ids: &mut Vec<Uuid>) -> Step {
     maybe("correlation_id", &["request-9"]);
     maybe("causation_id", &["01890a5d"]);
     maybe("traceparent", &["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"]);
-    // Whether one moment by the clock is later than another depends on the milliseconds in between.
+    // Which of two times by the clock is later depends on the milliseconds in between, so extensions use given times.
     let extends = columns.iter().any(|(column, value)| *column == "on_conflict" && value == "extend");
     match random.random_range(0..if extends { 1 } else { 4 }) {
         0 => {
             let at = AHEAD + u64::from(random.random_range(0..4_u32));
-            columns.push(("due_at", told(at)));
+            columns.push(("due_at", given_time(at)));
         }
         1 => columns.push(("due_at", 1_000_000_000.into())),
         2 => columns.push(("due_after", 0.into())),
@@ -104,8 +104,8 @@ fn step(random: &mut StdRng, ids: &mut Vec<Uuid>) -> Step {
 
 fn insert(view: &str, columns: &[(&'static str, Value)]) -> Asked {
     let names: Vec<_> = columns.iter().map(|(name, _)| *name).collect();
-    let marks = vec!["?"; columns.len()].join(", ");
-    let sql = format!("insert into postrider_{view} ({}) values ({marks})", names.join(", "));
+    let placeholders = vec!["?"; columns.len()].join(", ");
+    let sql = format!("insert into postrider_{view} ({}) values ({placeholders})", names.join(", "));
     (sql, columns.iter().map(|(_, value)| value.clone()).collect())
 }
 
@@ -160,26 +160,26 @@ fn message(columns: &[(&'static str, Value)]) -> Message {
     message.build().unwrap()
 }
 
-/// Everything in the tables but the moments at which the two were told, and the tokens, which nobody can foresee.
+/// The contents of the tables without the times by the clock and the tokens, which differ between the sides.
 async fn contents(fixture: &SqliteFixture) -> Vec<String> {
     let mut contents = Vec::new();
     for (table, order, sql) in [
         ("ready", "id", "select * from postrider_ready order by id"),
-        ("later", "id", "select * from postrider_later order by id"),
+        ("scheduled", "id", "select * from postrider_scheduled order by id"),
         ("dead", "id", "select * from postrider_dead order by id"),
         ("archive", "id", "select * from postrider_archive order by id"),
         ("timer", "name", "select * from postrider_timer order by queue, name"),
         ("lane", "key", "select * from postrider_lane order by queue, key"),
         ("queue", "id", "select * from postrider_queue order by id"),
-        ("line", "id", "select * from postrider_line"),
+        ("position", "id", "select * from postrider_position"),
     ] {
         let rows = sqlx::query(sql).fetch_all(&fixture.app).await.unwrap();
-        contents.extend(rows.iter().map(|row| format!("{table} by {order}: {}", shown(row))));
+        contents.extend(rows.iter().map(|row| format!("{table} by {order}: {}", show(row))));
     }
     contents
 }
 
-fn shown(row: &SqliteRow) -> String {
+fn show(row: &SqliteRow) -> String {
     let cell = |column: &sqlx::sqlite::SqliteColumn| {
         let (name, at) = (column.name(), column.ordinal());
         let raw = row.try_get_raw(at).unwrap();
@@ -189,8 +189,8 @@ fn shown(row: &SqliteRow) -> String {
             _ if name == "token" => "a token".to_owned(),
             "INTEGER" => match row.get::<i64, _>(at) {
                 time if (name.ends_with("_at") && name != "turn_at") || name == "lease_until" => {
-                    let told = time.rem_euclid(1_000_000) == MARK as i64;
-                    if told { time.to_string() } else { "by the clock".to_owned() }
+                    let is_given = time.rem_euclid(1_000_000) == FRACTION as i64;
+                    if is_given { time.to_string() } else { "by the clock".to_owned() }
                 }
                 number => number.to_string(),
             },
@@ -202,7 +202,7 @@ fn shown(row: &SqliteRow) -> String {
     row.columns().iter().map(cell).collect::<Vec<_>>().join(" ")
 }
 
-/// One side of the story.
+/// One side of the comparison.
 struct Side {
     fixture: SqliteFixture,
     client: Option<Client>,
@@ -219,8 +219,8 @@ impl Side {
             .declare(&"keyed".parse().unwrap(), &QueuePolicy::by_key(OnFailure::Skip))
             .await
             .unwrap();
-        let sleeper = Sleeper { worker: Uuid::nil(), queues: vec!["plain".parse().unwrap()] };
-        fixture.store.lie_down(&sleeper, Duration::from_secs(1_000_000)).await.unwrap();
+        let idle = IdleWorker { worker: Uuid::nil(), queues: vec!["plain".parse().unwrap()] };
+        fixture.store.register_idle(&idle, Duration::from_secs(1_000_000)).await.unwrap();
         Self { fixture, client }
     }
 
@@ -238,8 +238,8 @@ impl Side {
                     Step::Work(..) => None,
                 })
                 .collect();
-            for answer in client.all(&self.fixture.path(), &statements).await {
-                answer.unwrap();
+            for result in client.all(&self.fixture.path(), &statements).await {
+                result.unwrap();
             }
             return;
         }
@@ -259,50 +259,51 @@ impl Side {
         }
     }
 
-    /// Lets time go by, claims, and ends what was claimed in four ways by turns.
-    async fn work(&self, by: Duration, most: usize) -> Vec<(bool, u32, u32, Message)> {
+    /// Lets time pass, claims, and settles the claimed messages in four ways by their ids.
+    async fn work(&self, by: Duration, limit: usize) -> Vec<(bool, u32, u32, Message)> {
         self.fixture.advance(by).await;
         let mut seen = Vec::new();
         for queue in ["plain", "keyed", "kept"] {
             let request =
-                ClaimRequest::new(queue.parse().unwrap(), most).with_lease_for(Duration::from_secs(30));
+                ClaimRequest::new(queue.parse().unwrap(), limit).with_lease_for(Duration::from_secs(30));
             let claimed = self.fixture.store.claim(&request).await.unwrap();
-            let endings: Vec<_> = claimed
+            let settlements: Vec<_> = claimed
                 .iter()
                 .filter_map(|one| match one.id().as_uuid().as_bytes()[15] % 4 {
                     0 => Some(one.lease.done()),
                     1 => Some(one.lease.retry(Duration::from_secs(60), "not yet")),
                     2 => Some(one.lease.dead(Reason::Rejected, "no")),
-                    _ => None, // Its worker dies.
+                    _ => None, // Its worker crashes.
                 })
                 .collect();
-            // A failure ends the turn of its key, and whoever comes after it in the turn has lost it.
+            // A failure ends the turn of its key, and the leases of the messages behind it are lost.
             let lost: BTreeSet<_> =
-                self.fixture.store.settle(&endings).await.unwrap().iter().map(Lease::id).collect();
-            let told = |one: Claimed| (lost.contains(&one.id()), one.deliveries, one.attempts, one.message);
-            seen.extend(claimed.into_iter().map(told));
+                self.fixture.store.settle(&settlements).await.unwrap().iter().map(Lease::id).collect();
+            let summary =
+                |one: ClaimedMessage| (lost.contains(&one.id()), one.deliveries, one.attempts, one.message);
+            seen.extend(claimed.into_iter().map(summary));
         }
         seen
     }
 }
 
-/// Tells one story to Rust and to both clients, and compares after every scene. Answers with the number of claims.
-async fn tell(name: &str, steps: &[Step]) -> usize {
+/// Runs one scenario with Rust and both clients, and compares after every part. Returns the number of claims.
+async fn compare(name: &str, steps: &[Step]) -> usize {
     let rust = Side::new(None).await;
     let plain = [Side::new(Some(Client::Python)).await, Side::new(Some(Client::BuiltIn)).await];
     let mut claims = 0;
-    for scene in steps.split_inclusive(|step| matches!(step, Step::Work(..))) {
-        let work = match scene.last() {
-            Some(Step::Work(by, most)) => (*by, *most),
+    for part in steps.split_inclusive(|step| matches!(step, Step::Work(..))) {
+        let work = match part.last() {
+            Some(Step::Work(by, limit)) => (*by, *limit),
             _ => (Duration::ZERO, 0),
         };
-        rust.produce(scene).await;
+        rust.produce(part).await;
         let staged = contents(&rust.fixture).await;
         let claimed = rust.work(work.0, work.1).await;
         for side in &plain {
-            side.produce(scene).await;
+            side.produce(part).await;
             let client = side.client;
-            assert_eq!(contents(&side.fixture).await, staged, "{name}, {client:?}, after {scene:#?}");
+            assert_eq!(contents(&side.fixture).await, staged, "{name}, {client:?}, after {part:#?}");
             assert_eq!(side.work(work.0, work.1).await, claimed, "{name}, {client:?}, {work:?}");
         }
         claims += claimed.len();
@@ -311,17 +312,17 @@ async fn tell(name: &str, steps: &[Step]) -> usize {
 }
 
 #[tokio::test]
-async fn plain_sql_and_rust_leave_the_same_rows_and_hand_out_the_same_claims() {
+async fn plain_sql_and_rust_produce_the_same_rows_and_claims() {
     for seed in 0..3 {
         let mut random = StdRng::seed_from_u64(seed);
         let mut ids = Vec::new();
         let steps: Vec<_> = (0..70).map(|_| step(&mut random, &mut ids)).collect();
-        let claims = tell(&format!("seed {seed}"), &steps).await;
+        let claims = compare(&format!("seed {seed}"), &steps).await;
         assert!(ids.len() > 30 && claims > 5, "{} messages, {claims} claims", ids.len());
     }
 }
 
-/// A message of a queue whose identity ends in `last`, which decides how its worker ends it.
+/// A message of a queue whose id ends in `last`, which determines its settlement.
 fn stage(queue: &'static str, last: u8, more: &[(&'static str, &str)]) -> Step {
     let id = Uuid::from_bytes([1, 2, 3, 4, 5, 6, 0x70, 8, 0x80, 0, 0, 0, 0, 0, 0, last]);
     let mut columns: Vec<(&'static str, Value)> = vec![
@@ -335,13 +336,13 @@ fn stage(queue: &'static str, last: u8, more: &[(&'static str, &str)]) -> Step {
 
 fn due_ahead(step: Step, by: u64) -> Step {
     let Step::Stage(mut columns) = step else { return step };
-    columns.push(("due_at", told(AHEAD + by)));
+    columns.push(("due_at", given_time(AHEAD + by)));
     Step::Stage(columns)
 }
 
-/// Corners that chance seldom finds.
+/// Edge cases that random scenarios seldom find.
 #[tokio::test]
-async fn plain_sql_and_rust_agree_in_every_corner_of_a_timer() {
+async fn plain_sql_and_rust_agree_on_timer_edge_cases() {
     let (now, lapse, years) = (Duration::ZERO, Duration::from_secs(40), Duration::from_secs(AHEAD));
     let timer = [("timer", "t0"), ("key", "k0")];
     let extending = [("timer", "t0"), ("on_conflict", "extend"), ("type", "order.paid")];
@@ -417,6 +418,6 @@ async fn plain_sql_and_rust_agree_in_every_corner_of_a_timer() {
         ),
     ];
     for (name, steps) in stories {
-        assert!(tell(name, &steps).await > 0, "{name}");
+        assert!(compare(name, &steps).await > 0, "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! What plain SQL refuses in SQLite: what the Rust API refuses, in its words without the values, which a trigger cannot tell.
+//! Plain SQL in SQLite refuses the same input as the Rust API, with the same errors without the values, which a trigger cannot print.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -19,14 +19,14 @@ use serde_json::Value;
 use std::time::{Duration, SystemTime};
 use support::SqliteFixture;
 
-/// The words of the Rust API without what it tells of the value: a length, a character and its place, a header's name.
-fn without_values(words: &str) -> String {
-    let (field, problem) = if let Some(rest) = words.strip_prefix("header ") {
+/// An error of the Rust API without the details of the value: a length, a character and its position, a header's name.
+fn without_values(error: &str) -> String {
+    let (field, problem) = if let Some(rest) = error.strip_prefix("header ") {
         let at = rest.rfind("\": ").map(|at| at + 1).or_else(|| rest.find(": ")).unwrap();
         let field = if rest.starts_with("name") { "header name" } else { "header" };
         (field, &rest[at + 2..])
     } else {
-        words.split_once(": ").unwrap()
+        error.split_once(": ").unwrap()
     };
     let problem = match problem.split_once("; ") {
         Some((found, allowed)) if found.ends_with("bytes long") => format!("is too long; {allowed}"),
@@ -37,7 +37,7 @@ fn without_values(words: &str) -> String {
             None => problem.to_owned(),
         },
     };
-    // The two rules of a header's name are one here.
+    // SQL has one rule for a header's name instead of two.
     match (field, problem.as_str()) {
         ("header name", "neither white space nor control characters are allowed") => {
             "header name: letters, digits, '-', '_' and '.' are allowed".to_owned()
@@ -56,7 +56,7 @@ fn insert(column: &str, value: impl Into<Value>) -> Asked {
     (sql, vec![value.into()])
 }
 
-/// Messages that break a rule, and the inserts that say the same.
+/// Messages that break a rule, and the equivalent inserts.
 fn bad_messages() -> Vec<(MessageBuilder, Asked)> {
     let texts = bad_texts().into_iter().map(|(message, column, value)| (message, insert(column, value)));
     let now = SystemTime::now();
@@ -82,7 +82,7 @@ fn bad_messages() -> Vec<(MessageBuilder, Asked)> {
 }
 
 #[tokio::test]
-async fn bad_input_is_refused_in_the_words_of_the_rust_api() {
+async fn invalid_input_has_same_errors_as_rust_api() {
     let (messages, inserts): (Vec<_>, Vec<_>) = bad_messages().into_iter().unzip();
     let expected: Vec<_> = messages
         .into_iter()
@@ -91,17 +91,17 @@ async fn bad_input_is_refused_in_the_words_of_the_rust_api() {
     assert!(expected.len() > 50);
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
-        let answers = client.all(&fixture.path(), &inserts).await;
-        for ((answer, expected), insert) in answers.into_iter().zip(&expected).zip(&inserts) {
-            assert_eq!(answer.as_ref(), Err(expected), "{client:?}: {insert:?}");
+        let results = client.all(&fixture.path(), &inserts).await;
+        for ((result, expected), insert) in results.into_iter().zip(&expected).zip(&inserts) {
+            assert_eq!(result.as_ref(), Err(expected), "{client:?}: {insert:?}");
         }
-        assert!(fixture.store.counts().await.unwrap().is_empty(), "no queue was made, nothing was staged");
+        assert!(fixture.store.counts().await.unwrap().is_empty(), "no queue was created, nothing was staged");
     }
 }
 
-/// Names of all sorts of characters are taken and refused alike.
+/// Names with all kinds of characters are accepted and refused alike.
 #[tokio::test]
-async fn random_names_meet_the_same_rules_in_sql_and_in_rust() {
+async fn random_names_are_checked_alike_in_sql_and_rust() {
     let mut random = rand::rng();
     let (mut expected, mut inserts) = (Vec::new(), Vec::new());
     for round in 0..1_500 {
@@ -117,20 +117,20 @@ async fn random_names_meet_the_same_rules_in_sql_and_in_rust() {
         expected.push(message.build().map(|_| ()).map_err(|error| without_values(&error.to_string())));
         inserts.push(insert);
     }
-    let taken = expected.iter().filter(|one| one.is_ok()).count();
-    assert!((200..1_300).contains(&taken), "{taken} taken");
+    let accepted = expected.iter().filter(|one| one.is_ok()).count();
+    assert!((200..1_300).contains(&accepted), "{accepted} accepted");
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
-        let answers = client.all(&fixture.path(), &inserts).await;
-        for ((answer, expected), insert) in answers.iter().zip(&expected).zip(&inserts) {
-            assert_eq!(answer, expected, "{client:?}: {insert:?}");
+        let results = client.all(&fixture.path(), &inserts).await;
+        for ((result, expected), insert) in results.iter().zip(&expected).zip(&inserts) {
+            assert_eq!(result, expected, "{client:?}: {insert:?}");
         }
     }
 }
 
-/// What the Rust types make impossible has words of its own.
+/// Input that the Rust types exclude has errors of its own.
 #[tokio::test]
-async fn what_only_sql_can_get_wrong_is_refused_by_name() {
+async fn invalid_sql_only_input_is_refused_with_its_name() {
     let given = |columns: &str, values: &str| {
         asked(format!(
             "insert into postrider_outbox (queue, payload, {columns}) values ('orders', 'x', {values})"
@@ -139,9 +139,10 @@ async fn what_only_sql_can_get_wrong_is_refused_by_name() {
     let plain = |columns: &str, values: &str| {
         asked(format!("insert into postrider_outbox ({columns}) values ({values})"))
     };
-    let no_time = "due_at: is no time such as 2030-01-31T12:00:00Z, and no number of seconds since 1970";
-    let no_uuid = "id: is not a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057";
-    let no_object = "headers: must be a JSON object of strings";
+    let not_a_time =
+        "due_at: is neither a time such as 2030-01-31T12:00:00Z nor a number of seconds since 1970";
+    let not_a_uuid = "id: is not a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057";
+    let not_an_object = "headers: must be a JSON object of strings";
     let cases = [
         (plain("payload", "'x'"), "queue: must not be empty"),
         (plain("queue", "'orders'"), "payload: is missing"),
@@ -155,11 +156,11 @@ async fn what_only_sql_can_get_wrong_is_refused_by_name() {
             plain("queue, payload", "'orders', zeroblob(16777217)"),
             "payload: is too long; at most 16777216 bytes are allowed",
         ),
-        (given("headers", "'[]'"), no_object),
-        (given("headers", "'{'"), no_object),
-        (given("headers", "'{a: 1}'"), no_object),
-        (given("headers", "17"), no_object),
-        (given("headers", "x'7b7d'"), no_object),
+        (given("headers", "'[]'"), not_an_object),
+        (given("headers", "'{'"), not_an_object),
+        (given("headers", "'{a: 1}'"), not_an_object),
+        (given("headers", "17"), not_an_object),
+        (given("headers", "x'7b7d'"), not_an_object),
         (given("headers", r#"'{"a": 1}'"#), "header: must be a string"),
         (given("headers", r#"'{"a": null}'"#), "header: must be a string"),
         (given("headers", r#"'{"a": {"b": "c"}}'"#), "header: must be a string"),
@@ -169,26 +170,26 @@ async fn what_only_sql_can_get_wrong_is_refused_by_name() {
         (given("due_after", "-1"), "due_after: must not be negative"),
         (given("due_after", "'-0.5'"), "due_after: must not be negative"),
         (given("due_after", "9e999"), "due_after: lies more than 100 years ahead"),
-        (given("due_after", "'1 hour'"), "due_after: is no number of seconds"),
-        (given("due_after", "''"), "due_after: is no number of seconds"),
-        (given("due_after", "'1.2.3'"), "due_after: is no number of seconds"),
-        (given("due_after", "x'31'"), "due_after: is no number of seconds"),
+        (given("due_after", "'1 hour'"), "due_after: is not a number of seconds"),
+        (given("due_after", "''"), "due_after: is not a number of seconds"),
+        (given("due_after", "'1.2.3'"), "due_after: is not a number of seconds"),
+        (given("due_after", "x'31'"), "due_after: is not a number of seconds"),
         (given("due_at", "9e999"), "due_at: lies after the year 2170"),
         (given("due_at", "1794751333040"), "due_at: lies after the year 2170"),
-        (given("due_at", "'soon'"), no_time),
-        (given("due_at", "'now'"), no_time),
-        (given("due_at", "'2460000.5'"), no_time),
-        (given("due_at", "'2030-02-31 25:00:00'"), no_time),
-        (given("due_at", "x'32'"), no_time),
-        (given("id", "'17'"), no_uuid),
-        (given("id", "17"), no_uuid),
-        (given("id", "x'00'"), no_uuid),
-        (given("id", "'01890a5d-ac96-774b-bcce-b302099a805x'"), no_uuid),
-        (given("id", "'01890a5d-ac96-774b-bcce-b302099a805700'"), no_uuid),
-        (given("id", "'01890a5d-ac96-774b-bcce-b302099a8057' || char(0)"), no_uuid),
+        (given("due_at", "'soon'"), not_a_time),
+        (given("due_at", "'now'"), not_a_time),
+        (given("due_at", "'2460000.5'"), not_a_time),
+        (given("due_at", "'2030-02-31 25:00:00'"), not_a_time),
+        (given("due_at", "x'32'"), not_a_time),
+        (given("id", "'17'"), not_a_uuid),
+        (given("id", "17"), not_a_uuid),
+        (given("id", "x'00'"), not_a_uuid),
+        (given("id", "'01890a5d-ac96-774b-bcce-b302099a805x'"), not_a_uuid),
+        (given("id", "'01890a5d-ac96-774b-bcce-b302099a805700'"), not_a_uuid),
+        (given("id", "'01890a5d-ac96-774b-bcce-b302099a8057' || char(0)"), not_a_uuid),
         (given("key", "x'6b'"), "key: must be text in UTF-8"),
         (given("key", "'a' || char(0) || 'b'"), "key: control characters are not allowed"),
-        // A character that is cut off, one that is none, one that is written too long, and half a pair.
+        // A truncated character, an invalid byte, an overlong encoding, and half of a surrogate pair.
         (given("key", "cast(x'41c3' as text)"), "key: must be text in UTF-8"),
         (given("key", "cast(x'41a5' as text)"), "key: must be text in UTF-8"),
         (given("key", "cast(x'e083a9' as text)"), "key: must be text in UTF-8"),
@@ -203,16 +204,16 @@ async fn what_only_sql_can_get_wrong_is_refused_by_name() {
     let inserts: Vec<_> = cases.iter().map(|(insert, _)| insert.clone()).collect();
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
-        for (answer, (insert, expected)) in client.all(&fixture.path(), &inserts).await.iter().zip(&cases) {
-            assert_eq!(answer.as_ref().map_err(String::as_str), Err(*expected), "{client:?}: {insert:?}");
+        for (result, (insert, expected)) in client.all(&fixture.path(), &inserts).await.iter().zip(&cases) {
+            assert_eq!(result.as_ref().map_err(String::as_str), Err(*expected), "{client:?}: {insert:?}");
         }
         assert!(fixture.store.counts().await.unwrap().is_empty());
     }
 }
 
-/// What stands at the edge of a rule is taken.
+/// Values at the edge of a rule are accepted.
 #[tokio::test]
-async fn what_keeps_the_rules_is_taken() {
+async fn valid_edge_cases_are_accepted() {
     let longest = "x".repeat(255);
     let values: [(&str, Value); 18] = [
         ("key", longest.clone().into()),
@@ -241,15 +242,15 @@ async fn what_keeps_the_rules_is_taken() {
         inserts.push(asked(
             "insert into postrider_outbox (queue, payload) values ('orders', zeroblob(16777216))",
         ));
-        for (answer, insert) in client.all(&fixture.path(), &inserts).await.into_iter().zip(&inserts) {
-            assert_eq!(answer, Ok(()), "{client:?}: {insert:?}");
+        for (result, insert) in client.all(&fixture.path(), &inserts).await.into_iter().zip(&inserts) {
+            assert_eq!(result, Ok(()), "{client:?}: {insert:?}");
         }
     }
 }
 
 #[test]
-fn words_lose_their_values_and_nothing_else() {
-    for (words, expected) in [
+fn without_values_strips_only_the_values() {
+    for (error, expected) in [
         (
             "key: is 256 bytes long; at most 255 bytes are allowed",
             "key: is too long; at most 255 bytes are allowed",
@@ -259,7 +260,7 @@ fn words_lose_their_values_and_nothing_else() {
         ("due_at: lies before 1970; leave it out", "due_at: lies before 1970; leave it out"),
         ("id: \"x\" is not a UUID such as y", "id: is not a UUID such as y"),
     ] {
-        assert_eq!(without_values(words), expected);
+        assert_eq!(without_values(error), expected);
     }
     assert!(matches!(CLIENTS, [Client::Python, Client::BuiltIn]));
 }

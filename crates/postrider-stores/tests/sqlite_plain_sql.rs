@@ -1,5 +1,5 @@
-//! Staging in SQLite through plain SQL, as any tool and language does it. Every case runs with the SQLite of the system, by way
-//! of Python, and with the one that is built in here: they are years apart.
+//! Staging in SQLite through plain SQL, as any tool and language does it. Every case runs with the SQLite of the system, through
+//! Python, and with the built-in one: their versions are years apart.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -13,12 +13,12 @@ mod support;
 
 use clients::{CLIENTS, Client};
 use postrider_core::{
-    ClaimRequest, Claimed, Fate, FollowUp, Message, MessageId, OnFailure, OutboxExt, QueueName, QueuePolicy,
-    Reason, Reference, Store, TimerName, follow_up,
+    ClaimRequest, ClaimedMessage, FollowUp, Message, MessageId, OnFailure, OutboxExt, QueueName, QueuePolicy,
+    Reason, Reference, StageOutcome, Store, TimerName, follow_up,
+    notifier::{IdleWorker, Notifier},
     schema::Schema,
-    wake::{Sleeper, Wake},
 };
-use postrider_stores::sqlite::{Names, SqliteOptions, SqliteStore};
+use postrider_stores::sqlite::{SqliteNames, SqliteOptions, SqliteStore};
 use postrider_testkit::Fixture;
 use sqlx::Row;
 use std::time::{Duration, SystemTime};
@@ -29,7 +29,7 @@ fn orders() -> QueueName {
     QueueName::new("orders").unwrap()
 }
 
-async fn claim(store: &SqliteStore) -> Vec<Claimed> {
+async fn claim(store: &SqliteStore) -> Vec<ClaimedMessage> {
     store.claim(&ClaimRequest::new(orders(), 100)).await.unwrap()
 }
 
@@ -38,15 +38,15 @@ async fn payloads(store: &SqliteStore) -> Vec<String> {
     claimed.iter().map(|one| String::from_utf8(one.message.payload().to_vec()).unwrap()).collect()
 }
 
-/// What staging left behind: messages in all rooms, queues, timers.
+/// The rows that staging has written: messages, queues, timers.
 async fn total(fixture: &SqliteFixture) -> i64 {
-    let sql = "select (select count(*) from postrider_ready) + (select count(*) from postrider_later) \
+    let sql = "select (select count(*) from postrider_ready) + (select count(*) from postrider_scheduled) \
                + (select count(*) from postrider_queue) + (select count(*) from postrider_timer)";
     sqlx::query(sql).fetch_one(&fixture.app).await.unwrap().get(0)
 }
 
 #[tokio::test]
-async fn an_insert_stages_what_commits_and_nothing_else() {
+async fn outbox_insert_stages_only_committed_messages() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
         client
@@ -71,17 +71,17 @@ async fn an_insert_stages_what_commits_and_nothing_else() {
             )
             .await;
         assert_eq!(payloads(&fixture.store).await, ["first", "second", "third", "order 2"], "{client:?}");
-        let held = sqlx::query("select * from postrider_outbox").fetch_all(&fixture.app).await.unwrap();
-        assert!(held.is_empty(), "reading it tells nothing");
+        let rows = sqlx::query("select * from postrider_outbox").fetch_all(&fixture.app).await.unwrap();
+        assert!(rows.is_empty(), "the view has no rows");
     }
 }
 
-/// What is refused changes nothing, and the transaction goes on.
+/// A refused insert changes nothing, and the transaction stays usable.
 #[tokio::test]
-async fn a_refused_insert_leaves_the_transaction_usable() {
+async fn refused_insert_leaves_the_transaction_usable() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
-        let answers = client
+        let results = client
             .all(
                 &fixture.path(),
                 &[
@@ -95,13 +95,13 @@ async fn a_refused_insert_leaves_the_transaction_usable() {
             )
             .await;
         let refused = "queue: neither white space nor control characters are allowed".to_owned();
-        assert_eq!(answers, [Ok(()), Ok(()), Err(refused), Ok(()), Ok(())], "{client:?}");
+        assert_eq!(results, [Ok(()), Ok(()), Err(refused), Ok(()), Ok(())], "{client:?}");
         assert_eq!(payloads(&fixture.store).await, ["first", "fourth"]);
     }
 }
 
 #[tokio::test]
-async fn only_queue_and_payload_are_required() {
+async fn outbox_insert_requires_only_queue_and_payload() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
         client
@@ -117,12 +117,12 @@ async fn only_queue_and_payload_are_required() {
         for one in claimed {
             let id = one.id();
             assert_eq!(one.message, plain.clone().identified(id));
-            assert!(ids.insert(id), "a new one each time");
+            assert!(ids.insert(id), "ids are unique");
             let uuid = id.as_uuid();
             assert_eq!((uuid.get_version_num(), uuid.get_variant()), (7, uuid::Variant::RFC4122));
             let (seconds, nanos) = uuid.get_timestamp().unwrap().to_unix();
             let made_at = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);
-            assert_eq!(made_at, one.staged_at, "made by the clock that staged it");
+            assert_eq!(made_at, one.staged_at, "the id has the time of staging");
         }
     }
 }
@@ -145,7 +145,7 @@ const EVERYTHING: [(&str, &str); 14] = [
 ];
 
 #[tokio::test]
-async fn every_field_arrives_through_an_insert() {
+async fn outbox_insert_keeps_every_field() {
     let everything = Message::builder("orders")
         .payload(vec![0, 255])
         .event_type("order.placed")
@@ -174,9 +174,9 @@ async fn every_field_arrives_through_an_insert() {
     }
 }
 
-/// A follow-up is a message with certain headers: whoever can insert can stage one.
+/// A follow-up is a message with certain headers: an insert can stage one.
 #[tokio::test]
-async fn a_follow_up_is_staged_through_an_insert() {
+async fn follow_up_is_staged_by_plain_sql() {
     let plain =
         FollowUp::new("customer-17", "payments", "erase", Reference::new("customer", "cus_1")).unwrap();
     let reference = Reference::new("folder", "17").with("region", "eu");
@@ -200,14 +200,14 @@ async fn a_follow_up_is_staged_through_an_insert() {
             .await;
         let claimed = fixture.store.claim(&ClaimRequest::new(queue.clone(), 10)).await.unwrap();
         let read: Vec<_> = claimed.iter().map(|one| FollowUp::read(&one.message).unwrap()).collect();
-        let ids: Vec<_> = claimed.iter().map(Claimed::id).collect();
+        let ids: Vec<_> = claimed.iter().map(ClaimedMessage::id).collect();
         assert_eq!(read, [plain.clone().with_id(ids[0]), full.clone().with_id(ids[1])], "{client:?}");
     }
 }
 
-/// Payloads are carried byte for byte, whatever type they come in; JSON in the column for it as SQLite prints it.
+/// Payloads are stored byte for byte, whatever their type; JSON in its own column as SQLite prints it.
 #[tokio::test]
-async fn text_and_blobs_are_carried_byte_for_byte() {
+async fn payload_is_stored_byte_for_byte() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
         client
@@ -239,9 +239,9 @@ async fn text_and_blobs_are_carried_byte_for_byte() {
     }
 }
 
-/// Identities come in every form, and each of their bytes arrives.
+/// Ids are accepted in every form, and every byte is kept.
 #[tokio::test]
-async fn an_identity_is_text_or_sixteen_bytes() {
+async fn id_is_accepted_as_text_or_blob() {
     let every_byte: Vec<Uuid> =
         (0..16_u8).map(|row| Uuid::from_bytes(std::array::from_fn(|at| row * 16 + at as u8))).collect();
     for client in CLIENTS {
@@ -264,13 +264,13 @@ async fn an_identity_is_text_or_sixteen_bytes() {
         }
         client.run(&fixture.path(), &statements.iter().map(String::as_str).collect::<Vec<_>>()).await;
         let claimed = claim(&fixture.store).await;
-        assert_eq!(claimed.iter().map(Claimed::id).collect::<Vec<_>>(), expected, "{client:?}");
+        assert_eq!(claimed.iter().map(ClaimedMessage::id).collect::<Vec<_>>(), expected, "{client:?}");
     }
 }
 
-/// One identity is one message, whichever way it comes and whatever has become of the first.
+/// One id is one message, whichever path stages it and whatever the state of the first.
 #[tokio::test]
-async fn an_identity_is_staged_once_by_whatever_way() {
+async fn same_id_is_staged_once_by_any_path() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
         let keeping = QueuePolicy::default().with_keep_for(Duration::from_secs(3600));
@@ -284,7 +284,7 @@ async fn an_identity_is_staged_once_by_whatever_way() {
         let mut tx = fixture.begin().await;
         let rust = Message::builder("orders").payload("rust").id(id);
         let staged = fixture.outbox().stage(&mut tx, rust).await.unwrap();
-        assert_eq!(staged.fates(), [(id, Fate::Duplicate)]);
+        assert_eq!(staged.outcomes(), [(id, StageOutcome::Duplicate)]);
         fixture.commit(tx).await;
 
         let claimed = claim(&fixture.store).await;
@@ -292,12 +292,12 @@ async fn an_identity_is_staged_once_by_whatever_way() {
         client.run(&fixture.path(), &[&again]).await; // leased
         let lease = &claimed[0].lease;
         fixture.store.settle(&[lease.retry(Duration::from_secs(60), "not yet")]).await.unwrap();
-        client.run(&fixture.path(), &[&again]).await; // waiting for its retry
+        client.run(&fixture.path(), &[&again]).await; // scheduled for its retry
         fixture.advance(Duration::from_secs(61)).await;
         let claimed = claim(&fixture.store).await;
         assert_eq!(claimed.len(), 1);
         fixture.store.settle(&[claimed[0].lease.done()]).await.unwrap();
-        client.run(&fixture.path(), &[&again]).await; // kept
+        client.run(&fixture.path(), &[&again]).await; // archived
         assert_eq!(claim(&fixture.store).await, [], "{client:?}");
 
         let dead = again.replace(&id.to_string(), &Uuid::now_v7().to_string());
@@ -310,7 +310,7 @@ async fn an_identity_is_staged_once_by_whatever_way() {
 }
 
 #[tokio::test]
-async fn timers_are_ignored_extended_and_cancelled() {
+async fn timers_can_be_ignored_extended_and_cancelled() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
         client
@@ -346,7 +346,7 @@ async fn timers_are_ignored_extended_and_cancelled() {
         assert_eq!(timers.len(), 1, "{client:?}: {timers:?}");
         assert_eq!(timers[0].0, "extended");
         assert_eq!(timers[0].1.unwrap().name, TimerName::new("t").unwrap());
-        // It is being delivered, so it cannot be cancelled, and its name is taken.
+        // It is in flight, so it cannot be cancelled, and its name is taken.
         client
             .run(
                 &fixture.path(),
@@ -363,9 +363,9 @@ async fn timers_are_ignored_extended_and_cancelled() {
     }
 }
 
-/// Times are given as text, with or without a zone, and as seconds since 1970.
+/// Times are accepted as text, with or without a zone, and as seconds since 1970.
 #[tokio::test]
-async fn a_due_time_is_text_or_seconds() {
+async fn due_time_is_accepted_as_text_or_seconds() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
         let forms = [
@@ -385,14 +385,14 @@ async fn a_due_time_is_text_or_seconds() {
             })
             .collect();
         client.run(&fixture.path(), &statements.iter().map(String::as_str).collect::<Vec<_>>()).await;
-        let rows = sqlx::query_as::<_, (i64,)>("select due_at from postrider_later");
+        let rows = sqlx::query_as::<_, (i64,)>("select due_at from postrider_scheduled");
         let times = rows.fetch_all(&fixture.app).await.unwrap();
         assert_eq!(times, [(4_105_310_706_000_000,); 6], "{client:?}");
     }
 }
 
 #[tokio::test]
-async fn ordered_queues_keep_the_order_of_plain_sql() {
+async fn ordered_queue_keeps_order_of_plain_sql() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
         fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
@@ -424,7 +424,7 @@ async fn ordered_queues_keep_the_order_of_plain_sql() {
 }
 
 #[tokio::test]
-async fn staging_by_plain_sql_wakes_a_sleeper_and_nobody_else() {
+async fn staging_by_plain_sql_notifies_only_idle_workers_of_the_queue() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
         let path = fixture.path();
@@ -433,10 +433,10 @@ async fn staging_by_plain_sql_wakes_a_sleeper_and_nobody_else() {
             sqlx::query(sql).fetch_one(&fixture.app).await.unwrap().get(0)
         };
         client.run(&path, &["insert into postrider_outbox (queue, payload) values ('orders', 'x')"]).await;
-        assert_eq!(signals().await, 0, "nobody sleeps");
-        let sleeper = Sleeper { worker: Uuid::now_v7(), queues: vec![orders()] };
-        let mut ear = fixture.store.listen(&[orders()]).await.unwrap();
-        fixture.store.lie_down(&sleeper, Duration::from_secs(600)).await.unwrap();
+        assert_eq!(signals().await, 0, "no worker is idle");
+        let idle = IdleWorker { worker: Uuid::now_v7(), queues: vec![orders()] };
+        let mut listener = fixture.store.listen(&[orders()]).await.unwrap();
+        fixture.store.register_idle(&idle, Duration::from_secs(600)).await.unwrap();
         for quiet in [
             "insert into postrider_outbox (queue, payload) values ('elsewhere', 'x')",
             "insert into postrider_outbox (queue, payload, due_after) values ('orders', 'x', 60)",
@@ -446,26 +446,26 @@ async fn staging_by_plain_sql_wakes_a_sleeper_and_nobody_else() {
             client.run(&path, &[quiet]).await;
             assert_eq!(signals().await, 0, "{client:?}: {quiet}");
         }
-        for loud in [
+        for notifying in [
             "insert into postrider_outbox (queue, payload) values ('orders', 'x')",
             "insert into postrider_outbox (queue, payload, id) values ('orders', 'x', '01890a5d-ac96-774b-bcce-b302099a8057')",
             "insert into postrider_outbox (queue, payload, timer) values ('orders', 'x', 'at once')",
         ] {
-            client.run(&path, &[loud]).await;
-            let heard = tokio::time::timeout(Duration::from_secs(60), ear.wait()).await;
-            assert_eq!(heard.expect(loud).unwrap(), orders(), "{client:?}");
+            client.run(&path, &[notifying]).await;
+            let notified = tokio::time::timeout(Duration::from_secs(60), listener.wait()).await;
+            assert_eq!(notified.expect(notifying).unwrap(), orders(), "{client:?}");
         }
         let before = signals().await;
         client
             .run(&path, &["insert into postrider_outbox (queue, payload, id) values ('orders', 'x', '01890a5d-ac96-774b-bcce-b302099a8057')"])
             .await;
-        assert_eq!(signals().await, before, "a duplicate wakes nobody");
+        assert_eq!(signals().await, before, "a duplicate notifies no worker");
     }
 }
 
-/// The caller's conflict clause governs the statements of a trigger, too. They must not depend on it.
+/// The caller's conflict clause applies to the statements of a trigger, too. They must not depend on it.
 #[tokio::test]
-async fn or_ignore_and_or_replace_change_nothing() {
+async fn conflict_clauses_have_no_effect() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
         fixture.store.declare(&orders(), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
@@ -484,17 +484,17 @@ async fn or_ignore_and_or_replace_change_nothing() {
                 .push(clients::asked(format!("{verb} into postrider_outbox (queue) values ('orders')")));
         }
         let refused = client.all(&fixture.path(), &statements).await.into_iter().filter(Result::is_err);
-        assert_eq!(refused.count(), 6, "{client:?}: bad input is never ignored");
+        assert_eq!(refused.count(), 6, "{client:?}: invalid input is never ignored");
         let mut staged = payloads(&fixture.store).await;
         staged.sort();
         let expected = ["insert", "insert", "insert", "insert or ignore", "insert or replace"];
-        assert_eq!(staged, expected, "{client:?}: the identity and the timer once, the key three times");
+        assert_eq!(staged, expected, "{client:?}: the id and the timer once, the key three times");
     }
 }
 
-/// Whatever a connection is set to, and from wherever it looks at the file.
+/// The settings of a connection, and temporary tables with our names, do not matter.
 #[tokio::test]
-async fn settings_of_the_connection_change_nothing() {
+async fn connection_settings_have_no_effect() {
     for client in CLIENTS {
         for setting in [
             "pragma trusted_schema = off",
@@ -505,7 +505,7 @@ async fn settings_of_the_connection_change_nothing() {
             "pragma cell_size_check = on",
             "create temp table postrider_ready (id integer)",
         ] {
-            // The system's SQLite may be from before JSON functions were declared harmless.
+            // The system's SQLite may be older than the declaration of the JSON functions as harmless.
             if setting.contains("trusted_schema") && matches!(client, Client::Python) {
                 continue;
             }
@@ -529,7 +529,7 @@ async fn settings_of_the_connection_change_nothing() {
 }
 
 #[tokio::test]
-async fn an_attached_file_is_staged_in_as_well() {
+async fn insert_into_attached_database_stages() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
         let other = fixture.folder.path().join("other.db");
@@ -545,12 +545,12 @@ async fn an_attached_file_is_staged_in_as_well() {
 }
 
 #[tokio::test]
-async fn another_prefix_works_as_well() {
+async fn plain_sql_works_with_other_prefix() {
     for client in CLIENTS {
         for prefix in ["", "pr_"] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("shop.db");
-            let options = SqliteOptions::new(&path).with_names(Names::new(prefix).unwrap());
+            let options = SqliteOptions::new(&path).with_names(SqliteNames::new(prefix).unwrap());
             let store = SqliteStore::open_with(options).await.unwrap();
             store.migrate().await.unwrap();
             let insert =
@@ -563,9 +563,9 @@ async fn another_prefix_works_as_well() {
     }
 }
 
-/// Half a character in a header, which JSON can spell, does not keep its message from being read.
+/// Half of a surrogate pair in a header, which JSON can express, does not make the message unreadable.
 #[tokio::test]
-async fn a_broken_header_harms_only_itself() {
+async fn invalid_unicode_in_a_header_leaves_the_message_readable() {
     for client in CLIENTS {
         let fixture = SqliteFixture::new().await;
         client
@@ -583,9 +583,9 @@ async fn a_broken_header_harms_only_itself() {
     }
 }
 
-/// In a file in UTF-16, text would not be the bytes that were meant.
+/// In a UTF-16 database, text would have other bytes than expected.
 #[tokio::test]
-async fn a_file_in_utf_16_is_refused() {
+async fn utf_16_database_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shop.db");
     Client::BuiltIn.run(&path, &["pragma encoding = 'UTF-16'", "create table orders (id integer)"]).await;
@@ -598,9 +598,9 @@ async fn a_file_in_utf_16_is_refused() {
     }
 }
 
-/// The contract is what the guide says it is: the columns of the view, in the order of its table.
+/// The contract matches the guide: the columns of the view, in the order of the guide's table.
 #[tokio::test]
-async fn contract_1_is_what_the_guide_says() {
+async fn contract_1_matches_guide() {
     let fixture = SqliteFixture::new().await;
     let guide = include_str!("../../../docs/guides/plain-sql.md");
     let columns = sqlx::query_as::<_, (String,)>("select name from pragma_table_xinfo('postrider_outbox')");

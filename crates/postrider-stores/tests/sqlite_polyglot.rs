@@ -1,5 +1,4 @@
-//! The example in Python does what it says: it stages in a transaction of its own, in a process of its own, and a worker of
-//! this one delivers it.
+//! The Python example stages in a transaction and a process of its own, and a worker of this process delivers the message.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -11,8 +10,8 @@ mod support;
 
 use polyglot::{EXAMPLES, run};
 use postrider_core::{
-    ClaimRequest, Claimed, QueueName, Store, TimerName,
-    wake::{Sleeper, Wake},
+    ClaimRequest, ClaimedMessage, QueueName, Store, TimerName,
+    notifier::{IdleWorker, Notifier},
 };
 use postrider_testkit::Fixture;
 use sqlx::Row;
@@ -24,12 +23,12 @@ use std::{
 use support::SqliteFixture;
 use uuid::Uuid;
 
-async fn claim(fixture: &SqliteFixture, queue: &str) -> Vec<Claimed> {
+async fn claim(fixture: &SqliteFixture, queue: &str) -> Vec<ClaimedMessage> {
     fixture.store.claim(&ClaimRequest::new(QueueName::new(queue).unwrap(), 100)).await.unwrap()
 }
 
 #[tokio::test]
-async fn python_stages_with_its_order() {
+async fn python_example_stages_in_its_transaction() {
     let fixture = SqliteFixture::new().await;
     fixture.run("create table orders (id integer primary key, placed_by text)").await;
     let script = |order: &str| {
@@ -45,7 +44,7 @@ async fn python_stages_with_its_order() {
     assert_eq!(orders.len(), 1);
     assert_eq!((orders[0].get::<i64, _>(0), orders[0].get::<&str, _>(1)), (17, "python"));
     let claimed = claim(&fixture, "orders").await;
-    assert_eq!(claimed.len(), 1, "what was rolled back does not exist");
+    assert_eq!(claimed.len(), 1, "a rolled-back message does not exist");
     let message = &claimed[0].message;
     assert_eq!(claimed[0].id().to_string(), id);
     assert_eq!(message.payload(), r#"{"order": 17}"#);
@@ -60,7 +59,7 @@ async fn python_stages_with_its_order() {
     assert_eq!(reminders[0].message.timer().unwrap().name, TimerName::new("unpaid-17").unwrap());
 }
 
-/// Stages many messages, each in a transaction of its own, every second of which is rolled back.
+/// Stages many messages, each in a transaction of its own; every second transaction is rolled back.
 const PRODUCER: &str = r#"
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], timeout=60, isolation_level="IMMEDIATE")
@@ -69,13 +68,13 @@ for number in range(400):
     connection.commit() if number % 2 == 0 else connection.rollback()
 "#;
 
-/// A worker sleeps, is woken by Python, and delivers while two Pythons go on staging: what committed, once each.
+/// An idle worker is notified by Python, and delivers each committed message once while two Python processes stage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_wakes_and_delivers_what_python_stages() {
+async fn idle_worker_is_notified_by_python_and_delivers_each_message_once() {
     let fixture = SqliteFixture::new().await;
-    let sleeper = Sleeper { worker: Uuid::now_v7(), queues: vec!["orders".parse().unwrap()] };
-    fixture.store.lie_down(&sleeper, Duration::from_secs(600)).await.unwrap();
-    let mut ear = fixture.store.listen(&sleeper.queues).await.unwrap();
+    let idle = IdleWorker { worker: Uuid::now_v7(), queues: vec!["orders".parse().unwrap()] };
+    fixture.store.register_idle(&idle, Duration::from_secs(600)).await.unwrap();
+    let mut listener = fixture.store.listen(&idle.queues).await.unwrap();
     let spawn = || {
         let mut python = Command::new("python3");
         python.args(["-c", PRODUCER]).arg(fixture.path()).stdin(Stdio::null()).spawn().unwrap()
@@ -83,8 +82,8 @@ async fn a_worker_wakes_and_delivers_what_python_stages() {
     let mut producers = [spawn(), spawn()];
     let mut seen: Vec<String> = Vec::new();
     while seen.len() < 400 {
-        let heard = tokio::time::timeout(Duration::from_secs(120), ear.wait()).await;
-        assert_eq!(heard.expect("a commit wakes").unwrap(), sleeper.queues[0]);
+        let notified = tokio::time::timeout(Duration::from_secs(120), listener.wait()).await;
+        assert_eq!(notified.expect("a commit notifies").unwrap(), idle.queues[0]);
         loop {
             let claimed = claim(&fixture, "orders").await;
             if claimed.is_empty() {
@@ -96,10 +95,10 @@ async fn a_worker_wakes_and_delivers_what_python_stages() {
         }
     }
     for producer in &mut producers {
-        assert!(producer.wait().unwrap().success(), "nobody hears of a lock");
+        assert!(producer.wait().unwrap().success(), "no call fails because of a lock");
     }
     assert_eq!(claim(&fixture, "orders").await, []);
-    assert_eq!(seen.len(), 400, "each once");
+    assert_eq!(seen.len(), 400, "each message once");
     let distinct: BTreeSet<_> = seen.iter().map(|number| number.parse::<u32>().unwrap()).collect();
-    assert_eq!(distinct, (0..400).step_by(2).collect(), "what committed");
+    assert_eq!(distinct, (0..400).step_by(2).collect(), "all committed messages");
 }

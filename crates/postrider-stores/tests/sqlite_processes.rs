@@ -1,4 +1,4 @@
-//! Two processes share one file. This test program starts itself again, to be the other process.
+//! Several processes share one file. This test program starts itself again as a child process.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -8,7 +8,7 @@ mod support;
 
 use postrider_core::{
     ClaimRequest, Message, Outbox, OutboxExt, Store,
-    wake::{Sleeper, Wake},
+    notifier::{IdleWorker, Notifier},
 };
 use postrider_stores::sqlite::SqliteStore;
 use sqlx::{
@@ -24,17 +24,17 @@ use std::{
 use support::SqliteFixture;
 use uuid::Uuid;
 
-/// Where the file is, for the other process.
+/// The path of the file, for a child process.
 const FILE: &str = "POSTRIDER_TEST_SQLITE_FILE";
 const MESSAGES: usize = 20_000;
 const PROCESSES: usize = 2;
 
-/// Both stage ten thousand messages and both claim and settle: everything is delivered once, and nobody hears of a lock.
+/// Both stage ten thousand messages and both claim and settle: each message is delivered once, and no call fails because of a lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processes_stage_and_deliver_twenty_thousand_messages_once_each() {
+async fn two_processes_deliver_each_message_once() {
     let fixture = SqliteFixture::new().await;
     let mut others: Vec<Child> =
-        (0..PROCESSES).map(|_| spawn("the_other_process", &fixture.path())).collect();
+        (0..PROCESSES).map(|_| spawn("child_process_stages_and_delivers", &fixture.path())).collect();
     for other in &mut others {
         assert!(other.wait().unwrap().success(), "a process failed; its output is above");
     }
@@ -44,15 +44,15 @@ async fn two_processes_stage_and_deliver_twenty_thousand_messages_once_each() {
     {
         assert!(seen.insert(row.0), "delivered twice");
     }
-    assert_eq!(seen.len(), MESSAGES, "none is lost");
+    assert_eq!(seen.len(), MESSAGES, "no message is lost");
     let (left,): (i64,) =
         sqlx::query_as("select count(*) from postrider_ready").fetch_one(&fixture.app).await.unwrap();
     assert_eq!(left, 0);
 }
 
-/// Not a test of its own: the body of the other process, which does nothing unless it is told a file.
+/// The body of a child process; as a test it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_other_process() {
+async fn child_process_stages_and_delivers() {
     let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else { return };
     let store = SqliteStore::open(&path).await.unwrap();
     let app = pool(&path).await;
@@ -71,7 +71,7 @@ async fn the_other_process() {
     let request = ClaimRequest::new("orders".parse().unwrap(), 100).with_lease_for(Duration::from_secs(600));
     let began = Instant::now();
     let mut empty = 0;
-    // The other one may still be staging: only a long silence is the end.
+    // The other process may still be staging: only a long idle time is the end.
     while empty < 200 {
         assert!(began.elapsed() < Duration::from_secs(55), "it takes too long");
         let claimed = store.claim(&request).await.unwrap();
@@ -93,23 +93,23 @@ async fn the_other_process() {
     producer.await.unwrap();
 }
 
-/// A commit of another process wakes a sleeper of this one.
+/// A commit of another process notifies an idle worker of this one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_in_another_process_wakes_a_sleeper() {
+async fn commit_in_another_process_notifies_idle_worker() {
     let fixture = SqliteFixture::new().await;
     let queue = "orders".parse().unwrap();
-    let sleeper = Sleeper { worker: Uuid::now_v7(), queues: vec![queue] };
-    fixture.store.lie_down(&sleeper, Duration::from_secs(600)).await.unwrap();
-    let mut ear = fixture.store.listen(&sleeper.queues).await.unwrap();
-    let mut other = spawn("another_producer", &fixture.path());
-    let heard = tokio::time::timeout(Duration::from_secs(20), ear.wait()).await.unwrap().unwrap();
-    assert_eq!(heard, sleeper.queues[0]);
+    let idle = IdleWorker { worker: Uuid::now_v7(), queues: vec![queue] };
+    fixture.store.register_idle(&idle, Duration::from_secs(600)).await.unwrap();
+    let mut listener = fixture.store.listen(&idle.queues).await.unwrap();
+    let mut other = spawn("child_process_stages_one_message", &fixture.path());
+    let queue = tokio::time::timeout(Duration::from_secs(20), listener.wait()).await.unwrap().unwrap();
+    assert_eq!(queue, idle.queues[0]);
     assert!(other.wait().unwrap().success());
 }
 
-/// Not a test of its own: another process that stages one message.
+/// The body of a child process; as a test it does nothing.
 #[tokio::test]
-async fn another_producer() {
+async fn child_process_stages_one_message() {
     let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else { return };
     let store = SqliteStore::open(&path).await.unwrap();
     let mut tx = pool(&path).await.begin().await.unwrap();
@@ -117,12 +117,12 @@ async fn another_producer() {
     tx.commit().await.unwrap();
 }
 
-/// A process that is killed in the middle of its work leaves a file that others use at once, and nothing half done.
+/// A process that is killed in the middle of its work leaves no partial change, and others can use the file immediately.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_process_leaves_nothing_half_done() {
+async fn killed_process_leaves_no_partial_change() {
     let fixture = SqliteFixture::new().await;
     for _ in 0..5 {
-        let mut other = spawn("a_busy_process", &fixture.path());
+        let mut other = spawn("child_process_stages_until_killed", &fixture.path());
         tokio::time::sleep(Duration::from_millis(700)).await;
         other.kill().unwrap();
         other.wait().unwrap();
@@ -138,9 +138,9 @@ async fn a_killed_process_leaves_nothing_half_done() {
     assert_eq!(fixture.store.claim(&request).await.unwrap().len(), 10);
 }
 
-/// Not a test of its own: stages until it is killed.
+/// The body of a child process; as a test it does nothing.
 #[tokio::test]
-async fn a_busy_process() {
+async fn child_process_stages_until_killed() {
     let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else { return };
     let store = SqliteStore::open(&path).await.unwrap();
     let app = pool(&path).await;

@@ -1,26 +1,28 @@
-//! The tables of the SQLite store: migrations, validation, printing.
+//! The schema of the SQLite store: migrations, validation, repair, printing.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/migrations.rs"]
-mod migrations;
 #[path = "support/sqlite.rs"]
 mod support;
 
-use postrider_core::{ClaimRequest, Error, Message, OutboxExt, Store, schema::Schema};
-use postrider_stores::sqlite::{Names, SqliteOptions, SqliteStore};
+use postrider_core::{
+    ClaimRequest, Error, Message, OutboxExt, Store,
+    schema::{AppliedMigration, PendingMigration, Schema},
+};
+use postrider_stores::sqlite::{SqliteNames, SqliteOptions, SqliteStore};
 use sqlx::{AssertSqlSafe, Executor, Row, SqlitePool};
+use std::time::{Duration, SystemTime};
 use support::SqliteFixture;
 use tokio::task::JoinSet;
 
-/// The file that validation compares with is the description of a fresh migration. With `UPDATE_EXPECTED=1` it is written anew.
+/// `expected.txt` describes a freshly migrated database. `UPDATE_EXPECTED=1` rewrites it.
 #[tokio::test]
-async fn what_is_expected_is_what_is_migrated() {
+async fn expected_schema_matches_fresh_migration() {
     let fixture = SqliteFixture::new().await;
     let described = fixture.store.describe().await.unwrap();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/expected.txt");
-    // The driver's own table of migrations is the driver's.
+    // The table of applied migrations belongs to the driver.
     let described: String = described
         .lines()
         .filter(|line| !line.contains("migration"))
@@ -33,44 +35,44 @@ async fn what_is_expected_is_what_is_migrated() {
     assert!(described.lines().count() > 100);
 }
 
-/// Each breakage, and the object that must be reported.
+/// Each breakage, and the object that validation must report.
 const BREAKAGES: [(&str, &str); 17] = [
-    ("drop table postrider_later", "table later"),
+    ("drop table postrider_scheduled", "table scheduled"),
     ("drop index postrider_ready_free", "index ready_free"),
     (
-        "drop trigger postrider_fresh_ready; drop trigger postrider_fresh_later; \
+        "drop trigger postrider_new_message_ready; drop trigger postrider_new_message_scheduled; \
          alter table postrider_queue drop column signals",
         "column queue.signals",
     ),
-    ("alter table postrider_lane rename column lapses to lapsed", "column lane.lapses"),
+    ("alter table postrider_lane rename column lapses to expiries", "column lane.lapses"),
     (
         "drop index postrider_ready_leased; \
          create index postrider_ready_leased on postrider_ready (queue, lease_until)",
         "index ready_leased",
     ),
     (
-        "drop table postrider_sleeper; create table postrider_sleeper (queue text, worker blob, until integer)",
-        "table sleeper",
+        "drop table postrider_idle; create table postrider_idle (queue text, worker blob, until integer)",
+        "table idle",
     ),
     ("drop table postrider_inbox", "table inbox"),
     ("drop index postrider_inbox_admitted", "index inbox_admitted"),
     ("drop table postrider_inbox_count", "table inbox_count"),
-    ("drop index postrider_later_subject", "index later_subject"),
+    ("drop index postrider_scheduled_subject", "index scheduled_subject"),
     ("drop table postrider_ledger", "table ledger"),
     ("drop trigger postrider_ledger_delete", "trigger ledger_delete"),
     ("drop view postrider_outbox", "view outbox"),
     ("drop view postrider_outbox", "trigger outbox_insert"),
     ("drop view postrider_contract; create view postrider_contract as select 2 as version", "view contract"),
-    ("drop trigger postrider_fresh_extended", "trigger fresh_extended"),
+    ("drop trigger postrider_new_message_extended", "trigger new_message_extended"),
     (
-        "drop trigger postrider_fresh_later; create trigger postrider_fresh_later \
-         instead of insert on postrider_fresh when new.fate = 'later' begin select 1; end",
-        "trigger fresh_later",
+        "drop trigger postrider_new_message_scheduled; create trigger postrider_new_message_scheduled \
+         instead of insert on postrider_new_message when new.outcome = 'scheduled' begin select 1; end",
+        "trigger new_message_scheduled",
     ),
 ];
 
 #[tokio::test]
-async fn every_missing_or_altered_object_is_reported() {
+async fn validate_reports_every_missing_or_altered_object() {
     for (breakage, object) in BREAKAGES {
         let fixture = SqliteFixture::new().await;
         assert_eq!(fixture.store.validate().await.unwrap(), []);
@@ -80,20 +82,20 @@ async fn every_missing_or_altered_object_is_reported() {
     }
 }
 
-/// A second round is needed where something hangs on what is made anew.
+/// A second round is needed where other objects depend on a table that is rebuilt.
 #[tokio::test]
-async fn the_printed_fixes_mend_every_breakage() {
+async fn suggested_fixes_repair_every_breakage() {
     for (breakage, _) in BREAKAGES {
         let fixture = SqliteFixture::new().await;
         fixture.run(breakage).await;
         for _ in 0..2 {
-            let mut mended = Vec::new();
+            let mut applied = Vec::new();
             for drift in fixture.store.validate().await.unwrap() {
-                let fix = drift.fix.as_ref().unwrap_or_else(|| panic!("{breakage}: {drift} is not mended"));
-                if !mended.contains(fix) {
+                let fix = drift.fix.as_ref().unwrap_or_else(|| panic!("{breakage}: {drift} has no fix"));
+                if !applied.contains(fix) {
                     let done = fixture.app.execute(AssertSqlSafe(fix.clone())).await;
                     done.unwrap_or_else(|error| panic!("{breakage}: {error}: {fix}"));
-                    mended.push(fix.clone());
+                    applied.push(fix.clone());
                 }
             }
         }
@@ -102,7 +104,7 @@ async fn the_printed_fixes_mend_every_breakage() {
 }
 
 #[tokio::test]
-async fn what_is_there_besides_is_ignored_and_nothing_is_changed() {
+async fn validate_ignores_additional_objects() {
     let fixture = SqliteFixture::new().await;
     fixture
         .run(
@@ -115,7 +117,7 @@ async fn what_is_there_besides_is_ignored_and_nothing_is_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_processes_migrate_at_once() {
+async fn concurrent_migrations_all_succeed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shop.db");
     let mut processes = JoinSet::new();
@@ -130,53 +132,41 @@ async fn ten_processes_migrate_at_once() {
     processes.join_all().await;
 }
 
-/// A file that an earlier version made gets what is new, and keeps what it holds.
 #[tokio::test]
-async fn an_earlier_file_is_brought_up_to_date() {
-    let fixture = SqliteFixture::new().await;
-    let mut tx = fixture.app.begin().await.unwrap();
-    fixture.store.outbox().stage(&mut tx, Message::builder("orders").payload("kept")).await.unwrap();
-    tx.commit().await.unwrap();
-    let views = "select 'drop view \"' || name || '\"' from sqlite_schema where type = 'view'";
-    for row in sqlx::query(views).fetch_all(&fixture.app).await.unwrap() {
-        fixture.app.execute(AssertSqlSafe(row.get::<String, _>(0))).await.unwrap();
-    }
-    fixture.run("drop table postrider_schedule").await;
-    fixture.run("drop table postrider_inbox").await;
-    fixture.run("drop table postrider_inbox_count").await;
-    fixture.run("drop table postrider_ledger").await;
-    fixture.run("drop table postrider_ledger_head").await;
-    fixture.run("drop table postrider_saga_log").await;
-    fixture.run("drop table postrider_pause").await;
-    fixture.run("drop index postrider_ready_subject; drop index postrider_later_subject").await;
-    fixture.run("drop index postrider_dead_subject; drop index postrider_archive_subject").await;
-    fixture.run("drop index postrider_dead_place").await;
-    fixture.run("drop index postrider_ready_tenant").await;
-    fixture.run("alter table postrider_ready drop column fair").await;
-    fixture.run("alter table postrider_queue drop column fair").await;
-    fixture.run("delete from postrider_migration where version > 1").await;
-    assert!(!fixture.store.validate().await.unwrap().is_empty());
-    fixture.store.migrate().await.unwrap();
-    assert_eq!(fixture.store.validate().await.unwrap(), []);
-    fixture.run("insert into postrider_outbox (queue, payload) values ('orders', 'new')").await;
-    let claimed = fixture.store.claim(&ClaimRequest::new("orders".parse().unwrap(), 10)).await.unwrap();
-    assert_eq!(claimed.len(), 2);
-}
-
-#[tokio::test]
-async fn it_is_told_which_migrations_were_run() {
+async fn migrations_report_number_name_and_time_of_applied_and_pending() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shop.db");
     let store = SqliteStore::open(&path).await.unwrap();
+    let before = store.migrations().await.unwrap();
+    assert_eq!(before.applied, []);
+    assert_eq!(before.pending, [PendingMigration { number: 1, name: "initial".to_owned() }]);
+    assert_eq!(before.needed, 1);
+
+    store.migrate().await.unwrap();
     let app = SqlitePool::connect(&format!("sqlite:{}", path.display())).await.unwrap();
-    migrations::are_told(&store, "postrider_migration", async |statement| {
-        app.execute(AssertSqlSafe(statement)).await.unwrap();
-    })
-    .await;
+    app.execute("update postrider_migration set installed_on = '2026-03-01 12:00:00+00:00'").await.unwrap();
+    let noon = SystemTime::UNIX_EPOCH + Duration::from_secs(1_772_366_400);
+    let initial = AppliedMigration { number: 1, name: "initial".to_owned(), at: noon };
+    let after = store.migrations().await.unwrap();
+    assert_eq!((after.applied, after.pending, after.needed), (vec![initial.clone()], vec![], 1));
+
+    // A newer program has migrated further.
+    app.execute(
+        "insert into postrider_migration select 1000, 'tomorrow', installed_on, success, checksum, execution_time \
+         from postrider_migration",
+    )
+    .await
+    .unwrap();
+    let newer = store.migrations().await.unwrap();
+    let tomorrow = AppliedMigration { number: 1000, name: "tomorrow".to_owned(), at: noon };
+    assert_eq!((newer.applied, newer.pending, newer.needed), (vec![initial, tomorrow], vec![], 1));
+
+    app.execute("delete from postrider_migration where version = 1").await.unwrap();
+    assert_eq!(store.migrations().await.unwrap().pending, before.pending);
 }
 
 #[tokio::test]
-async fn printed_statements_make_the_same_tables() {
+async fn printed_statements_create_the_same_schema() {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(folder.path().join("shop.db")).await.unwrap();
     let app =
@@ -186,13 +176,13 @@ async fn printed_statements_make_the_same_tables() {
 }
 
 #[tokio::test]
-async fn two_stores_share_a_file_under_two_prefixes() {
+async fn stores_with_different_prefixes_share_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shop.db");
     let app = SqlitePool::connect(&format!("sqlite:{}?mode=rwc", path.display())).await.unwrap();
     let mut stores = Vec::new();
     for prefix in ["", "b_"] {
-        let names = Names::new(prefix).unwrap();
+        let names = SqliteNames::new(prefix).unwrap();
         let store = SqliteStore::open_with(SqliteOptions::new(&path).with_names(names)).await.unwrap();
         store.migrate().await.unwrap();
         assert_eq!(store.validate().await.unwrap(), []);
@@ -210,7 +200,7 @@ async fn two_stores_share_a_file_under_two_prefixes() {
 }
 
 #[tokio::test]
-async fn without_its_tables_a_store_says_what_to_do() {
+async fn missing_tables_fail_with_advice_to_migrate() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shop.db");
     let store = SqliteStore::open(&path).await.unwrap();
@@ -226,12 +216,12 @@ async fn without_its_tables_a_store_says_what_to_do() {
     assert_eq!(
         sqlx::query("select 17").fetch_one(&mut *tx).await.unwrap().get::<i64, _>(0),
         17,
-        "still usable"
+        "the transaction is still usable"
     );
 }
 
 #[tokio::test]
-async fn half_set_leases_and_leased_messages_of_ordered_queues_are_refused_by_the_tables() {
+async fn check_constraints_reject_incomplete_leases_and_leased_rows_of_ordered_queues() {
     let fixture = SqliteFixture::new().await;
     for bad in [
         "insert into postrider_ready (queue, message_id, token, staged_at, due_at, payload) \

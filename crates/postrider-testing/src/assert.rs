@@ -1,19 +1,19 @@
-//! Assertions on what a store holds.
+//! Assertions on the messages of a store.
 
 #![expect(clippy::panic, reason = "an assertion fails by panicking")]
 
-use crate::{shown, store::is_of};
+use crate::{format, store::is_event};
 use postrider_core::{
     Codec, Event, Message, QueueName, Reason,
-    inspect::{Entry, Inspect, ListRequest, Room},
+    inspect::{Inspect, ListRequest, MessageRow, StateFilter},
 };
 use std::{fmt::Display, future::Future, panic::Location};
 
-/// Assertions on what a store holds, for every store: the [`TestStore`](crate::TestStore), and the one in your own test database.
+/// Assertions on the messages of a store: the [`TestStore`](crate::TestStore), or the store in your own test database.
 ///
-/// A message is *staged* from the commit until it is delivered or dead: what waits for its time counts, what was delivered
-/// does not. Assertions see what is committed, as every other connection does. One that fails panics, shows what
-/// is there instead, and says where it was called.
+/// A message is *staged* from the commit until it is delivered or dead; scheduled and leased messages count, delivered ones do
+/// not. Assertions see committed messages only, as another connection does. An assertion that fails panics, prints the messages
+/// of the store, and names the line that called it.
 ///
 /// ```should_panic
 /// # use postrider_core::{Event, Json, OutboxExt};
@@ -43,52 +43,52 @@ use std::{fmt::Display, future::Future, panic::Location};
 /// # }
 /// ```
 pub trait Assert: Inspect {
-    /// Every message that is neither delivered nor dead, queue by queue: what may run first, then what waits for its time.
+    /// Every message that is neither delivered nor dead, by queue: first pending and leased messages, then scheduled ones.
     ///
     /// # Panics
     /// When the store cannot be read.
     #[track_caller]
-    fn waiting(&self) -> impl Future<Output = Vec<Entry>> + Send {
-        entries(self, &[Room::Ready, Room::Later], Location::caller())
+    fn waiting(&self) -> impl Future<Output = Vec<MessageRow>> + Send {
+        entries(self, &[StateFilter::Ready, StateFilter::Scheduled], Location::caller())
     }
 
-    /// Every dead letter, queue by queue, oldest first.
+    /// Every dead letter, by queue, oldest first.
     ///
     /// # Panics
     /// When the store cannot be read.
     #[track_caller]
-    fn dead_letters(&self) -> impl Future<Output = Vec<Entry>> + Send {
-        entries(self, &[Room::Dead], Location::caller())
+    fn dead_letters(&self) -> impl Future<Output = Vec<MessageRow>> + Send {
+        entries(self, &[StateFilter::Dead], Location::caller())
     }
 
-    /// The staged events of one type.
+    /// The staged events of one type, decoded.
     ///
     /// # Panics
-    /// When one of them cannot be read.
+    /// When one of them cannot be decoded.
     #[track_caller]
     fn staged<E: Event>(&self) -> impl Future<Output = Vec<E>> + Send {
         let at = Location::caller();
-        async move { Holdings::of(self, at).await.staged() }
+        async move { StoreSnapshot::of(self, at).await.staged() }
     }
 
-    /// Exactly so many events of this type are staged. Answers with them.
+    /// Asserts that exactly `times` events of this type are staged, and returns them.
     ///
     /// # Panics
-    /// When it is not so.
+    /// When the number differs, or an event cannot be decoded.
     #[track_caller]
     fn assert_staged<E: Event>(&self, times: usize) -> impl Future<Output = Vec<E>> + Send {
         let at = Location::caller();
         async move {
-            let held = Holdings::of(self, at).await;
-            let found: Vec<E> = held.staged();
+            let snapshot = StoreSnapshot::of(self, at).await;
+            let found: Vec<E> = snapshot.staged();
             if found.len() != times {
-                held.fail(format_args!("expected {times} staged {}, found {}", E::TYPE, found.len()));
+                snapshot.fail(format_args!("expected {times} staged {}, found {}", E::TYPE, found.len()));
             }
             found
         }
     }
 
-    /// No event of this type is staged.
+    /// Asserts that no event of this type is staged.
     ///
     /// # Panics
     /// When one is.
@@ -96,49 +96,50 @@ pub trait Assert: Inspect {
     fn assert_not_staged<E: Event>(&self) -> impl Future<Output = ()> + Send {
         let at = Location::caller();
         async move {
-            let held = Holdings::of(self, at).await;
-            let found = held.staged.iter().filter(|entry| is_of::<E>(&entry.message)).count();
+            let snapshot = StoreSnapshot::of(self, at).await;
+            let found = snapshot.staged.iter().filter(|entry| is_event::<E>(&entry.message)).count();
             if found > 0 {
-                held.fail(format_args!("expected no staged {}, found {found}", E::TYPE));
+                snapshot.fail(format_args!("expected no staged {}, found {found}", E::TYPE));
             }
         }
     }
 
-    /// At least one event of this type is staged for which `is_meant` holds. Answers with the first.
+    /// Asserts that `matches` is true for at least one staged event of this type, and returns the first one.
     ///
     /// # Panics
     /// When there is none.
     #[track_caller]
-    fn assert_staged_where<E: Event, F>(&self, is_meant: F) -> impl Future<Output = E> + Send
+    fn assert_staged_where<E: Event, F>(&self, matches: F) -> impl Future<Output = E> + Send
     where
         F: Fn(&E) -> bool + Send,
     {
         let at = Location::caller();
         async move {
-            let held = Holdings::of(self, at).await;
-            let all: Vec<E> = held.staged();
+            let snapshot = StoreSnapshot::of(self, at).await;
+            let all: Vec<E> = snapshot.staged();
             let among = all.len();
-            all.into_iter().find(is_meant).unwrap_or_else(|| {
-                held.fail(format_args!(
-                    "expected a staged {} for which the condition holds, but it holds for none of {among}",
+            all.into_iter().find(matches).unwrap_or_else(|| {
+                snapshot.fail(format_args!(
+                    "expected a staged {} that matches, but none of {among} does",
                     E::TYPE
                 ))
             })
         }
     }
 
-    /// Exactly these types are staged and nothing else, in any order; a type that is staged twice is named twice.
+    /// Asserts that messages of exactly these event types are staged, in any order; list a type twice if it is staged twice. The
+    /// type of a message without one is `(no type)`.
     ///
     /// # Panics
-    /// When something is missing, or there is something else.
+    /// When a message is missing or unexpected.
     #[track_caller]
     fn assert_only_staged(&self, types: &[&str]) -> impl Future<Output = ()> + Send {
         let at = Location::caller();
         let mut missing: Vec<String> = types.iter().map(|of| (*of).to_owned()).collect();
         async move {
-            let held = Holdings::of(self, at).await;
+            let snapshot = StoreSnapshot::of(self, at).await;
             let mut surplus = Vec::new();
-            for entry in &held.staged {
+            for entry in &snapshot.staged {
                 let found = type_of(&entry.message);
                 match missing.iter().position(|wanted| *wanted == found) {
                     Some(index) => drop(missing.remove(index)),
@@ -148,8 +149,8 @@ pub trait Assert: Inspect {
             if !missing.is_empty() || !surplus.is_empty() {
                 let list =
                     |names: &[String]| if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-                held.fail(format_args!(
-                    "expected other messages: missing {}; not expected {}",
+                snapshot.fail(format_args!(
+                    "expected other messages: missing {}; unexpected {}",
                     list(&missing),
                     list(&surplus)
                 ));
@@ -157,42 +158,43 @@ pub trait Assert: Inspect {
         }
     }
 
-    /// Exactly so many messages are staged in this queue, whatever their types.
+    /// Asserts that exactly `times` messages of any type are staged in this queue.
     ///
     /// # Panics
-    /// When it is not so.
+    /// When the number differs.
     #[track_caller]
     fn assert_staged_in(&self, queue: &str, times: usize) -> impl Future<Output = ()> + Send {
         let at = Location::caller();
         let queue = queue.to_owned();
         async move {
-            let held = Holdings::of(self, at).await;
-            let found = held.staged.iter().filter(|entry| entry.message.queue().as_str() == queue).count();
+            let snapshot = StoreSnapshot::of(self, at).await;
+            let found =
+                snapshot.staged.iter().filter(|entry| entry.message.queue().as_str() == queue).count();
             if found != times {
-                held.fail(format_args!("expected {times} staged in queue {queue}, found {found}"));
+                snapshot.fail(format_args!("expected {times} staged in queue {queue}, found {found}"));
             }
         }
     }
 
-    /// At least one event of this type is a dead letter for this reason. Answers with the first: its error, its counters and its
-    /// message, which may be unreadable.
+    /// Asserts that at least one event of this type is a dead letter with this reason, and returns the first: its error, its
+    /// counters, and its message, which may not be decodable.
     ///
     /// # Panics
     /// When there is none.
     #[track_caller]
-    fn assert_dead<E: Event>(&self, reason: Reason) -> impl Future<Output = Entry> + Send {
+    fn assert_dead<E: Event>(&self, reason: Reason) -> impl Future<Output = MessageRow> + Send {
         let at = Location::caller();
         async move {
-            let held = Holdings::of(self, at).await;
-            let is_meant = |entry: &&Entry| entry.reason == Some(reason) && is_of::<E>(&entry.message);
-            match held.dead.iter().find(is_meant) {
+            let snapshot = StoreSnapshot::of(self, at).await;
+            let matches = |entry: &&MessageRow| entry.reason == Some(reason) && is_event::<E>(&entry.message);
+            match snapshot.dead.iter().find(matches) {
                 Some(entry) => entry.clone(),
-                None => held.fail(format_args!("expected a dead letter {} ({reason})", E::TYPE)),
+                None => snapshot.fail(format_args!("expected a dead letter {} ({reason})", E::TYPE)),
             }
         }
     }
 
-    /// There is no dead letter.
+    /// Asserts that there is no dead letter.
     ///
     /// # Panics
     /// When there is one.
@@ -200,26 +202,26 @@ pub trait Assert: Inspect {
     fn assert_none_dead(&self) -> impl Future<Output = ()> + Send {
         let at = Location::caller();
         async move {
-            let held = Holdings::of(self, at).await;
-            if !held.dead.is_empty() {
-                held.fail(format_args!("expected no dead letters, found {}", held.dead.len()));
+            let snapshot = StoreSnapshot::of(self, at).await;
+            if !snapshot.dead.is_empty() {
+                snapshot.fail(format_args!("expected no dead letters, found {}", snapshot.dead.len()));
             }
         }
     }
 
-    /// Everything that was ever staged was delivered: nothing waits, nothing is in anybody's hands, nothing is dead.
+    /// Asserts that every staged message was delivered: none is pending, leased, scheduled or dead.
     ///
     /// # Panics
-    /// When something is left.
+    /// When a message is left.
     #[track_caller]
     fn assert_empty(&self) -> impl Future<Output = ()> + Send {
         let at = Location::caller();
         async move {
-            let held = Holdings::of(self, at).await;
-            if !held.staged.is_empty() || !held.dead.is_empty() {
+            let snapshot = StoreSnapshot::of(self, at).await;
+            if !snapshot.staged.is_empty() || !snapshot.dead.is_empty() {
                 let counted = |count| if count == 1 { "1 is".to_owned() } else { format!("{count} are") };
-                let (staged, dead) = (counted(held.staged.len()), counted(held.dead.len()));
-                held.fail(format_args!("expected an empty store, but {staged} staged and {dead} dead"));
+                let (staged, dead) = (counted(snapshot.staged.len()), counted(snapshot.dead.len()));
+                snapshot.fail(format_args!("expected an empty store, but {staged} staged and {dead} dead"));
             }
         }
     }
@@ -227,34 +229,34 @@ pub trait Assert: Inspect {
 
 impl<I: Inspect + ?Sized> Assert for I {}
 
-/// What a store holds, and who asked.
-struct Holdings {
-    staged: Vec<Entry>,
-    dead: Vec<Entry>,
+/// The messages of a store, and the line that asserts on them.
+struct StoreSnapshot {
+    staged: Vec<MessageRow>,
+    dead: Vec<MessageRow>,
     at: &'static Location<'static>,
 }
 
-impl Holdings {
+impl StoreSnapshot {
     async fn of(store: &(impl Inspect + ?Sized), at: &'static Location<'static>) -> Self {
-        let staged = entries(store, &[Room::Ready, Room::Later], at).await;
-        let dead = entries(store, &[Room::Dead], at).await;
+        let staged = entries(store, &[StateFilter::Ready, StateFilter::Scheduled], at).await;
+        let dead = entries(store, &[StateFilter::Dead], at).await;
         Self { staged, dead, at }
     }
 
     fn staged<E: Event>(&self) -> Vec<E> {
-        let of_type = self.staged.iter().filter(|entry| is_of::<E>(&entry.message));
-        let read = |entry: &Entry| {
+        let of_type = self.staged.iter().filter(|entry| is_event::<E>(&entry.message));
+        let read = |entry: &MessageRow| {
             E::Codec::decode(entry.message.payload()).unwrap_or_else(|error| {
-                self.fail(format_args!("a staged {} is not what its type says: {error}", E::TYPE))
+                self.fail(format_args!("a staged {} cannot be decoded as its type: {error}", E::TYPE))
             })
         };
         of_type.map(read).collect()
     }
 
-    fn fail(&self, what: impl Display) -> ! {
-        let staged = shown::list("staged", &self.staged);
-        let dead = shown::list("dead letters", &self.dead);
-        panic!("{what}\n  at {}\n{staged}{dead}", self.at);
+    fn fail(&self, reason: impl Display) -> ! {
+        let staged = format::list("staged", &self.staged);
+        let dead = format::list("dead letters", &self.dead);
+        panic!("{reason}\n  at {}\n{staged}{dead}", self.at);
     }
 }
 
@@ -264,18 +266,18 @@ fn type_of(message: &Message) -> String {
 
 async fn entries(
     store: &(impl Inspect + ?Sized),
-    rooms: &[Room],
+    filters: &[StateFilter],
     at: &'static Location<'static>,
-) -> Vec<Entry> {
-    let fail = |error| -> ! { panic!("the store cannot be read: {error}\n  at {at}") };
+) -> Vec<MessageRow> {
+    let fail = |error| -> ! { panic!("cannot read the store: {error}\n  at {at}") };
     let mut found = Vec::new();
     let queues: Vec<QueueName> = match store.counts().await {
         Ok(counts) => counts.into_keys().collect(),
         Err(error) => fail(error),
     };
     for queue in queues {
-        for room in rooms {
-            let mut request = ListRequest::new(queue.clone(), *room).with_limit(1_000);
+        for filter in filters {
+            let mut request = ListRequest::new(queue.clone(), *filter).with_limit(1_000);
             loop {
                 let page = match store.list(&request).await {
                     Ok(page) => page,

@@ -1,7 +1,7 @@
-//! What workers have in hand, as the test store saw it.
+//! The messages that workers have in flight, as the test store sees them.
 
 use crate::Fault;
-use postrider_core::{Claimed, Lease, LeaseToken, Message, MessageId, OrderingKey};
+use postrider_core::{ClaimedMessage, Lease, LeaseToken, Message, MessageId, OrderingKey};
 use std::{
     collections::{HashMap, HashSet},
     time::SystemTime,
@@ -10,7 +10,7 @@ use std::{
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     open: HashMap<MessageId, Claim>,
-    /// Turns of keys that were lost with one of their messages.
+    /// Turns of keys that lost the lease of one of their messages.
     lost_turns: HashSet<(LeaseToken, OrderingKey)>,
     delivered: Vec<Message>,
 }
@@ -21,14 +21,14 @@ pub(crate) struct Claim {
     pub(crate) token: LeaseToken,
     pub(crate) until: SystemTime,
     pub(crate) fault: Option<Fault>,
-    /// It ends with a transaction, if that commits.
-    pub(crate) ends: bool,
+    /// It was settled as done in a transaction, which may not have committed yet.
+    pub(crate) settled_in_transaction: bool,
 }
 
 impl Claims {
-    pub(crate) fn enter(&mut self, claimed: &Claimed, until: SystemTime, fault: Option<Fault>) {
+    pub(crate) fn insert(&mut self, claimed: &ClaimedMessage, until: SystemTime, fault: Option<Fault>) {
         let (message, token) = (claimed.message.clone(), claimed.lease.token());
-        self.open.insert(claimed.id(), Claim { message, token, until, fault, ends: false });
+        self.open.insert(claimed.id(), Claim { message, token, until, fault, settled_in_transaction: false });
     }
 
     pub(crate) fn get_mut(&mut self, lease: &Lease) -> Option<&mut Claim> {
@@ -43,18 +43,18 @@ impl Claims {
         self.open.iter().map(|(id, claim)| (*id, claim))
     }
 
-    /// Whether a settlement comes too late, because a fault says so. What is behind it in its key's turn is late, too. The message
-    /// stays leased until the lease lapses.
-    pub(crate) fn is_lost(&mut self, lease: &Lease) -> bool {
+    /// Whether a planned fault makes this settlement too late. Later settlements of the same turn are too late as well. The
+    /// message stays leased until its lease expires.
+    pub(crate) fn lose_by_fault(&mut self, lease: &Lease) -> bool {
         let turn = lease.turn().map(|turn| (lease.token(), turn.key.clone()));
-        let is_struck = self.get_mut(lease).is_some_and(|claim| claim.fault == Some(Fault::LoseLease));
-        if let (Some(turn), true) = (&turn, is_struck) {
+        let is_faulty = self.get_mut(lease).is_some_and(|claim| claim.fault == Some(Fault::LoseLease));
+        if let (Some(turn), true) = (&turn, is_faulty) {
             self.lost_turns.insert(turn.clone());
         }
-        is_struck || turn.is_some_and(|turn| self.lost_turns.contains(&turn))
+        is_faulty || turn.is_some_and(|turn| self.lost_turns.contains(&turn))
     }
 
-    /// A claim has ended.
+    /// Removes a claim that was settled, and records the delivery.
     pub(crate) fn end(&mut self, id: MessageId, is_delivered: bool) {
         if let Some(claim) = self.open.remove(&id)
             && is_delivered

@@ -1,13 +1,13 @@
-//! What users test with.
+//! Tools for testing applications that use Postrider: an in-memory store with a virtual clock, assertions, and fault injection.
 //!
-//! | what | with |
+//! | to test | use |
 //! |---|---|
 //! | one handler, called like a function | [`Context::builder`](postrider_engine::Context::builder) |
-//! | producers: what was staged, and what was not | [`Assert`], on any store |
-//! | handlers and workers, their retries and timers | [`TestStore`], whose clock moves when it is told to |
-//! | what happens when something goes wrong | [`Fault`]s that strike deliveries, [`Call`]s that fail |
+//! | producers: which messages they stage, and which they do not | [`Assert`], on any store |
+//! | handlers and workers, with their retries and timers | [`TestStore`], whose clock moves only when the test moves it |
+//! | behaviour under failures | [`Fault`]s injected into deliveries, [`StoreCall`]s that fail |
 //!
-//! The code under test stays as it is: a `TestStore` goes where the application's store goes.
+//! The code under test does not change: pass a `TestStore` in place of the application's store.
 //!
 //! ```
 //! # use postrider_core::{Event, Json, OutboxExt, Reason, RetryStrategy};
@@ -34,30 +34,30 @@
 //! let orders = Queue::new("orders").on(ship).retry(RetryStrategy::constant(Duration::from_secs(60)));
 //! let worker = Worker::builder(store.clone()).queue(orders).build()?;
 //!
-//! // The first two deliveries go wrong, and an hour and two minutes pass, in no time.
+//! // The first two deliveries fail. One hour and two minutes pass on the virtual clock; the test does not sleep.
 //! store.fault_on::<OrderPlaced>(1, Fault::Panic);
 //! store.fault_on::<OrderPlaced>(2, Fault::TimeOut);
-//! let tally = store.run_until_settled(&worker).await?;
+//! let report = store.run_until_settled(&worker).await?;
 //!
-//! assert_eq!((tally.delivered, tally.retried), (1, 2));
+//! assert_eq!((report.delivered, report.retried), (1, 2));
 //! assert_eq!(store.delivered::<OrderPlaced>().await?, [OrderPlaced { order: 17 }]);
 //! store.assert_empty().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Users add the crate `postrider` with its feature `testing`, which re-exports all of this as `postrider::testing`.
+//! Add the crate `postrider` with its feature `testing`, which re-exports this crate as `postrider::testing`.
 
 mod assert;
 mod claims;
-mod forward;
+mod delegate;
+mod fault_points;
+mod faults;
+mod format;
 mod run;
-mod script;
-mod seam;
-mod shown;
 mod store;
 
 pub use assert::Assert;
+pub use faults::{Fault, StoreCall};
 pub use postrider_engine::{ContextBuilder, worker::Next};
-pub use script::{Call, Fault};
 pub use store::TestStore;

@@ -1,46 +1,50 @@
 //! Running a worker through virtual time.
 
-use crate::{Fault, TestStore, assert::Assert, shown};
+use crate::{Fault, TestStore, assert::Assert, format};
 use postrider_core::Error;
 use postrider_engine::{
-    Context, Failure, Tally, Worker,
-    worker::rehearsal::{Rehearsal, Strike},
+    Context, Failure, Report, Worker,
+    worker::fault_injection::{FaultInjector, HandlerFault},
 };
 use std::sync::Arc;
 
-/// After so many moves of the clock, something keeps itself alive.
-const MOST_MOVES: usize = 1_000;
+/// After this many moves of the clock, a message is assumed to keep itself alive.
+const MAX_MOVES: usize = 1_000;
 
 impl TestStore {
-    /// Lets the planned faults strike the deliveries of `worker`. The two ways to run it below do so by themselves; call it
-    /// before you start a worker in another way. A worker knows the faults of one store only.
-    pub fn rehearse(&self, worker: &Worker) {
-        worker.rehearse(Arc::new(Strikes(self.clone())));
-        self.lock().is_rehearsed = true;
+    /// Injects the planned faults into the deliveries of `worker`.
+    ///
+    /// [`run_until_idle`](Self::run_until_idle) and [`run_until_settled`](Self::run_until_settled) do this themselves; call it
+    /// before you start a worker in another way. A worker takes its faults from one store only.
+    pub fn inject_faults(&self, worker: &Worker) {
+        worker.inject_faults(Arc::new(StoreFaults(self.clone())));
+        self.lock().has_injection = true;
     }
 
-    /// Handles what is due now, and stops when nothing is. The clock stands still: timers and retries go on waiting.
+    /// Handles the messages that are due now, and returns when none is due. The clock does not move: timers and retries that
+    /// are due later keep waiting.
     ///
     /// # Errors
-    /// When the store was made to fail a claim.
-    pub async fn run_until_idle(&self, worker: &Worker) -> Result<Tally, Error> {
-        self.rehearse(worker);
+    /// When a claim fails because of a planned outage.
+    pub async fn run_until_idle(&self, worker: &Worker) -> Result<Report, Error> {
+        self.inject_faults(worker);
         worker.run_until_idle().await
     }
 
-    /// Handles everything there is: whenever nothing is due, the clock moves to when something is, until nothing waits for its
-    /// time. Nobody sleeps meanwhile. Outages that were asked for are sat out; what a run counted before its claim failed is
-    /// not in the tally.
+    /// Handles every message: whenever none is due, moves the clock to the next due time, until no message waits. The test does
+    /// not sleep.
+    ///
+    /// Planned outages pass by themselves; the report leaves out the counts of a run whose claim failed.
     ///
     /// # Errors
-    /// When things are not settled after the clock was moved a thousand times: something snoozes, or stages itself, for ever.
-    pub async fn run_until_settled(&self, worker: &Worker) -> Result<Tally, Error> {
-        let mut total = Tally::default();
+    /// When messages still wait after 1,000 moves of the clock: a handler snoozes or stages its own message without end.
+    pub async fn run_until_settled(&self, worker: &Worker) -> Result<Report, Error> {
+        let mut total = Report::default();
         let mut moves = 0;
-        while moves < MOST_MOVES {
+        while moves < MAX_MOVES {
             match self.run_until_idle(worker).await {
-                Ok(tally) => total = total + tally,
-                // Only what was asked for, so it passes.
+                Ok(report) => total = total + report,
+                // Only planned outages fail, and their number is limited.
                 Err(Error::Unavailable(_)) => continue,
                 Err(error) => return Err(error),
             }
@@ -49,28 +53,28 @@ impl TestStore {
             }
             moves += 1;
         }
-        let left = shown::list("still waiting", &self.waiting().await);
+        let left = format::list("still waiting", &self.waiting().await);
         Err(Error::Other(
-            format!("the clock was moved {MOST_MOVES} times, and there is more to do\n{left}").into(),
+            format!("the clock was moved {MAX_MOVES} times, and messages still wait\n{left}").into(),
         ))
     }
 }
 
-/// The faults of a store, as its workers ask for them.
-struct Strikes(TestStore);
+/// The faults that a store has planned, in the form that its workers ask for.
+struct StoreFaults(TestStore);
 
-impl Rehearsal for Strikes {
-    fn strike(&self, context: &Context) -> Option<Strike> {
+impl FaultInjector for StoreFaults {
+    fn fault_for(&self, context: &Context) -> Option<HandlerFault> {
         let fault = self.0.lock().claims.fault_of(context.id())?;
         match fault {
             Fault::Fail => {
-                Some(Strike::Fail(Failure::retry("a failure that a test asked for").named("Fault")))
+                Some(HandlerFault::Fail(Failure::retry("failure injected by the test").named("Fault")))
             }
             Fault::Reject => {
-                Some(Strike::Fail(Failure::reject("a refusal that a test asked for").named("Fault")))
+                Some(HandlerFault::Fail(Failure::reject("rejection injected by the test").named("Fault")))
             }
-            Fault::Panic => Some(Strike::Panic),
-            Fault::TimeOut => Some(Strike::TimeOut),
+            Fault::Panic => Some(HandlerFault::Panic),
+            Fault::TimeOut => Some(HandlerFault::TimeOut),
             Fault::LoseLease => None,
         }
     }

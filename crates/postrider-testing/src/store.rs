@@ -1,73 +1,93 @@
-//! The store that tests run on.
+//! The in-memory store that tests run on.
 
-use crate::{Call, Fault, claims::Claims, script::Script};
+use crate::{Fault, StoreCall, claims::Claims, faults::FaultPlan};
 use postrider_core::{
     Codec, CodecError, Error, Event, Message, QueueName, State,
-    inspect::{Inspect, ListRequest, Room},
+    inspect::{Inspect, ListRequest, StateFilter},
 };
-use postrider_stores::memory::{ManualClock, MemoryStore, Transaction};
+use postrider_stores::memory::{ManualClock, MemoryStore, MemoryTransaction};
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
-/// A store in memory whose clock stands still until it is moved, and in which things go wrong when they are asked to. Clones are
-/// handles to the same messages.
+/// An in-memory store with a virtual clock and fault injection. Clones are handles to the same messages.
 ///
-/// It is everything that a worker and its handlers need of a store: give it where the application gives its own. What it
-/// holds is asserted with [`Assert`](crate::Assert).
+/// The clock moves only when the test moves it. The store implements every trait that producers, workers and consumers need:
+/// pass it in place of the application's store, and check its messages with [`Assert`](crate::Assert).
+///
+/// ```
+/// # use postrider_core::{Event, Json, OutboxExt};
+/// # use postrider_testing::{Assert, TestStore};
+/// # #[derive(Debug, serde::Serialize, serde::Deserialize)]
+/// # struct OrderPlaced { order: u64 }
+/// # impl Event for OrderPlaced {
+/// #     const TYPE: &'static str = "order.placed";
+/// #     const QUEUE: &'static str = "orders";
+/// #     type Codec = Json;
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = TestStore::new();
+/// let mut tx = store.begin();
+/// store.stage(&mut tx, &OrderPlaced { order: 17 }).await?;
+/// tx.commit();
+/// store.assert_staged::<OrderPlaced>(1).await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct TestStore {
     pub(crate) memory: MemoryStore,
-    pub(crate) state: Arc<Mutex<Inner>>,
+    pub(crate) state: Arc<Mutex<TestState>>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Inner {
-    pub(crate) script: Script,
+pub(crate) struct TestState {
+    pub(crate) faults: FaultPlan,
     pub(crate) claims: Claims,
-    /// Whether some worker knows of the faults.
-    pub(crate) is_rehearsed: bool,
+    /// Whether some worker has fault injection.
+    pub(crate) has_injection: bool,
 }
 
 impl TestStore {
-    /// An empty store. Its clock shows the time of this call.
+    /// Creates an empty store whose clock starts at the current time.
     pub fn new() -> Self {
         Self::at(SystemTime::now())
     }
 
-    /// An empty store. Its clock shows `now`.
+    /// Creates an empty store whose clock starts at `now`.
     pub fn at(now: SystemTime) -> Self {
         Self { memory: MemoryStore::with_clock(ManualClock::at(now)), state: Arc::default() }
     }
 
-    /// Begins a transaction. Nothing that is staged in it exists until it commits.
-    pub fn begin(&self) -> Transaction {
+    /// Begins a transaction. Messages staged in it are visible once it commits.
+    pub fn begin(&self) -> MemoryTransaction {
         self.memory.begin()
     }
 
-    /// What the clock shows.
+    /// The time of the virtual clock.
     pub fn now(&self) -> SystemTime {
         self.memory.now()
     }
 
-    /// Moves the clock ahead: timers, retries and the ends of leases come closer.
+    /// Moves the clock forward. Timers and retries can become due, and leases can expire.
     pub fn advance(&self, by: Duration) {
         self.memory.advance(by);
     }
 
-    /// How long until the next timer or retry comes due, or a lease lapses; `None` when nothing waits for its time.
+    /// The time until the next timer or retry is due or a lease expires; `None` when there is none.
     ///
     /// # Errors
-    /// Never in practice: nothing here goes wrong unless it is asked to, and looking never is.
+    /// Never in practice: injected faults do not affect inspection.
     pub async fn next_due(&self) -> Result<Option<Duration>, Error> {
         self.reconcile().await?;
         let now = self.now();
         let mut times: Vec<SystemTime> = self.lock().claims.iter().map(|(_, claim)| claim.until).collect();
         for queue in self.memory.counts().await?.into_keys() {
-            let later = ListRequest::new(queue.clone(), Room::Later).with_limit(usize::MAX);
-            times.extend(self.memory.list(&later).await?.entries.iter().map(|entry| entry.at));
+            let scheduled = ListRequest::new(queue.clone(), StateFilter::Scheduled).with_limit(usize::MAX);
+            times.extend(self.memory.list(&scheduled).await?.entries.iter().map(|entry| entry.at));
             let blocked = self.memory.blocked_keys(&queue, usize::MAX).await?;
             times.extend(blocked.iter().filter_map(|key| key.due_at));
         }
@@ -78,7 +98,7 @@ impl TestStore {
             .min())
     }
 
-    /// Moves the clock to when the next timer or retry comes due, or a lease lapses, and says how far that was.
+    /// Moves the clock to the time when the next timer or retry is due or a lease expires, and returns by how much it moved.
     ///
     /// # Errors
     /// As [`next_due`](Self::next_due).
@@ -88,33 +108,34 @@ impl TestStore {
         Ok(wait)
     }
 
-    /// Lets a fault strike the `nth` delivery of an event of this type from now on, retries included; 1 is the next one.
+    /// Plans a fault for the `nth` delivery of an event of this type, counted from now and with retries; 1 is the next delivery.
     pub fn fault_on<E: Event>(&self, nth: u32, fault: Fault) {
-        self.lock().script.plan_for::<E>(nth, fault);
+        self.lock().faults.add_for::<E>(nth, fault);
     }
 
-    /// Lets a fault strike the `nth` delivery from now on, whatever it is; 1 is the next one.
+    /// Plans a fault for the `nth` delivery of any message, counted from now and with retries; 1 is the next delivery.
     pub fn fault_on_any(&self, nth: u32, fault: Fault) {
-        self.lock().script.plan(None, nth, fault);
+        self.lock().faults.add(None, nth, fault);
     }
 
-    /// Makes the store unavailable for so many calls of this kind, from the next one on.
-    pub fn fail(&self, call: Call, times: u32) {
-        self.lock().script.fail(Some(call), times);
+    /// Makes the next `times` calls of this kind fail with [`Error::Unavailable`].
+    pub fn fail(&self, call: StoreCall, times: u32) {
+        self.lock().faults.fail(Some(call), times);
     }
 
-    /// Makes the store unavailable for so many calls, whatever they are, from the next one on.
+    /// Makes the next `times` calls of any kind fail with [`Error::Unavailable`].
     pub fn unavailable(&self, times: u32) {
-        self.lock().script.fail(None, times);
+        self.lock().faults.fail(None, times);
     }
 
-    /// Makes writing dead letters fail, or work again. A worker tries until its lease is over, by the process's clock: use a
-    /// short lease, or tokio's paused time.
+    /// Makes writes of dead letters fail (`true`) or succeed again (`false`).
+    ///
+    /// A worker retries the write until its lease expires by the process's clock: use a short lease, or tokio's paused time.
     pub fn break_dead_letters(&self, broken: bool) {
         self.memory.break_dead_letters(broken);
     }
 
-    /// Every message that was delivered so far, in the order of settlement.
+    /// Every message delivered so far, in the order of settlement.
     ///
     /// # Errors
     /// As [`next_due`](Self::next_due).
@@ -123,25 +144,27 @@ impl TestStore {
         Ok(self.lock().claims.delivered().to_vec())
     }
 
-    /// The events of one type that were delivered so far.
+    /// The events of one type delivered so far, in the order of settlement.
     ///
     /// # Errors
-    /// When one of them cannot be read.
+    /// When one of them cannot be decoded.
     pub async fn delivered<E: Event>(&self) -> Result<Vec<E>, Error> {
         let unreadable = |error: CodecError| Error::Other(error.into());
         let messages = self.deliveries().await?;
-        let of_type = messages.iter().filter(|message| is_of::<E>(message));
+        let of_type = messages.iter().filter(|message| is_event::<E>(message));
         of_type.map(|message| E::Codec::decode(message.payload()).map_err(unreadable)).collect()
     }
 
-    /// Notes which claims have ended in transactions that committed.
+    /// Records the claims that were settled in a transaction which has committed.
     async fn reconcile(&self) -> Result<(), Error> {
-        let ending = |claim: &crate::claims::Claim| claim.ends.then(|| claim.message.queue().clone());
-        let ending: Vec<(_, QueueName)> = {
-            let state = self.lock();
-            state.claims.iter().filter_map(|(id, claim)| Some((id, ending(claim)?))).collect()
+        let queue_of = |claim: &crate::claims::Claim| {
+            claim.settled_in_transaction.then(|| claim.message.queue().clone())
         };
-        for (id, queue) in ending {
+        let settled: Vec<(_, QueueName)> = {
+            let state = self.lock();
+            state.claims.iter().filter_map(|(id, claim)| Some((id, queue_of(claim)?))).collect()
+        };
+        for (id, queue) in settled {
             if self.memory.get(&queue, id).await?.is_none_or(|entry| entry.state == State::Done) {
                 self.lock().claims.end(id, true);
             }
@@ -149,12 +172,12 @@ impl TestStore {
         Ok(())
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, TestState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-pub(crate) fn is_of<E: Event>(message: &Message) -> bool {
+pub(crate) fn is_event<E: Event>(message: &Message) -> bool {
     message.event_type().is_some_and(|event_type| event_type.as_str() == E::TYPE)
 }
 

@@ -1,4 +1,4 @@
-//! Assertions hold when they should, and fail with what they promise to show.
+//! Assertions pass when they should, and fail with the promised message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -9,18 +9,18 @@ use postrider_testing::{Assert, TestStore};
 use std::{fmt::Write, future::Future, time::Duration};
 use support::{MailWanted, OrderPlaced, place};
 
-/// Two orders, one of them tried twice; a mail for later, a timer, two messages that are no JSON, and a dead letter.
+/// Two orders, one of them retried; a scheduled mail, a timer, two messages that are not JSON, and a dead letter.
 async fn full_store() -> TestStore {
     let store = TestStore::new();
     place(&store, &[1, 2, 3]).await;
     let claimed = store.claim(&ClaimRequest::new("orders".parse().unwrap(), 3)).await.unwrap();
     let (retry, dead) = (Duration::from_secs(30), Reason::Rejected);
-    let endings = [
+    let settlements = [
         claimed[0].lease.release(),
         claimed[1].lease.retry(retry, "Timeout"),
         claimed[2].lease.dead(dead, "NoSuchCustomer"),
     ];
-    store.settle(&endings).await.unwrap();
+    store.settle(&settlements).await.unwrap();
     let mail = MailWanted { to: "ann".into() };
     let messages = [
         mail.message().due_after(Duration::from_secs(3600)),
@@ -40,7 +40,7 @@ async fn full_store() -> TestStore {
 }
 
 #[tokio::test]
-async fn assertions_hold_when_they_should() {
+async fn assertions_that_hold_pass() {
     let store = full_store().await;
     assert_eq!(
         store.assert_staged::<OrderPlaced>(2).await,
@@ -64,7 +64,7 @@ async fn assertions_hold_when_they_should() {
 }
 
 #[tokio::test]
-async fn what_is_rolled_back_or_not_committed_yet_is_not_staged() {
+async fn a_rolled_back_or_uncommitted_message_is_not_staged() {
     let store = TestStore::new();
     let mut tx = store.begin();
     store.stage(&mut tx, &OrderPlaced { order: 1 }).await.unwrap();
@@ -74,7 +74,7 @@ async fn what_is_rolled_back_or_not_committed_yet_is_not_staged() {
 }
 
 #[tokio::test]
-async fn assertions_see_more_than_a_page() {
+async fn assertions_read_every_page() {
     let store = TestStore::new();
     let orders: Vec<u32> = (0..2_345).collect();
     place(&store, &orders).await;
@@ -82,20 +82,20 @@ async fn assertions_see_more_than_a_page() {
 }
 
 #[tokio::test]
-async fn assertions_work_on_every_store_that_can_be_looked_into() {
+async fn assertions_work_on_every_inspectable_store() {
     let store: std::sync::Arc<dyn postrider_core::inspect::Inspect> = std::sync::Arc::new(full_store().await);
     store.assert_staged::<MailWanted>(1).await;
 }
 
-/// What an assertion says, without the place in this file.
-async fn complaint(assertion: impl Future<Output = ()> + Send + 'static) -> String {
+/// The message of a failing assertion, without the line in this file.
+async fn failure_of(assertion: impl Future<Output = ()> + Send + 'static) -> String {
     let panic = tokio::spawn(assertion).await.expect_err("the assertion should fail").into_panic();
     let text = panic.downcast::<String>().unwrap();
     let mut cleaned = String::new();
     for line in text.lines() {
         match line.split_once("assertions.rs:") {
-            Some((before, place)) => {
-                assert!(place.split(':').all(|number| number.parse::<u32>().is_ok()), "{line}");
+            Some((before, position)) => {
+                assert!(position.split(':').all(|number| number.parse::<u32>().is_ok()), "{line}");
                 writeln!(cleaned, "{before}assertions.rs").unwrap();
             }
             None => writeln!(cleaned, "{line}").unwrap(),
@@ -105,30 +105,30 @@ async fn complaint(assertion: impl Future<Output = ()> + Send + 'static) -> Stri
 }
 
 #[tokio::test]
-async fn every_assertion_that_fails_shows_what_is_there() {
+async fn a_failing_assertion_prints_the_messages_of_the_store() {
     let store = full_store().await;
     let mut report = String::new();
-    macro_rules! tell {
+    macro_rules! record {
         ($store:ident, $($assertion:tt)*) => {{
-            let asked = $store.clone();
-            let said = complaint(async move { let _ = asked.$($assertion)*.await; }).await;
-            writeln!(report, "## {}\n\n{said}", stringify!($($assertion)*)).unwrap();
+            let store = $store.clone();
+            let text = failure_of(async move { let _ = store.$($assertion)*.await; }).await;
+            writeln!(report, "## {}\n\n{text}", stringify!($($assertion)*)).unwrap();
         }};
     }
-    tell!(store, assert_staged::<OrderPlaced>(3));
-    tell!(store, assert_staged_where(|event: &OrderPlaced| event.order == 9));
-    tell!(store, assert_not_staged::<MailWanted>());
-    tell!(store, assert_only_staged(&["order.placed", "order.paid"]));
-    tell!(store, assert_staged_in("orders", 0));
-    tell!(store, assert_dead::<OrderPlaced>(Reason::Undecodable));
-    tell!(store, assert_none_dead());
-    tell!(store, assert_empty());
+    record!(store, assert_staged::<OrderPlaced>(3));
+    record!(store, assert_staged_where(|event: &OrderPlaced| event.order == 9));
+    record!(store, assert_not_staged::<MailWanted>());
+    record!(store, assert_only_staged(&["order.placed", "order.paid"]));
+    record!(store, assert_staged_in("orders", 0));
+    record!(store, assert_dead::<OrderPlaced>(Reason::Undecodable));
+    record!(store, assert_none_dead());
+    record!(store, assert_empty());
     let empty = TestStore::new();
-    tell!(empty, assert_staged::<OrderPlaced>(1));
+    record!(empty, assert_staged::<OrderPlaced>(1));
     let mut tx = empty.begin();
     let wrong = Message::builder("orders").event_type(OrderPlaced::TYPE).json(&"not an order");
     empty.stage(&mut tx, wrong).await.unwrap();
     tx.commit();
-    tell!(empty, assert_staged::<OrderPlaced>(1));
-    insta::assert_snapshot!("complaints", report);
+    record!(empty, assert_staged::<OrderPlaced>(1));
+    insta::assert_snapshot!("failure_messages", report);
 }

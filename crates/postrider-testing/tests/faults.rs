@@ -1,4 +1,4 @@
-//! What goes wrong when it is asked to, and what workers make of it.
+//! Injected faults, and how workers handle them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -7,8 +7,8 @@ mod support;
 use postrider_core::{
     Error, Event, OnFailure, Ordering, OutboxExt, QueuePolicy, Reason, RetryStrategy, State, schema::Schema,
 };
-use postrider_engine::{Context, Failure, Queue, Tally, Worker};
-use postrider_testing::{Assert, Call, Fault, TestStore};
+use postrider_engine::{Context, Failure, Queue, Report, Worker};
+use postrider_testing::{Assert, Fault, StoreCall, TestStore};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -17,7 +17,7 @@ use support::{MailWanted, OrderPlaced, place};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Which orders were handled, in which order.
+/// The orders that were handled, in that order.
 type Seen = Arc<Mutex<Vec<u32>>>;
 
 async fn ship(event: OrderPlaced, context: Context) -> Result<(), Failure> {
@@ -36,15 +36,15 @@ fn worker_on(store: &TestStore, queue: Queue) -> (Worker, Seen) {
 }
 
 #[tokio::test]
-async fn a_failure_a_panic_and_a_timeout_are_each_tried_again() {
+async fn an_injected_failure_panic_or_timeout_is_retried() {
     for fault in [Fault::Fail, Fault::Panic, Fault::TimeOut] {
         let store = TestStore::new();
         let (worker, seen) = worker_on(&store, orders());
         place(&store, &[1]).await;
         store.fault_on::<OrderPlaced>(1, fault);
 
-        let tally = store.run_until_idle(&worker).await.unwrap();
-        assert_eq!((tally.retried, tally.delivered), (1, 0), "{fault:?}");
+        let report = store.run_until_idle(&worker).await.unwrap();
+        assert_eq!((report.retried, report.delivered), (1, 0), "{fault:?}");
         let waiting = store.waiting().await;
         let kind = if fault == Fault::Fail {
             "Fault"
@@ -53,19 +53,19 @@ async fn a_failure_a_panic_and_a_timeout_are_each_tried_again() {
         } else {
             "Timeout"
         };
-        assert_eq!((waiting[0].error.as_deref(), waiting[0].state), (Some(kind), State::Waiting));
+        assert_eq!((waiting[0].error.as_deref(), waiting[0].state), (Some(kind), State::Scheduled));
         assert_eq!(store.next_due().await.unwrap(), Some(MINUTE));
-        assert!(seen.lock().unwrap().is_empty(), "the fault strikes in the handler's place");
+        assert!(seen.lock().unwrap().is_empty(), "the fault replaces the handler");
 
         store.advance(MINUTE);
-        let tally = store.run_until_idle(&worker).await.unwrap();
-        assert_eq!((tally.retried, tally.delivered), (0, 1), "a tally begins with its run");
+        let report = store.run_until_idle(&worker).await.unwrap();
+        assert_eq!((report.retried, report.delivered), (0, 1), "a report covers one run");
         store.assert_empty().await;
     }
 }
 
 #[tokio::test]
-async fn faults_strike_the_deliveries_that_they_are_meant_for() {
+async fn faults_are_injected_into_the_planned_deliveries() {
     let store = TestStore::new();
     let (worker, seen) = worker_on(&store, orders());
     store.fault_on::<MailWanted>(1, Fault::Reject);
@@ -73,8 +73,8 @@ async fn faults_strike_the_deliveries_that_they_are_meant_for() {
     store.fault_on_any(3, Fault::Reject);
     place(&store, &[1, 2, 3, 4]).await;
 
-    let tally = store.run_until_settled(&worker).await.unwrap();
-    assert_eq!((tally.delivered, tally.dead), (2, 2));
+    let report = store.run_until_settled(&worker).await.unwrap();
+    assert_eq!((report.delivered, report.dead), (2, 2));
     let mut seen = seen.lock().unwrap().clone();
     seen.sort_unstable();
     assert_eq!(seen, [1, 4]);
@@ -84,7 +84,7 @@ async fn faults_strike_the_deliveries_that_they_are_meant_for() {
 }
 
 #[tokio::test]
-async fn retries_that_are_used_up_end_as_a_dead_letter_without_anybody_sleeping() {
+async fn exhausted_retries_are_dead_lettered_without_sleeping() {
     let store = TestStore::new();
     let (worker, _) = worker_on(&store, orders());
     let begun_at = store.now();
@@ -92,14 +92,14 @@ async fn retries_that_are_used_up_end_as_a_dead_letter_without_anybody_sleeping(
     for _ in 0..3 {
         store.fault_on::<OrderPlaced>(1, Fault::Fail);
     }
-    let tally = store.run_until_settled(&worker).await.unwrap();
-    assert_eq!((tally.retried, tally.dead), (2, 1));
+    let report = store.run_until_settled(&worker).await.unwrap();
+    assert_eq!((report.retried, report.dead), (2, 1));
     assert_eq!(store.now().duration_since(begun_at).unwrap(), 2 * MINUTE);
     assert_eq!(store.assert_dead::<OrderPlaced>(Reason::RetriesExhausted).await.attempts, 3);
 }
 
 #[tokio::test]
-async fn a_limit_on_the_time_of_all_retries_goes_by_the_stores_clock() {
+async fn max_total_retry_time_uses_the_virtual_clock() {
     let store = TestStore::new();
     let retry = RetryStrategy::constant(MINUTE).with_max_total(Duration::from_secs(150));
     let (worker, _) = worker_on(&store, orders().retry(retry));
@@ -112,22 +112,22 @@ async fn a_limit_on_the_time_of_all_retries_goes_by_the_stores_clock() {
 }
 
 #[tokio::test]
-async fn a_lost_lease_brings_the_message_again_when_it_has_lapsed() {
+async fn a_lost_lease_redelivers_the_message_after_its_expiry() {
     let store = TestStore::new();
     let (worker, seen) = worker_on(&store, orders().lease_for(2 * MINUTE));
     place(&store, &[1, 2]).await;
     store.fault_on_any(1, Fault::LoseLease);
 
-    let tally = store.run_until_idle(&worker).await.unwrap();
-    assert_eq!((tally.lost, tally.delivered), (1, 1));
+    let report = store.run_until_idle(&worker).await.unwrap();
+    assert_eq!((report.lost, report.delivered), (1, 1));
     assert_eq!(store.waiting().await[0].state, State::Leased);
     assert_eq!(store.next_due().await.unwrap(), Some(2 * MINUTE));
 
-    let tally = store.run_until_settled(&worker).await.unwrap();
-    assert_eq!(tally.delivered, 1);
+    let report = store.run_until_settled(&worker).await.unwrap();
+    assert_eq!(report.delivered, 1);
     let mut seen = seen.lock().unwrap().clone();
     seen.sort_unstable();
-    assert_eq!(seen, [1, 1, 2], "delivered twice: handlers have to bear that");
+    assert_eq!(seen, [1, 1, 2], "delivered twice: handlers must be idempotent");
     store.assert_empty().await;
 }
 
@@ -144,15 +144,15 @@ async fn a_key_that_loses_its_lease_keeps_its_order() {
     tx.commit();
     store.fault_on_any(2, Fault::LoseLease);
 
-    let tally = store.run_until_settled(&worker).await.unwrap();
-    assert_eq!(tally.delivered, 3);
-    // The worker does not know yet, so the third one runs, too; both come again, in their order.
+    let report = store.run_until_settled(&worker).await.unwrap();
+    assert_eq!(report.delivered, 3);
+    // The worker does not know yet that the lease is lost, so the third one runs as well; both are redelivered in order.
     assert_eq!(*seen.lock().unwrap(), [1, 2, 3, 2, 3]);
     store.assert_empty().await;
 }
 
 #[tokio::test]
-async fn a_worker_that_does_not_know_of_the_faults_is_refused() {
+async fn a_worker_without_fault_injection_is_rejected_when_faults_are_planned() {
     let store = TestStore::new();
     let (worker, seen) = worker_on(&store, orders());
     place(&store, &[1]).await;
@@ -160,31 +160,31 @@ async fn a_worker_that_does_not_know_of_the_faults_is_refused() {
     let error = worker.run_until_idle().await.unwrap_err();
     assert!(error.to_string().contains("run_until_settled"), "{error}");
 
-    store.rehearse(&worker);
+    store.inject_faults(&worker);
     assert_eq!(worker.run_until_idle().await.unwrap().retried, 1);
     assert!(seen.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_loses_nothing() {
+async fn an_unavailable_store_loses_nothing() {
     let store = TestStore::new();
     let (worker, seen) = worker_on(&store, orders());
     place(&store, &[1, 2]).await;
 
-    store.fail(Call::Claim, 1);
+    store.fail(StoreCall::Claim, 1);
     let error = store.run_until_idle(&worker).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable(_)), "{error}");
 
-    store.fail(Call::Claim, 2);
-    store.fail(Call::Settle, 2);
-    let tally = store.run_until_settled(&worker).await.unwrap();
-    assert_eq!(tally.delivered, 2);
-    assert_eq!(seen.lock().unwrap().len(), 2, "a settlement that failed was repeated, not the work");
+    store.fail(StoreCall::Claim, 2);
+    store.fail(StoreCall::Settle, 2);
+    let report = store.run_until_settled(&worker).await.unwrap();
+    assert_eq!(report.delivered, 2);
+    assert_eq!(seen.lock().unwrap().len(), 2, "the failed settlement was retried, not the handler");
     store.assert_empty().await;
 }
 
 #[tokio::test]
-async fn staging_can_be_made_to_fail_for_so_many_calls() {
+async fn unavailable_fails_the_given_number_of_stage_calls() {
     let store = TestStore::new();
     store.unavailable(2);
     let mut tx = store.begin();
@@ -196,14 +196,14 @@ async fn staging_can_be_made_to_fail_for_so_many_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_letter_that_cannot_be_written_leaves_the_message_where_it_is() {
+async fn an_unwritable_dead_letter_leaves_the_message_staged() {
     let store = TestStore::new();
     let (worker, _) = worker_on(&store, orders());
     place(&store, &[1]).await;
     store.fault_on_any(1, Fault::Reject);
     store.break_dead_letters(true);
-    let tally = store.run_until_idle(&worker).await.unwrap();
-    assert_eq!((tally.lost, tally.dead), (1, 0));
+    let report = store.run_until_idle(&worker).await.unwrap();
+    assert_eq!((report.lost, report.dead), (1, 0));
     store.assert_staged::<OrderPlaced>(1).await;
 
     store.break_dead_letters(false);
@@ -211,7 +211,7 @@ async fn a_dead_letter_that_cannot_be_written_leaves_the_message_where_it_is() {
 }
 
 #[tokio::test]
-async fn a_transactional_handler_whose_end_fails_has_no_effect() {
+async fn a_transactional_handler_whose_settlement_fails_has_no_effect() {
     let store = TestStore::new();
     let staging = store.clone();
     let queue = Queue::new("orders").retry(RetryStrategy::constant(MINUTE)).on_in_transaction(
@@ -231,19 +231,19 @@ async fn a_transactional_handler_whose_end_fails_has_no_effect() {
     store.assert_not_staged::<MailWanted>().await;
 
     store.advance(MINUTE);
-    store.fail(Call::Commit, 1);
+    store.fail(StoreCall::Commit, 1);
     assert_eq!(store.run_until_idle(&worker).await.unwrap().retried, 1);
     store.assert_not_staged::<MailWanted>().await;
 
-    let tally = store.run_until_settled(&worker).await.unwrap();
+    let report = store.run_until_settled(&worker).await.unwrap();
     // Its lease was lost once.
-    assert_eq!(tally, Tally { fetched: 1, reclaimed: 1, delivered: 1, ..Tally::default() });
+    assert_eq!(report, Report { claimed: 1, reclaimed: 1, delivered: 1, ..Report::default() });
     assert_eq!(store.deliveries().await.unwrap().len(), 1);
     store.assert_only_staged(&[MailWanted::TYPE]).await;
 }
 
 #[tokio::test]
-async fn what_keeps_itself_alive_is_found_out() {
+async fn a_message_that_snoozes_without_end_is_an_error() {
     let store = TestStore::new();
     let snooze = |_: OrderPlaced, _: Context| async { Err::<(), _>(Failure::snooze(MINUTE)) };
     let (worker, _) = worker_on(&store, Queue::new("orders").on(snooze));

@@ -1,10 +1,10 @@
-//! The store that tests run on is a store like every other.
+//! The test store passes the suite of every store.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use async_trait::async_trait;
-use postrider_core::{Store, inspect::Operate, schema::Schema, timetable::Timetable, wake::Wake};
-use postrider_stores::memory::Transaction;
+use postrider_core::{Store, inspect::Operate, notifier::Notifier, schema::Schema, timetable::Timetable};
+use postrider_stores::memory::MemoryTransaction;
 use postrider_testing::TestStore;
 use postrider_testkit::{Features, Fixture};
 use std::{
@@ -23,7 +23,7 @@ fn testing() -> Ready<TestFixture> {
 
 #[async_trait]
 impl Fixture for TestFixture {
-    type Tx = Transaction;
+    type Tx = MemoryTransaction;
     type Outbox = TestStore;
     type Inbox = TestStore;
 
@@ -35,7 +35,7 @@ impl Fixture for TestFixture {
         Arc::new(self.store.clone())
     }
 
-    /// One process is all there is: another handle to the same messages.
+    /// There is one process only: another handle to the same messages.
     async fn another_store(&self) -> Arc<dyn Store> {
         Arc::new(self.store.clone())
     }
@@ -48,7 +48,7 @@ impl Fixture for TestFixture {
         Arc::new(self.store.clone())
     }
 
-    fn wake(&self) -> Arc<dyn Wake> {
+    fn wake(&self) -> Arc<dyn Notifier> {
         Arc::new(self.store.clone())
     }
 
@@ -68,23 +68,23 @@ impl Fixture for TestFixture {
         self.store.clone()
     }
 
-    async fn begin(&self) -> Transaction {
+    async fn begin(&self) -> MemoryTransaction {
         self.store.begin()
     }
 
-    async fn commit(&self, tx: Transaction) {
+    async fn commit(&self, tx: MemoryTransaction) {
         tx.commit();
     }
 
-    async fn rollback(&self, tx: Transaction) {
+    async fn rollback(&self, tx: MemoryTransaction) {
         tx.rollback();
     }
 
-    async fn savepoint(&self, tx: &mut Transaction) {
+    async fn savepoint(&self, tx: &mut MemoryTransaction) {
         tx.savepoint();
     }
 
-    async fn rollback_to_savepoint(&self, tx: &mut Transaction) {
+    async fn rollback_to_savepoint(&self, tx: &mut MemoryTransaction) {
         tx.rollback_to_savepoint();
     }
 

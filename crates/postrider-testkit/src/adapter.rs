@@ -1,14 +1,14 @@
 //! The suite that staging and admitting pass in the transactions of every driver.
 //!
-//! The store is the same whichever driver stages, so the cases are those of the store suite that concern staging and admitting, run
-//! on a store whose application uses another [`Driver`]: [`Adapted`]. What only a network shows is added here.
-//! [`adapter_suite!`](crate::adapter_suite) turns the names into tests.
+//! The store is the same for every driver, so the cases are those of the store suite about staging and admitting, run on a store
+//! whose application uses another [`Driver`]: [`Adapted`]. Cases that count round trips are added here.
+//! [`adapter_suite!`](crate::adapter_suite) turns the cases into tests.
 
 use crate::{Features, Fixture, round_trips::CountingProxy};
 use async_trait::async_trait;
 use postrider_core::{
     Arrival, ConsumerName, Inbox, Message, MessageBuilder, MessageId, Outbox, Store, inspect::Operate,
-    schema::Schema, timetable::Timetable, wake::Wake,
+    notifier::Notifier, schema::Schema, timetable::Timetable,
 };
 use std::{
     fmt,
@@ -18,7 +18,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// An application's own driver, as far as staging needs it.
+/// The driver of an application, as far as staging needs it.
 #[async_trait]
 pub trait Driver: Send + Sync + 'static {
     /// Its transaction.
@@ -37,7 +37,7 @@ pub trait Driver: Send + Sync + 'static {
     async fn run(tx: &mut Self::Tx, sql: &'static str);
 }
 
-/// The store of a fixture, staged in by another driver.
+/// The store of a fixture, with another driver for staging.
 pub struct Adapted<F, D> {
     store: F,
     url: String,
@@ -47,11 +47,11 @@ pub struct Adapted<F, D> {
 impl<F, D> Adapted<F, D> {
     /// Stages in `store`, whose database is at `url`.
     pub fn new(store: F, url: &str) -> Self {
-        // Without the options of one driver, which the others refuse.
+        // Without the URL options of one driver, which the others reject.
         Self { url: plain(url), store, driver: PhantomData }
     }
 
-    /// Where the database is.
+    /// The URL of the database.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -99,7 +99,7 @@ where
         self.store.schema()
     }
 
-    fn wake(&self) -> Arc<dyn Wake> {
+    fn wake(&self) -> Arc<dyn Notifier> {
         self.store.wake()
     }
 
@@ -148,7 +148,7 @@ where
     }
 }
 
-/// Makes the message of a number.
+/// Builds the message with a number.
 type Make = fn(usize) -> MessageBuilder;
 
 const KINDS: [(&str, Make); 4] = [
@@ -175,7 +175,7 @@ where
     let (proxy, through) = CountingProxy::before_database(fixture.url()).await;
     let mut tx = D::begin(&plain(&through)).await;
     for (kind, make) in KINDS {
-        // The first call makes the queues, and a driver that keeps prepared statements prepares one.
+        // The first call creates the queues, and a driver that caches prepared statements prepares one.
         fixture.outbox().stage_all(&mut tx, &made(make, 0..10)).await.unwrap();
         for (first, size) in [(10, 1), (100, 1_000)] {
             let messages = made(make, first..first + size);
@@ -188,7 +188,7 @@ where
     D::commit(tx).await;
 }
 
-/// Promise 1: to cancel a timer is one round trip, too.
+/// Promise 1: cancelling a timer is one round trip.
 pub async fn cancelling_a_timer_is_one_round_trip<F, D>(fixture: Adapted<F, D>)
 where
     F: Fixture,
@@ -212,7 +212,8 @@ where
     assert_eq!(trips[1], 1, "the first call may prepare the statement: {trips:?}");
 }
 
-/// Promise 3: to admit is one statement, and one round trip, for a thousand messages as for one, whatever has arrived before.
+/// Promise 3: admitting is one statement, and one round trip, for a thousand messages as for one, whether they are duplicates or
+/// not.
 pub async fn admitting_a_thousand_messages_is_one_round_trip<F, D>(fixture: Adapted<F, D>)
 where
     F: Fixture,
@@ -224,7 +225,7 @@ where
     let mut tx = D::begin(&plain(&through)).await;
     let (inbox, consumer) = (fixture.inbox(), ConsumerName::new("billing").unwrap());
     let arrivals: Vec<_> = (0..1_000).map(|_| Arrival::new(MessageId::at(SystemTime::now()))).collect();
-    // A driver that keeps prepared statements prepares one.
+    // A driver that caches prepared statements prepares one.
     inbox.admit_all(&mut tx, &consumer, &arrivals[..10]).await.unwrap();
     for (size, new) in [(1, 0), (500, 490), (1_000, 500)] {
         let before = proxy.round_trips();
@@ -235,16 +236,16 @@ where
     D::commit(tx).await;
 }
 
-/// Makes a test of every case that concerns staging and admitting, for a store that is staged in by another driver.
+/// Defines a test for every case about staging and admitting, for a store with another driver.
 ///
-/// Takes the path of an `async fn` without arguments that makes an [`Adapted`](crate::adapter::Adapted), and its type. The
-/// crate that uses it needs `tokio` with the features `macros` and `rt-multi-thread`.
+/// Takes the path of an `async fn` without arguments that creates an [`Adapted`](crate::adapter::Adapted), and its type. The
+/// calling crate needs `tokio` with the features `macros` and `rt-multi-thread`.
 ///
 /// ```ignore
 /// postrider_testkit::adapter_suite!(adapted => Adapted<PostgresFixture, TokioPostgres>);
 /// ```
 ///
-/// A database that runs in this process has no network, and leaves out the cases that count round trips:
+/// An in-process database has no network, and skips the cases that count round trips:
 ///
 /// ```ignore
 /// postrider_testkit::adapter_suite!(in_process adapted => Adapted<SqliteFixture, SeaOrm>);
@@ -280,87 +281,87 @@ macro_rules! adapter_suite {
         }
 
         $crate::store_suite! { @tests
-            staging {
+            stage {
                 follow_ups_are_staged_like_any_message
                 a_rolled_back_message_never_exists
                 a_committed_message_exists_exactly_once
                 an_uncommitted_message_cannot_be_claimed
-                a_rolled_back_savepoint_takes_only_what_came_after_it
-                a_rolled_back_transaction_takes_its_savepoints_along
+                a_rolled_back_savepoint_removes_only_later_messages
+                a_rolled_back_transaction_rolls_back_its_savepoints
                 one_call_stages_messages_of_several_queues
                 an_empty_batch_does_nothing
-                batches_of_one_a_hundred_and_five_thousand_arrive_whole
+                batches_of_1_100_and_5000_are_staged_completely
                 every_message_has_an_identity
-                a_typed_event_arrives_as_its_codec_wrote_it
+                a_typed_event_is_stored_as_its_codec_encoded_it
                 an_event_a_message_and_a_builder_are_staged_alike
-                an_oversized_payload_is_refused_and_stages_nothing
-                an_invalid_builder_is_refused_and_stages_nothing
+                an_oversized_payload_is_rejected_and_stages_nothing
+                an_invalid_builder_is_rejected_and_stages_nothing
             }
             identity {
                 the_same_identity_twice_in_one_batch_is_one_message
                 the_same_identity_twice_in_one_transaction_is_one_message
                 the_same_identity_in_a_later_transaction_is_one_message
-                a_duplicate_does_not_hold_up_the_rest_of_its_batch
+                a_duplicate_does_not_block_the_rest_of_its_batch
                 the_same_identity_in_two_queues_is_two_messages
             }
             inbox {
-                what_was_admitted_is_a_duplicate
-                a_rolled_back_admission_leaves_no_mark
-                a_rolled_back_savepoint_takes_its_marks_along
-                a_duplicate_leaves_the_transaction_whole
-                consumers_do_not_see_each_others_marks
-                tenants_do_not_see_each_others_marks
-                a_message_that_is_twice_in_a_batch_is_a_duplicate_the_second_time
-                five_thousand_messages_are_answered_in_their_order
+                an_admitted_message_is_a_duplicate
+                a_rolled_back_admission_leaves_no_deduplication_record
+                a_rolled_back_savepoint_removes_its_deduplication_records
+                a_duplicate_leaves_the_transaction_usable
+                consumers_have_separate_deduplication_records
+                tenants_have_separate_deduplication_records
+                a_repeated_message_in_a_batch_is_a_duplicate
+                admissions_of_5000_messages_are_in_batch_order
                 an_empty_batch_admits_nothing
-                the_mark_and_what_is_staged_commit_together
-                who_admits_the_same_waits_for_the_first
-                batches_that_overlap_never_deadlock
+                deduplication_record_and_staged_messages_commit_together
+                a_concurrent_admission_of_the_same_message_waits_for_the_first
+                overlapping_batches_never_deadlock
             }
             payloads {
-                every_field_arrives_as_it_was_staged
-                a_bare_message_arrives_bare
+                every_field_is_delivered_as_staged
+                a_message_without_optional_fields_is_delivered_without_them
                 payloads_are_opaque_bytes
-                json_arrives_byte_for_byte
+                json_is_delivered_byte_for_byte
             }
-            claiming {
-                one_transaction_comes_in_staging_order
-                messages_due_at_one_moment_come_in_staging_order
-                a_past_due_time_means_now
-                a_claim_tells_when_its_message_was_staged_and_due
+            claim {
+                messages_of_one_transaction_are_claimed_in_staging_order
+                messages_due_at_the_same_time_are_claimed_in_staging_order
+                a_past_due_time_is_due_now
+                a_claim_reports_when_its_message_was_staged_and_due
             }
             timers {
                 due_after_delays_delivery
                 due_at_delays_delivery
-                a_timer_name_lives_once_in_its_queue
-                a_timer_name_lives_once_in_its_batch_and_transaction
+                a_timer_name_is_unique_in_its_queue
+                a_timer_name_is_unique_in_its_batch_and_transaction
                 a_rolled_back_timer_never_held_its_name
             }
             timer_changes {
-                extending_no_timer_stages_it
+                extending_a_missing_timer_stages_it
                 a_later_time_extends_a_timer
                 one_batch_can_stage_and_extend_a_timer
                 a_cancelled_timer_is_never_delivered
                 a_rolled_back_cancellation_changes_nothing
                 an_unknown_timer_cannot_be_cancelled
             }
-            traces {
-                whatever_is_staged_in_a_trace_carries_it
-                a_message_keeps_a_trace_of_its_own
-                what_is_staged_in_no_trace_carries_none
+            trace_context {
+                a_message_staged_in_a_trace_carries_it
+                an_explicit_trace_is_kept
+                a_message_staged_outside_a_trace_carries_none
                 an_extended_timer_carries_the_trace_of_the_extension
             }
             ordering {
-                each_key_comes_in_staging_order
+                each_key_is_claimed_in_staging_order
             }
-            waking {
-                a_commit_wakes_a_sleeper
-                nothing_is_heard_before_the_commit
-                many_messages_of_one_transaction_are_one_signal
-                every_queue_is_signalled_once
-                a_future_message_does_not_signal
-                nobody_asleep_nobody_signalled
-                a_rolled_back_savepoint_does_not_swallow_a_signal
+            notifications {
+                a_commit_wakes_an_idle_worker
+                no_notification_before_the_commit
+                many_messages_of_one_transaction_are_one_notification
+                every_queue_is_notified_once
+                a_scheduled_message_does_not_notify
+                without_an_idle_worker_nothing_is_notified
+                a_rolled_back_savepoint_does_not_lose_a_notification
             }
         }
     };

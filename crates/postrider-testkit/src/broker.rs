@@ -1,21 +1,21 @@
-//! Brokers of a test's own, to kill them and start them again.
+//! Private brokers of one test, which can crash and restart them.
 
-use crate::{private::Private, shared};
-use postrider_servers::{Kind, Recipe};
+use crate::{private_server::PrivateServer, shared};
+use postrider_servers::{Kind, ServerSpec};
 use std::{marker::PhantomData, path::Path};
 
-/// A RabbitMQ that nobody else uses.
+/// A private RabbitMQ.
 pub type RabbitMq = Broker<postrider_servers::RabbitMq>;
-/// A NATS with JetStream that nobody else uses.
+/// A private NATS with JetStream.
 pub type Nats = Broker<postrider_servers::Nats>;
-/// A Redis that nobody else uses.
+/// A private Redis.
 pub type Redis = Broker<postrider_servers::Redis>;
-/// A Kafka that nobody else uses.
+/// A private Kafka.
 pub type Kafka = Broker<postrider_servers::Kafka>;
 
-/// A broker that keeps over a crash what it has confirmed.
+/// A broker whose confirmed messages survive a crash.
 pub trait Durable {
-    /// Which one it is.
+    /// The kind of broker.
     const KIND: Kind;
 }
 
@@ -35,52 +35,52 @@ impl Durable for postrider_servers::Kafka {
     const KIND: Kind = Kind::Kafka;
 }
 
-/// A broker that takes settings: as arguments on its command line, RabbitMQ as lines of its configuration file.
+/// A broker with settings: command-line arguments, or lines of the configuration file for RabbitMQ.
 pub trait Tunable: Durable {
     /// How to run it with these settings.
-    fn recipe(programs: &Path, settings: &[&str]) -> Box<dyn Recipe>;
+    fn spec(programs: &Path, settings: &[&str]) -> Box<dyn ServerSpec>;
 }
 
 impl Tunable for postrider_servers::RabbitMq {
-    fn recipe(programs: &Path, lines: &[&str]) -> Box<dyn Recipe> {
+    fn spec(programs: &Path, lines: &[&str]) -> Box<dyn ServerSpec> {
         Box::new(Self::new(programs).with_settings(lines))
     }
 }
 
 impl Tunable for postrider_servers::Nats {
-    fn recipe(programs: &Path, arguments: &[&str]) -> Box<dyn Recipe> {
+    fn spec(programs: &Path, arguments: &[&str]) -> Box<dyn ServerSpec> {
         Box::new(Self::new(programs).with_arguments(arguments))
     }
 }
 
 impl Tunable for postrider_servers::Redis {
-    fn recipe(programs: &Path, arguments: &[&str]) -> Box<dyn Recipe> {
+    fn spec(programs: &Path, arguments: &[&str]) -> Box<dyn ServerSpec> {
         Box::new(Self::new(programs).with_arguments(arguments))
     }
 }
 
-/// A broker that nobody else uses. Dropped, it is stopped, and its data is gone.
+/// A private broker. Dropping it stops the broker and removes its data.
 #[derive(Debug)]
 pub struct Broker<K> {
-    server: Private,
+    server: PrivateServer,
     kind: PhantomData<K>,
 }
 
 impl<K: Durable> Broker<K> {
-    /// Starts one, of the version that the tests run on, and waits until it answers.
+    /// Starts a broker of the version that the tests use, and waits until it is ready.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// When it cannot be started.
     pub async fn start() -> Self {
-        Self { server: Private::start(K::KIND).await, kind: PhantomData }
+        Self { server: PrivateServer::start(K::KIND).await, kind: PhantomData }
     }
 
-    /// Where clients connect.
+    /// The URL for clients.
     pub fn url(&self) -> &str {
         self.server.url()
     }
 
-    /// Its port on the loopback interface.
+    /// The port on the loopback interface.
     pub fn port(&self) -> u16 {
         self.server.port()
     }
@@ -90,7 +90,7 @@ impl<K: Durable> Broker<K> {
         self.server.folder()
     }
 
-    /// The ids of its processes; none while it is down.
+    /// The process ids; empty while it is down.
     pub fn processes(&self) -> Vec<u32> {
         self.server.ids()
     }
@@ -98,73 +98,72 @@ impl<K: Durable> Broker<K> {
     /// Kills it with SIGKILL, as a crash does.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// When it cannot be killed.
     pub fn kill(&mut self) {
         self.server.crash();
     }
 
-    /// Starts it again, at the same address and with its data, and waits until it answers. One that still runs is stopped
-    /// first.
+    /// Restarts it at the same address with its data, and waits until it is ready. Stops it first if it is running.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// When it does not become ready.
     pub async fn restart(&mut self) {
         self.server.resume().await;
     }
 }
 
 impl<K: Tunable> Broker<K> {
-    /// Starts one with these settings.
+    /// Starts a broker with these settings.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// When it cannot be started.
     pub async fn start_with(settings: &[&str]) -> Self {
-        let recipe = K::recipe(&shared::programs(K::KIND), settings);
-        Self { server: Private::start_by(recipe).await, kind: PhantomData }
+        let spec = K::spec(&shared::programs(K::KIND), settings);
+        Self { server: PrivateServer::start_by(spec).await, kind: PhantomData }
     }
 }
 
 impl Tunable for postrider_servers::Kafka {
-    fn recipe(programs: &Path, arguments: &[&str]) -> Box<dyn Recipe> {
+    fn spec(programs: &Path, arguments: &[&str]) -> Box<dyn ServerSpec> {
         Box::new(Self::new(programs).with_arguments(arguments))
     }
 }
 
 impl Kafka {
-    /// Starts one that tells its clients to come to this port, where a proxy is or will be.
+    /// Starts a broker that advertises this port, where a proxy listens or will listen.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// When it cannot be started.
     pub async fn start_behind(port: u16) -> Self {
-        let recipe = postrider_servers::Kafka::new(&shared::programs(Kind::Kafka)).with_advertised(port);
-        Self { server: Private::start_by(Box::new(recipe)).await, kind: PhantomData }
+        let spec = postrider_servers::Kafka::new(&shared::programs(Kind::Kafka)).with_advertised(port);
+        Self { server: PrivateServer::start_by(Box::new(spec)).await, kind: PhantomData }
     }
 }
 
-/// SQS and SNS that nobody else uses. They hold everything in memory, so there is no starting again.
+/// A private SQS and SNS. All data is in memory, so it cannot be restarted.
 #[derive(Debug)]
 pub struct Sqs {
-    server: Private,
+    server: PrivateServer,
 }
 
 impl Sqs {
-    /// Starts them, and waits until they answer.
+    /// Starts it, and waits until it is ready.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// When it cannot be started.
     pub async fn start() -> Self {
-        Self { server: Private::start(Kind::Sqs).await }
+        Self { server: PrivateServer::start(Kind::Sqs).await }
     }
 
-    /// Where clients connect.
+    /// The URL for clients.
     pub fn url(&self) -> &str {
         self.server.url()
     }
 
-    /// Stops them.
+    /// Stops it.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// When it cannot be stopped.
     pub fn stop(&mut self) {
         self.server.stop();
     }

@@ -1,57 +1,57 @@
-//! The suite that a consumer passes on every store and on every source, one module for each promise.
+//! The suite that a consumer passes on every store and on every source, one module per feature.
 //!
-//! Cases are plain `async fn`s over a [`ConsumerFixture`], which pairs a store with a source: every store with a queue in memory, and every
-//! source, on its real server, with the store in memory. No case waits for anything but a condition.
+//! Cases are plain `async fn`s over a [`ConsumerFixture`], which pairs a store with a source: every store with a queue in memory,
+//! and every source, on its real server, with the in-memory store. Cases wait for conditions only.
 
-mod deaf;
+mod ack_dropping_source;
 pub mod effects;
 mod helpers;
-pub mod keeping_order;
-pub mod poison;
-pub mod replaying;
-pub mod running;
-pub mod transient;
+pub mod lifecycle;
+pub mod ordering;
+pub mod poison_messages;
+pub mod replay;
+pub mod transient_failures;
 
-pub use deaf::Deaf;
+pub use ack_dropping_source::AckDroppingSource;
 
 use async_trait::async_trait;
 use postrider_core::{
-    Outbox, Outgoing, Receive, Source,
+    ConsumerStore, Outbox, Outgoing, Source,
     inspect::{Inspect, Operate},
-    transact::Transact,
+    transactions::Transactions,
 };
 use std::sync::Arc;
 
-/// One empty store and one empty place that is read, made for one test.
+/// One empty store and one empty source address, created for one test.
 #[async_trait]
 pub trait ConsumerFixture: Send + Sync + 'static {
     /// The transactions that handlers run in.
-    type Receive: Receive<Store: Operate>;
-    /// Stages in such a transaction.
-    type Outbox: Outbox<<Self::Receive as Transact>::Tx> + Clone + Send + Sync + 'static;
+    type ConsumerStore: ConsumerStore<Store: Operate>;
+    /// The outbox: stages messages in such a transaction.
+    type Outbox: Outbox<<Self::ConsumerStore as Transactions>::Tx> + Clone + Send + Sync + 'static;
 
     /// The store.
-    fn receive(&self) -> Self::Receive;
+    fn receive(&self) -> Self::ConsumerStore;
 
-    /// The producer's side of the store.
+    /// The producer's handle of the store.
     fn outbox(&self) -> Self::Outbox;
 
-    /// The operator's view of the store.
+    /// The operator's read-only view of the store.
     fn inspect(&self) -> Arc<dyn Inspect>;
 
-    /// Whether messages have lanes.
+    /// Whether the source keeps the order of lanes.
     fn keeps_order(&self) -> bool;
 
-    /// Where messages are sent to.
-    fn place(&self) -> String;
+    /// The address that messages are sent to.
+    fn address(&self) -> String;
 
-    /// Sends as the relay does. Where sending is waiting for the consumer, it returns at once.
+    /// Sends as the relay does. If sending would wait for the consumer, it returns at once.
     async fn send(&self, batch: Vec<Outgoing>);
 
-    /// Sends a message that is nobody's event, and has no identity.
+    /// Sends a message without an identity that is not an event.
     async fn send_bare(&self, body: &str);
 
-    /// A consumer's source, with a connection of its own.
+    /// The source of a consumer, with its own connection.
     async fn source(&self) -> Arc<dyn Source>;
 }
 
@@ -65,7 +65,7 @@ where
     case(fixture.await).await;
 }
 
-/// Turns the names of the consumer suite into tests. The argument makes a fixture: an `async fn` without arguments.
+/// Defines a test for every case of the consumer suite. The argument is an `async fn` without arguments that creates a fixture.
 #[macro_export]
 macro_rules! consumer_suite {
     ($make:path) => {
@@ -77,42 +77,42 @@ macro_rules! consumer_suite {
 
             $crate::consumer_suite! { @tests
                 effects {
-                    what_comes_again_after_its_effect_is_a_duplicate
-                    a_failed_handler_leaves_no_mark_and_no_effect
-                    one_failure_in_a_batch_harms_nobody
-                    what_is_staged_follows_what_was_received
-                    the_clock_follows_first_deliveries_only
-                    a_kept_transaction_is_a_failure
+                    a_redelivery_after_its_effect_is_a_duplicate
+                    a_failed_handler_leaves_no_deduplication_record_and_no_effect
+                    one_failure_in_a_batch_affects_no_other
+                    staged_messages_inherit_correlation_and_causation
+                    only_first_deliveries_advance_the_logical_clock
+                    a_transaction_kept_by_its_handler_is_a_failure
                 }
-                poison {
-                    what_cannot_be_read_is_refused_and_kept
-                    a_payload_that_cannot_be_decoded_is_parked
-                    a_rejected_message_is_parked_with_its_origin
-                    at_the_limit_it_runs_and_above_it_is_parked_unrun
-                    a_message_of_an_unknown_type_is_parked
+                poison_messages {
+                    an_unreadable_message_is_rejected_and_dead_lettered
+                    an_undecodable_payload_is_dead_lettered
+                    a_rejected_message_is_dead_lettered_with_its_origin
+                    a_message_above_the_delivery_limit_is_dead_lettered_unhandled
+                    a_message_of_an_unknown_type_is_dead_lettered
                 }
-                transient {
-                    a_failure_is_tried_again_and_never_parked_without_a_limit
+                transient_failures {
+                    a_failure_without_a_limit_is_retried_and_never_dead_lettered
                     a_panic_is_a_failure
-                    an_endless_handler_is_a_failure
-                    retries_in_place_need_no_redelivery
-                    a_snooze_is_no_failure
+                    a_handler_past_its_timeout_is_a_failure
+                    in_process_retries_need_no_redelivery
+                    a_snooze_is_not_a_failure
                 }
-                running {
-                    an_answer_that_fails_stops_nothing
+                lifecycle {
+                    a_failed_ack_does_not_stop_the_consumer
                     an_idle_consumer_stops_at_once
-                    a_stop_finishes_what_is_in_hand_and_gives_back_the_rest
-                    a_consumer_that_is_dropped_loses_nothing
+                    a_stop_finishes_running_handlers_and_nacks_the_rest
+                    a_dropped_consumer_loses_nothing
                 }
-                keeping_order {
+                ordering {
                     a_key_keeps_its_order_through_failures
-                    what_waits_behind_poison_is_not_parked_for_it
+                    messages_behind_a_poison_message_are_not_dead_lettered
                 }
-                replaying {
+                replay {
                     a_replayed_message_runs_once_and_succeeds
-                    what_had_succeeded_is_not_replayed_and_that_is_told
-                    what_cannot_be_read_stays_dead
-                    a_running_consumer_takes_up_what_is_requeued
+                    an_already_handled_message_is_not_replayed_and_is_logged
+                    an_unreadable_message_stays_dead
+                    a_running_consumer_handles_requeued_messages
                 }
             }
         }

@@ -1,61 +1,61 @@
-//! What a suite needs to know about the store it tests.
+//! The interface between a suite and the store it tests.
 
 use async_trait::async_trait;
 use postrider_core::{
-    Inbox, Outbox, Receive, Store,
+    ConsumerStore, Inbox, Outbox, Store,
     inspect::{Inspect, Operate},
+    notifier::Notifier,
     schema::Schema,
     timetable::Timetable,
-    wake::Wake,
 };
 use std::{sync::Arc, time::Duration};
 
-/// One empty store, made for one test, and the hands to act on it from outside.
+/// One empty store, created for one test, with every handle that a case needs.
 #[async_trait]
 pub trait Fixture: Sized + Send + Sync + 'static {
-    /// The caller's own transaction.
+    /// The transaction of the application's driver.
     type Tx: Send + 'static;
-    /// Stages in such a transaction.
+    /// The outbox: stages messages in such a transaction.
     type Outbox: Outbox<Self::Tx> + Clone + Send + Sync + 'static;
-    /// Admits in such a transaction.
+    /// The inbox: admits messages in such a transaction.
     type Inbox: Inbox<Self::Tx> + Clone + Send + Sync + 'static;
 
-    /// What the store can do.
+    /// The features that the store supports.
     fn features(&self) -> Features;
 
-    /// The store as this process holds it.
+    /// The handle of this process.
     fn store(&self) -> Arc<dyn Store>;
 
-    /// The same messages through a second handle that shares no memory with the first, as another process has it.
+    /// A second handle to the same messages that shares no memory with the first, as in another process.
     async fn another_store(&self) -> Arc<dyn Store>;
 
-    /// The operator's hands.
+    /// The operator's actions.
     fn operate(&self) -> Arc<dyn Operate>;
 
-    /// The operator's view.
+    /// The operator's read-only view.
     fn inspect(&self) -> Arc<dyn Inspect> {
         self.operate()
     }
 
-    /// The tables and the declared queues.
+    /// The migrations and the declared queues.
     fn schema(&self) -> Arc<dyn Schema>;
 
-    /// The wake-up.
-    fn wake(&self) -> Arc<dyn Wake>;
+    /// The notifier of idle workers.
+    fn wake(&self) -> Arc<dyn Notifier>;
 
     /// The schedules.
     fn timetable(&self) -> Arc<dyn Timetable>;
 
-    /// The same schedules through a handle that shares no memory with the others, as another process has it.
+    /// The same schedules through a handle that shares no memory with the others, as in another process.
     async fn another_timetable(&self) -> Arc<dyn Timetable>;
 
-    /// The producer's side.
+    /// The producer's handle.
     fn outbox(&self) -> Self::Outbox;
 
-    /// The receiver's side.
+    /// The consumer's handle.
     fn inbox(&self) -> Self::Inbox;
 
-    /// Begins a transaction of the caller.
+    /// Begins a transaction of the application.
     async fn begin(&self) -> Self::Tx;
 
     /// Commits it.
@@ -67,28 +67,28 @@ pub trait Fixture: Sized + Send + Sync + 'static {
     /// Sets a savepoint in a transaction; a later one replaces it.
     async fn savepoint(&self, tx: &mut Self::Tx);
 
-    /// Undoes what happened in a transaction since its savepoint.
+    /// Rolls a transaction back to its savepoint.
     async fn rollback_to_savepoint(&self, tx: &mut Self::Tx);
 
-    /// Lets so much of the store's time pass, without waiting: every lease and due time comes closer.
+    /// Moves the store's clock forward without waiting: timers and retries become due, and leases expire.
     async fn advance(&self, by: Duration);
 
-    /// Breaks or mends the dead-letter room, so that writing to it fails.
+    /// Makes writes of dead letters fail (`true`) or succeed again (`false`).
     async fn break_dead_letters(&self, broken: bool);
 }
 
-/// A fixture whose store can end claims in the caller's transactions.
+/// A fixture whose store can settle claims in the application's transactions.
 pub trait TransactFixture: Fixture {
-    /// Ends claims, and receives, in such a transaction.
-    type Transactions: Receive<Tx = Self::Tx, Store: Operate>;
+    /// Settles claims and admits messages in such a transaction.
+    type Transactions: ConsumerStore<Tx = Self::Tx, Store: Operate>;
 
     /// The transactions that handlers run in.
     fn transactions(&self) -> Self::Transactions;
 }
 
-/// What a store can do. A difference that is declared here is also listed in `docs/guarantees.md`.
+/// The optional features of a store. Every difference declared here is also listed in `docs/guarantees.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
-    /// Transactions run side by side: one may commit after another that began later. SQLite has one writer.
+    /// Transactions run concurrently: one may commit after another that began later. SQLite has one writer.
     pub concurrent_transactions: bool,
 }

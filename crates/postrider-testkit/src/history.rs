@@ -1,46 +1,46 @@
-//! What happened in a run with faults, and whether it may have.
+//! The history of a run with faults, and the check that nothing in it violates a guarantee.
 //!
-//! The truth is a witness: a row that producers write in the transaction that stages the message. What a client was told
-//! does not count, since a commit may have happened though nobody heard of it.
+//! The reference is a witness row that producers write in the transaction that stages the message. The result that a client
+//! received does not count, since a commit can succeed although the client never learns of it.
 
 use std::{collections::HashMap, fmt};
 use uuid::Uuid;
 
-/// Everything that is known after a run. Lists hold a message as often as something happened to it.
+/// Everything that is known after a run. A list contains a message once for each time that the event happened to it.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// Staged, by transactions that committed; `true` for messages that must end as dead letters.
+    /// Messages staged by committed transactions; `true` for messages that must end as dead letters.
     pub witness: HashMap<Uuid, bool>,
-    /// Runs of plain handlers that did their work. It may happen more than once.
+    /// Completed runs of plain handlers. A message can have more than one.
     pub runs: Vec<Uuid>,
-    /// Effects that handlers wrote in the transaction of their message. Once each.
+    /// Effects that handlers wrote in the transaction of their message. Exactly one per message.
     pub effects: Vec<Uuid>,
     /// Dead letters.
     pub dead: Vec<Uuid>,
-    /// Not delivered yet.
+    /// Messages that are not delivered yet.
     pub waiting: Vec<Uuid>,
 }
 
-/// What must never happen, and how often it did.
+/// A violation of a guarantee, with the messages concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
-    /// Committed, and nowhere.
+    /// Committed messages that were lost.
     Lost(Vec<Uuid>),
-    /// Never committed, and yet somewhere.
+    /// Messages of rolled-back transactions that exist or were handled.
     Invented(Vec<Uuid>),
-    /// An effect that happened more than once, or to a message that did not end with it.
+    /// Effects that happened more than once, or whose message was not settled with them.
     Doubled(Vec<Uuid>),
-    /// In two places at once, or twice in one.
+    /// Messages in two states at once, or twice in one.
     Split(Vec<Uuid>),
-    /// A dead letter that nothing was wrong with, or the other way round.
+    /// Dead letters that should have been delivered, or the reverse.
     Misjudged(Vec<Uuid>),
 }
 
 impl History {
-    /// Looks for everything that must never happen.
+    /// Checks for every violation.
     ///
     /// # Errors
-    /// With all that did.
+    /// With all violations found.
     pub fn check(&self) -> Result<(), Vec<Violation>> {
         let (runs, effects) = (counted(&self.runs), counted(&self.effects));
         let (dead, waiting) = (counted(&self.dead), counted(&self.waiting));
@@ -50,7 +50,7 @@ impl History {
 
         let lost = self.witness.keys().filter(|id| places.iter().all(|place| !place.contains_key(id)));
         let invented = everywhere().filter(|id| !self.witness.contains_key(id));
-        // An effect and the end of its message commit together.
+        // An effect and the settlement of its message commit together.
         let is_elsewhere =
             |id: &Uuid| runs.contains_key(id) || dead.contains_key(id) || waiting.contains_key(id);
         let doubled = effects.iter().filter(|(id, count)| **count > 1 || is_elsewhere(id)).map(|(id, _)| id);
@@ -77,15 +77,15 @@ impl History {
         if found.is_empty() { Ok(()) } else { Err(found) }
     }
 
-    /// How many runs of plain handlers were not the first of their message: what a crash between work and settlement
-    /// costs. A run with faults in which there are none has shown nothing.
+    /// The number of repeated runs of plain handlers: the cost of a crash between handling and settlement. A run with faults that
+    /// has none proves nothing.
     pub fn repeated_runs(&self) -> usize {
         self.runs.len() - counted(&self.runs).len()
     }
 }
 
 impl Violation {
-    /// Those concerned.
+    /// The messages concerned.
     pub fn messages(&self) -> &[Uuid] {
         match self {
             Self::Lost(ids)
@@ -104,7 +104,7 @@ impl fmt::Display for Violation {
             Self::Lost(_) => "lost",
             Self::Invented(_) => "invented",
             Self::Doubled(_) => "doubled effects",
-            Self::Split(_) => "in two places",
+            Self::Split(_) => "in two states",
             Self::Misjudged(_) => "misjudged",
         };
         let ids = self.messages();
@@ -127,7 +127,7 @@ fn sorted<'i>(ids: impl Iterator<Item = &'i Uuid>) -> Vec<Uuid> {
     ids
 }
 
-/// The negative controls: a checker that has never failed proves nothing.
+/// Negative controls: a checker that has never failed proves nothing.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,7 +136,7 @@ mod tests {
         Uuid::from_u128(number)
     }
 
-    /// One message of each kind: run twice, with an effect, dead, waiting.
+    /// One message of each kind: handled twice, with an effect, dead, waiting.
     fn good() -> History {
         History {
             witness: [(id(1), false), (id(2), false), (id(3), true), (id(4), false)].into(),
@@ -154,43 +154,43 @@ mod tests {
     }
 
     #[test]
-    fn a_good_history_passes_and_repeated_runs_are_counted() {
+    fn a_valid_history_passes_and_repeated_runs_are_counted() {
         assert_eq!(good().check(), Ok(()));
         assert_eq!(good().repeated_runs(), 1);
     }
 
     #[test]
-    fn a_lost_message_is_caught() {
+    fn a_lost_message_is_detected() {
         assert_eq!(found(|history| history.runs.clear()), [Violation::Lost(vec![id(1)])]);
         assert_eq!(found(|history| history.effects.clear()), [Violation::Lost(vec![id(2)])]);
         assert_eq!(found(|history| history.dead.clear()), [Violation::Lost(vec![id(3)])]);
     }
 
     #[test]
-    fn a_rolled_back_message_that_is_handled_is_caught() {
+    fn a_handled_rolled_back_message_is_detected() {
         assert_eq!(found(|history| history.runs.push(id(9))), [Violation::Invented(vec![id(9)])]);
         assert_eq!(found(|history| history.effects.push(id(9))), [Violation::Invented(vec![id(9)])]);
         assert_eq!(found(|history| history.dead.push(id(9))), [Violation::Invented(vec![id(9)])]);
     }
 
     #[test]
-    fn a_doubled_effect_is_caught() {
+    fn a_duplicate_effect_is_detected() {
         assert_eq!(found(|history| history.effects.push(id(2))), [Violation::Doubled(vec![id(2)])]);
     }
 
     #[test]
-    fn an_effect_of_a_message_that_is_still_there_is_caught() {
+    fn an_effect_of_an_unsettled_message_is_detected() {
         assert_eq!(found(|history| history.waiting.push(id(2))), [Violation::Doubled(vec![id(2)])]);
     }
 
     #[test]
-    fn a_message_in_two_places_is_caught() {
+    fn a_message_in_two_states_is_detected() {
         assert_eq!(found(|history| history.waiting.push(id(3))), [Violation::Split(vec![id(3)])]);
         assert_eq!(found(|history| history.dead.push(id(3))), [Violation::Split(vec![id(3)])]);
     }
 
     #[test]
-    fn a_message_that_ended_as_it_should_not_is_caught() {
+    fn a_message_with_the_wrong_outcome_is_detected() {
         assert_eq!(found(|history| history.dead.push(id(1))), [Violation::Misjudged(vec![id(1)])]);
         assert_eq!(found(|history| history.runs.push(id(3))), [Violation::Misjudged(vec![id(3)])]);
     }

@@ -1,10 +1,9 @@
-//! The suites that every Postrider store passes, alone and under a worker.
+//! The test suites of Postrider's stores, transports, sources, workers, relays, consumers and sagas.
 //!
-//! A suite is a list of plain `async fn`s over a [`Fixture`]; the macro [`store_suite!`] only turns their names into tests.
-//! What a store cannot do it declares in [`Features`], in plain sight. [`flaws`] holds broken stores, which the
-//! suite must catch: a checker that has never failed proves nothing. [`adapter_suite!`] runs what concerns staging through
-//! another driver's transactions, [`worker_suite!`] what a worker does on a store, and
-//! [`saga_suite!`] what becomes of follow-ups.
+//! A suite is a list of plain `async fn`s over a [`Fixture`]; a macro such as [`store_suite!`] turns them into tests. A store
+//! declares unsupported features in [`Features`]. [`negative_controls`] contains broken stores that the suite must detect: a
+//! checker that has never failed proves nothing. [`adapter_suite!`] runs the cases about staging in the transactions of another
+//! driver, [`worker_suite!`] tests a worker on a store, and [`saga_suite!`] tests follow-ups.
 
 // A test kit fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -13,11 +12,11 @@ pub mod adapter;
 pub mod broker;
 pub mod consumer;
 pub mod fixture;
-pub mod flaws;
 pub mod history;
+pub mod negative_controls;
 pub mod pooler;
 pub mod postgres;
-mod private;
+mod private_server;
 pub mod process;
 pub mod proxy;
 pub mod relay;

@@ -1,7 +1,7 @@
-//! PgBouncer in transaction mode before a PostgreSQL server.
+//! PgBouncer in transaction mode in front of a PostgreSQL server.
 
 use nix::sys::signal::Signal;
-use postrider_servers::{Afterwards, Folder, Guard, Home, free_ports};
+use postrider_servers::{Cleanup, ProcessGuard, ServerDir, TempFolder, free_ports};
 use sqlx::{ConnectOptions, Connection, PgConnection, postgres::PgConnectOptions};
 use std::{
     path::Path,
@@ -9,22 +9,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where Debian puts it.
+/// The path of Debian's package.
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
-/// A pooler that lends each session of the server for one transaction at a time. Dropped, it is stopped.
+/// A pooler that assigns a server session for one transaction at a time. Dropping it stops it.
 #[derive(Debug)]
 pub struct Pooler {
     // Dropped in this order: the folder must outlive the server.
-    server: Guard,
-    home: Home,
-    _folder: Folder,
+    server: ProcessGuard,
+    home: ServerDir,
+    _folder: TempFolder,
     url: String,
 }
 
 impl Pooler {
-    /// Stands before the database at `url`, with up to `sessions` sessions for all clients together.
+    /// Starts a pooler in front of the database at `url`, with at most `sessions` server sessions in total.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -32,8 +32,8 @@ impl Pooler {
         let target = PgConnectOptions::from_str(url).unwrap();
         let (host, port) = (target.get_host(), target.get_port());
         let database = target.get_database().unwrap_or("postgres");
-        let folder = Folder::create(Afterwards::Remove).unwrap();
-        let home = Home::create(&folder, "pooler").unwrap();
+        let folder = TempFolder::create(Cleanup::Remove).unwrap();
+        let home = ServerDir::create(&folder, "pooler").unwrap();
         let listen = free_ports(1).unwrap()[0];
         let settings = format!(
             "[databases]\n{database} = host={host} port={port} dbname={database} user=postgres\n\
@@ -51,7 +51,7 @@ impl Pooler {
         pooler
     }
 
-    /// The way to the database through it.
+    /// The URL of the database through the pooler.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -66,7 +66,7 @@ impl Pooler {
             let is_late = Instant::now() >= deadline || self.server.exited().unwrap().is_some();
             assert!(
                 !is_late,
-                "PgBouncer does not answer (is the package `pgbouncer` installed?)\n{}",
+                "PgBouncer does not reply (is the package `pgbouncer` installed?)\n{}",
                 self.home.log_tail()
             );
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! A database of its own for every test, copied from a template that is made once.
+//! A separate database for every test, copied from a template that is created once.
 
 use crate::shared;
 use postrider_servers::Kind;
@@ -12,7 +12,7 @@ pub struct TestDatabase {
     url: String,
 }
 
-/// The server of the test run. A missing server fails the run; it never skips.
+/// The URL of the shared server. A missing server fails the run; tests are never skipped.
 ///
 /// # Panics
 /// When the variable is not set.
@@ -26,8 +26,7 @@ impl TestDatabase {
         Self::create("template1").await
     }
 
-    /// A copy of a template that `fill` has filled. The template is made by the first test that asks for this `version`
-    /// of it; the others wait.
+    /// A copy of a template that `fill` has filled. The first test that needs this `version` creates the template; the others wait.
     pub async fn filled<F, Fut>(version: &str, fill: F) -> Self
     where
         F: FnOnce(String) -> Fut,
@@ -47,7 +46,7 @@ impl TestDatabase {
             .await
             .unwrap();
         if there.is_none() {
-            // Left half made by a run that was killed.
+            // Left incomplete by a run that was killed.
             run(&mut admin, format!("drop database if exists {template} with (force)")).await;
             run(&mut admin, format!("create database {template}")).await;
             fill(url_of(&template)).await;
@@ -67,12 +66,12 @@ impl TestDatabase {
         Self { url: url_of(&name), name }
     }
 
-    /// Where it is.
+    /// The URL of the database.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Returns once a statement of a store waits for a lock in this database.
+    /// Returns when a statement of a store waits for a lock in this database.
     ///
     /// # Panics
     /// When that does not happen within half a minute.
@@ -85,21 +84,21 @@ impl TestDatabase {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), looking).await.expect("nobody waits for a lock");
+        tokio::time::timeout(Duration::from_secs(30), looking).await.expect("no statement waits for a lock");
     }
 }
 
 impl Drop for TestDatabase {
     fn drop(&mut self) {
         let name = self.name.clone();
-        // A thread of its own, because a test's runtime may already be shutting down.
+        // On a separate thread, because a test's runtime may already be shutting down.
         let dropper = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 run(&mut admin().await, format!("drop database if exists {name} with (force)")).await;
             });
         });
-        // A database that stays behind does no harm to the tests.
+        // A database that is left behind does not affect other tests.
         dropper.join().ok();
     }
 }
@@ -107,7 +106,7 @@ impl Drop for TestDatabase {
 async fn admin() -> PgConnection {
     PgConnection::connect(&server_url())
         .await
-        .unwrap_or_else(|error| panic!("the server of the tests does not answer: {error}"))
+        .unwrap_or_else(|error| panic!("the shared PostgreSQL does not reply: {error}"))
 }
 
 async fn run(connection: &mut PgConnection, sql: String) {

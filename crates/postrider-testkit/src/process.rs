@@ -1,4 +1,4 @@
-//! Another process: the test program, started again to run one of its own tests as the body.
+//! A child process: the test program itself, started again to run one of its own tests.
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -10,42 +10,42 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the other process is to do. Without it, the body of the other process is a test that does nothing.
-const TOLD: &str = "POSTRIDER_TEST_TOLD";
+/// The variable with the argument of the child process. Without it, the test that is the body of the child does nothing.
+const ARGUMENT: &str = "POSTRIDER_TEST_ARGUMENT";
 
-/// Another process. Dropped, it is killed.
+/// A child process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Process(Child);
 
 impl Process {
-    /// Runs the test `body` in another process and tells it something.
+    /// Runs the test `body` in a child process with an argument.
     ///
     /// # Panics
     /// When it cannot be started.
-    pub fn start(body: &str, told: &str) -> Self {
+    pub fn start(body: &str, argument: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([body, "--exact", "--nocapture", "--test-threads=1"]).env(TOLD, told);
-        // Closed when this process dies, whatever it dies of.
+        command.args([body, "--exact", "--nocapture", "--test-threads=1"]).env(ARGUMENT, argument);
+        // Closed when this process dies for any reason.
         Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     ///
     /// # Panics
-    /// When it is gone.
+    /// When the process is gone.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.0.id().cast_signed()), signal).unwrap();
     }
 
-    /// How it ended, if it did.
+    /// The exit status, if the process has ended.
     ///
     /// # Panics
-    /// When that cannot be asked.
+    /// When the status cannot be read.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().unwrap()
     }
 
-    /// Waits for its end; `None` when it takes longer.
+    /// Waits until the process ends; `None` after the time limit.
     pub async fn ends_within(&mut self, longest: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + longest;
         loop {
@@ -57,7 +57,7 @@ impl Process {
         }
     }
 
-    /// SIGKILL: nothing of it runs any more when this returns.
+    /// Kills the process with SIGKILL; it has ended when this returns.
     pub fn kill(mut self) {
         self.end();
     }
@@ -74,12 +74,12 @@ impl Drop for Process {
     }
 }
 
-/// In the other process: what it was told. From here on it ends when its parent does.
-pub fn told() -> Option<String> {
-    let told = std::env::var(TOLD).ok()?;
+/// In the child process: its argument, if it is one. From this call on, the process exits when its parent does.
+pub fn argument() -> Option<String> {
+    let argument = std::env::var(ARGUMENT).ok()?;
     std::thread::spawn(|| {
         std::io::stdin().read_to_end(&mut Vec::new()).ok();
         std::process::exit(3);
     });
-    Some(told)
+    Some(argument)
 }

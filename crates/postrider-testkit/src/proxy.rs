@@ -1,15 +1,15 @@
-//! A proxy before a server that does to connections what networks and dying servers do.
+//! A TCP proxy in front of a server that injects network faults.
 //!
-//! What it does is an order, which can be changed at any time and holds for the connections that are there and for those that
-//! come. Between orders nothing is lost: bytes that a stall holds back arrive when it ends.
+//! The current fault is an order, which can be changed at any time and applies to existing and new connections. Between orders no
+//! bytes are lost: bytes that a stall holds arrive when it ends.
 
+mod connection;
 mod fault;
-mod line;
 
 pub use fault::{Direction, Fault};
 
-use fault::Orders;
-use line::Line;
+use connection::ConnectionRunner;
+use fault::FaultOrder;
 use std::{
     io::ErrorKind,
     net::{Ipv4Addr, SocketAddr},
@@ -24,52 +24,53 @@ use tokio::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a port that is taken is let be before it is tried again.
+/// The retry interval for a port that is in use.
 const BUSY: Duration = Duration::from_millis(10);
 
-/// Sees what a client sends, before the server does. Every connection has its own.
+/// Receives the bytes of a client before the server does. Every connection has its own.
 pub(crate) type Tap = Box<dyn FnMut(&[u8]) + Send>;
 
-/// What has gone through a proxy.
+/// The traffic of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Connections that clients have opened, refused ones among them.
+    /// Connections that clients have opened, including refused ones.
     pub connections: u64,
-    /// Those that are open now.
+    /// Connections that are open now.
     pub open: u64,
-    /// Bytes that were passed on to the server.
+    /// Bytes forwarded to the server.
     pub to_server: u64,
-    /// Bytes that were passed on to clients.
+    /// Bytes forwarded to clients.
     pub to_client: u64,
 }
 
-/// Listens on a free port and passes on what it is not ordered to spoil. Dropped, it cuts every connection.
+/// Listens on a free port and forwards to a server, with the current fault. Dropping it cuts every connection.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    orders: Arc<watch::Sender<Orders>>,
+    order: Arc<watch::Sender<FaultOrder>>,
     counts: Arc<watch::Sender<Counts>>,
     task: JoinHandle<()>,
 }
 
 impl FaultProxy {
-    /// Stands before the server at `host:port`, which need not be there yet.
+    /// Starts a proxy in front of the server at `host:port`, which need not run yet.
     pub async fn before(server: &str) -> Self {
         Self::tapped(server, || Box::new(|_| ())).await
     }
 
-    /// Stands before the server at `host:port`, on a port that was chosen before: for servers that tell their clients where to come.
+    /// Starts a proxy in front of the server at `host:port`, on a given port: for servers that advertise an address to their
+    /// clients.
     ///
     /// # Panics
-    /// When the port is taken.
+    /// When the port stays in use.
     pub async fn on(port: u16, server: &str) -> Self {
-        Self::listening(port, server, || Box::new(|_| ())).await
+        Self::listen(port, server, || Box::new(|_| ())).await
     }
 
-    /// Stands before the server of a URL, which must name a port, and answers with the URL through it.
+    /// Starts a proxy in front of the server of a URL, which must have a port, and returns the URL through the proxy.
     ///
     /// # Panics
-    /// When the URL names no port.
+    /// When the URL has no port.
     pub async fn before_url(url: &str) -> (Self, String) {
         let (start, server, end) = split(url).unwrap_or_else(|| panic!("{url} names no host and port"));
         let proxy = Self::before(server).await;
@@ -78,46 +79,47 @@ impl FaultProxy {
     }
 
     pub(crate) async fn tapped(server: &str, tap: impl Fn() -> Tap + Send + Sync + 'static) -> Self {
-        Self::listening(0, server, tap).await
+        Self::listen(0, server, tap).await
     }
 
-    async fn listening(port: u16, server: &str, tap: impl Fn() -> Tap + Send + Sync + 'static) -> Self {
-        let listener = tokio::time::timeout(PATIENCE, bound(port)).await.expect("somebody else has the port");
+    async fn listen(port: u16, server: &str, tap: impl Fn() -> Tap + Send + Sync + 'static) -> Self {
+        let listener =
+            tokio::time::timeout(PATIENCE, bind(port)).await.expect("another process has the port");
         let address = listener.local_addr().unwrap();
-        let orders = Arc::new(watch::Sender::new(Orders::default()));
+        let order = Arc::new(watch::Sender::new(FaultOrder::default()));
         let counts = Arc::new(watch::Sender::new(Counts::default()));
-        let line = Line::new(server.to_owned(), Arc::clone(&orders), Arc::clone(&counts));
-        let task = tokio::spawn(accept(listener, line, tap));
-        Self { address, orders, counts, task }
+        let runner = ConnectionRunner::new(server.to_owned(), Arc::clone(&order), Arc::clone(&counts));
+        let task = tokio::spawn(accept(listener, runner, tap));
+        Self { address, order, counts, task }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on this happens to every connection.
+    /// Applies a fault to every connection from now on.
     pub fn set(&self, fault: Fault) {
-        self.orders.send_modify(|orders| orders.give(fault, false));
+        self.order.send_modify(|order| order.replace(fault, false));
     }
 
-    /// This happens to one connection; as soon as it has ended that one, everything passes again. For faults that end
-    /// connections: the others stay until the next order.
+    /// Applies a fault until it has ended one connection; then everything is forwarded again. For faults that end connections: the
+    /// others stay affected until the next order.
     pub fn set_once(&self, fault: Fault) {
-        self.orders.send_modify(|orders| orders.give(fault, true));
+        self.order.send_modify(|order| order.replace(fault, true));
     }
 
-    /// Cuts the connections that are there now. Those that come are treated as ordered.
+    /// Cuts the existing connections. The current fault applies to new ones.
     pub fn cut(&self) {
-        self.orders.send_modify(|orders| orders.cuts += 1);
+        self.order.send_modify(|order| order.cuts += 1);
     }
 
-    /// What has gone through it so far.
+    /// The traffic so far.
     pub fn counts(&self) -> Counts {
         *self.counts.borrow()
     }
 
-    /// Returns once the counts are as wanted.
+    /// Returns when the counts satisfy `wanted`.
     ///
     /// # Panics
     /// When that does not happen within half a minute.
@@ -125,7 +127,7 @@ impl FaultProxy {
         let mut counts = self.counts.subscribe();
         match tokio::time::timeout(PATIENCE, counts.wait_for(wanted)).await {
             Ok(reached) => *reached.unwrap(),
-            Err(_) => panic!("it has come to {:?} only", self.counts()),
+            Err(_) => panic!("timed out at {:?}", self.counts()),
         }
     }
 }
@@ -136,8 +138,8 @@ impl Drop for FaultProxy {
     }
 }
 
-/// A proxy that was there before may need a moment to leave its port.
-async fn bound(port: u16) -> TcpListener {
+/// A previous proxy may need a moment to release its port.
+async fn bind(port: u16) -> TcpListener {
     loop {
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
             Ok(listener) => return listener,
@@ -147,23 +149,23 @@ async fn bound(port: u16) -> TcpListener {
     }
 }
 
-async fn accept(listener: TcpListener, line: Line, tap: impl Fn() -> Tap) {
-    // Dropped with this task, it ends the connections.
-    let mut lines = JoinSet::new();
-    let line = Arc::new(line);
-    let run = |client: TcpStream| Arc::clone(&line).run(client, tap());
+async fn accept(listener: TcpListener, runner: ConnectionRunner, tap: impl Fn() -> Tap) {
+    // Dropped with this task, which ends the connections.
+    let mut connections_running = JoinSet::new();
+    let runner = Arc::new(runner);
+    let run = |client: TcpStream| Arc::clone(&runner).run(client, tap());
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((client, _)) => { lines.spawn(run(client)); }
+                Ok((client, _)) => { connections_running.spawn(run(client)); }
                 Err(error) => panic!("the proxy cannot accept: {error}"),
             },
-            Some(_) = lines.join_next() => {}
+            Some(_) = connections_running.join_next() => {}
         }
     }
 }
 
-/// What stands before `host:port` in a URL, that, and what stands after it.
+/// Splits a URL into the part before `host:port`, `host:port`, and the part after it.
 fn split(url: &str) -> Option<(&str, &str, &str)> {
     let after_scheme = url.find("://")? + 3;
     let end = url[after_scheme..].find(['/', '?']).map_or(url.len(), |length| after_scheme + length);

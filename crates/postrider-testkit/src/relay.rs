@@ -1,21 +1,21 @@
 //! The suite that a relay passes on every store.
 //!
-//! The transport keeps what it accepts and fails on demand, so that every answer can be had when a case needs it. What real
-//! brokers do is the [transport suite's](crate::transport) affair.
+//! The transport of these cases stores the messages it accepts and fails on demand, so that a case can produce every publish
+//! result. The [transport suite](crate::transport) covers real brokers.
 
-pub mod fanning_out;
-pub mod going_down;
+pub mod destination_outage;
+pub mod fan_out;
 mod helpers;
-pub mod keeping_order;
-pub mod pausing;
-pub mod publishing;
-pub mod refusing;
-mod scripted;
-pub mod stopping;
+pub mod ordering;
+pub mod pause;
+pub mod publish;
+pub mod rejections;
+mod scripted_transport;
+pub mod shutdown;
 
-pub use scripted::ScriptedTransport;
+pub use scripted_transport::ScriptedTransport;
 
-/// Makes a test of every case of the relay suite. Takes what [`store_suite!`](crate::store_suite) takes.
+/// Defines a test for every case of the relay suite. Takes the same argument as [`store_suite!`](crate::store_suite).
 #[macro_export]
 macro_rules! relay_suite {
     ($make:path) => {
@@ -26,58 +26,58 @@ macro_rules! relay_suite {
             }
 
             $crate::relay_suite! { @tests
-                publishing {
-                    everything_committed_is_published_once
-                    what_is_known_about_a_message_travels
-                    a_route_may_leave_out_and_change
-                    what_waits_together_is_sent_together
-                    a_run_says_what_it_did
-                    what_was_left_behind_is_taken_over
-                    a_rate_is_kept
+                publish {
+                    every_committed_message_is_published_once
+                    message_metadata_is_published
+                    a_route_can_filter_and_transform
+                    pending_messages_are_sent_in_batches
+                    a_run_reports_its_counts
+                    messages_of_a_dead_relay_are_reclaimed
+                    a_rate_limit_is_kept
                 }
-                refusing {
-                    a_refusal_is_sent_again_under_its_id_when_it_is_due
-                    refusals_end_as_a_dead_letter
-                    the_other_side_may_say_when
-                    what_is_refused_for_good_is_a_dead_letter_at_once
-                    poison_in_the_middle_of_a_batch_delays_nobody
-                    what_has_no_address_is_a_dead_letter
-                    what_is_too_large_is_not_sent
-                    silence_is_sent_again_under_its_id
-                    a_transport_that_miscounts_or_panics_loses_nothing
-                    a_function_that_panics_harms_only_its_message
+                rejections {
+                    a_temporary_rejection_is_retried_under_the_same_id
+                    exhausted_retries_are_dead_lettered
+                    the_destination_can_set_the_retry_delay
+                    a_permanent_rejection_is_dead_lettered_at_once
+                    a_poison_message_in_a_batch_delays_no_other
+                    a_message_without_an_address_is_dead_lettered
+                    an_oversized_message_is_not_sent
+                    an_unconfirmed_message_is_retried_under_the_same_id
+                    a_transport_with_wrong_result_count_or_panic_loses_nothing
+                    a_panicking_route_function_affects_only_its_message
                 }
-                going_down {
-                    a_destination_that_is_down_costs_no_attempts
-                    nothing_is_claimed_while_it_is_down
-                    what_waited_is_sent_when_it_is_back
-                    going_on_silence_counts_as_down
-                    one_destination_that_is_down_does_not_stop_another
-                    one_run_does_not_wait_for_a_destination_that_is_down
+                destination_outage {
+                    an_outage_counts_no_attempts
+                    an_open_circuit_claims_nothing
+                    pending_messages_are_sent_after_recovery
+                    repeated_timeouts_count_as_an_outage
+                    an_outage_of_one_destination_does_not_stop_another
+                    run_until_idle_does_not_wait_for_an_outage_to_end
                 }
-                pausing {
-                    nothing_is_claimed_for_a_paused_destination
-                    a_destination_is_paused_while_messages_flow
-                    of_several_only_the_paused_one_waits
+                pause {
+                    a_paused_destination_claims_nothing
+                    a_destination_can_be_paused_under_load
+                    only_the_paused_of_several_destinations_waits
                 }
-                keeping_order {
-                    the_messages_of_a_key_are_sent_one_after_the_other
-                    a_key_halts_at_its_first_failure_and_others_go_on
+                ordering {
+                    messages_of_a_key_are_sent_one_after_the_other
+                    a_failed_message_blocks_its_key_and_no_other
                     an_outage_keeps_the_order
                 }
-                fanning_out {
+                fan_out {
                     every_destination_gets_each_message
-                    what_one_refuses_is_not_sent_to_the_other_again
+                    a_retry_for_one_destination_is_not_sent_to_the_other
                     a_dead_letter_belongs_to_its_destination
-                    one_that_is_down_does_not_hold_up_the_other
-                    when_all_are_down_nothing_moves
-                    a_key_halts_for_one_destination_only
-                    an_order_that_the_route_does_not_know_sends_nothing
-                    each_destination_gets_what_is_meant_for_it
+                    an_outage_of_one_destination_does_not_block_the_other
+                    an_outage_of_all_destinations_moves_nothing
+                    a_key_is_blocked_for_one_destination_only
+                    an_ordered_queue_on_an_unordered_route_sends_nothing
+                    each_destination_applies_its_own_filter
                 }
-                stopping {
-                    a_stop_waits_for_answers
-                    a_stop_at_its_deadline_settles_nothing_unanswered
+                shutdown {
+                    a_stop_waits_for_publish_results
+                    a_stop_at_its_deadline_leaves_unconfirmed_messages_unsettled
                     a_stopped_relay_can_be_started_again
                 }
             }

@@ -1,17 +1,17 @@
-//! The fault matrix: a real relay carries messages to a broker that is killed, over connections that are cut.
+//! The fault matrix: a real relay sends messages to a broker that is killed, over connections that are cut.
 //!
-//! A producer stages messages in transactions, some of which it rolls back. A relay sends what was committed through a
-//! [`FaultProxy`], which cuts, stalls and swallows at random, to a broker that is killed and started again once in every cycle. What is
-//! checked at the end:
+//! A producer stages messages in transactions, some of which it rolls back. A relay sends the committed messages through a
+//! [`FaultProxy`], which cuts, stalls and drops at random, to a broker that is killed and restarted once per cycle. At the end, the
+//! run checks that:
 //!
-//! - everything committed arrived, and nothing that was rolled back;
-//! - whatever the transport had called accepted arrived, and nothing was settled that it had not;
-//! - a message had the same id however often it was sent;
-//! - the store is empty: nothing waits, nothing is leased, nothing is dead.
+//! - every committed message arrived, and no rolled-back one;
+//! - every message that the transport accepted arrived, and no other message was settled;
+//! - a message had the same id in every send;
+//! - the store is empty: no message is pending, leased or dead.
 //!
-//! What arrived more than once is counted and printed: nobody promised that it would not. The seed is printed, too; `POSTRIDER_SEED`
-//! repeats its choices, though not the moments at which they fall. `POSTRIDER_FAULT_CYCLES` makes it longer: there are 2,000 messages and
-//! one kill in a cycle, and five cycles unless said otherwise.
+//! Duplicates are counted and printed: at-least-once delivery allows them. The seed is printed as well; `POSTRIDER_SEED` repeats
+//! the random choices, but not their timing. `POSTRIDER_FAULT_CYCLES` sets the number of cycles, five by default; a cycle has 2,000
+//! messages and one kill.
 
 use crate::{
     Fixture,
@@ -38,70 +38,70 @@ use tokio::{
 const QUEUE: &str = "orders";
 const MESSAGES_IN_A_CYCLE: usize = 2_000;
 const CYCLES: usize = 5;
-/// A transaction of the producer.
+/// The number of messages in a transaction of the producer.
 const STAGED_TOGETHER: usize = 25;
-/// The producer is never further ahead, so that it is there until the end.
+/// The maximum lead of the producer, so that it stages until the end.
 const AHEAD: usize = 1_000;
-/// One of so many transactions is rolled back.
+/// One in this many transactions is rolled back.
 const ROLLED_BACK: u32 = 10;
-/// Without progress for so long, it has come to a stop.
+/// Without progress for this long, the run has stopped.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A broker of the test's own, and transports to it.
+/// A private broker, and transports to it.
 #[async_trait]
 pub trait FaultFixture: Send + Sync + 'static {
     /// `host:port` of the broker, the same after every restart.
     fn server(&self) -> String;
 
-    /// The proxy before the broker. A broker that tells its clients where to come has been told of it.
+    /// The proxy in front of the broker. A broker that advertises an address advertises the proxy's.
     async fn proxy(&self) -> FaultProxy {
         FaultProxy::before(&self.server()).await
     }
 
-    /// Where messages go: a destination that is there, keeps everything, and survives a kill.
+    /// The destination: it exists, stores everything, and survives a kill.
     fn destination(&self) -> String;
 
-    /// A transport that reaches the broker at this `host:port` instead: the proxy.
+    /// A transport that connects to this `host:port`, the proxy, instead of the broker.
     async fn transport(&self, proxy: &str) -> Arc<dyn Transport>;
 
-    /// Kills the broker without a word.
+    /// Kills the broker with SIGKILL.
     async fn kill(&self);
 
-    /// Starts it again with its data, and returns when it answers.
+    /// Restarts the broker with its data, and returns when it is ready.
     async fn restart(&self);
 
-    /// Everything that is at the destination, each as often as it arrived. Called once, at the end.
+    /// Every message at the destination, duplicates included. Called once, at the end.
     async fn arrived(&self) -> Vec<Received>;
 }
 
-/// What a run did, for whoever wants to tell.
+/// The counts of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Outcome {
-    /// Committed, and arrived.
+pub struct FaultOutcome {
+    /// Messages that were committed and arrived.
     pub committed: usize,
-    /// Rolled back, and never seen.
+    /// Messages that were rolled back and did not arrive.
     pub rolled_back: usize,
-    /// Arrived again.
+    /// Duplicates.
     pub duplicates: usize,
-    /// Answers that were no success.
+    /// Publish results other than success.
     pub failures: usize,
-    /// How often the broker was killed.
+    /// Kills of the broker.
     pub kills: usize,
-    /// What the proxy did.
+    /// Traffic of the proxy.
     pub mischief: usize,
 }
 
-/// How many cycles a run has.
+/// The number of cycles of a run.
 pub fn cycles() -> usize {
     let asked = env::var("POSTRIDER_FAULT_CYCLES").ok().filter(|cycles| !cycles.is_empty());
     asked.map_or(CYCLES, |cycles| cycles.parse().expect("POSTRIDER_FAULT_CYCLES is a number"))
 }
 
-/// Carries messages from `outbox` to the fixture's broker through so many cycles, and checks what came of it.
+/// Relays messages from `outbox` to the fixture's broker for this many cycles, and checks the result.
 ///
 /// # Panics
-/// When a promise is broken, or nothing moves any more.
-pub async fn pass_over<S: Fixture, F: FaultFixture>(outbox: S, fixture: F, cycles: usize) -> Outcome {
+/// When a guarantee is violated, or the run makes no progress.
+pub async fn pass_over<S: Fixture, F: FaultFixture>(outbox: S, fixture: F, cycles: usize) -> FaultOutcome {
     let seed =
         env::var("POSTRIDER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("POSTRIDER_SEED={seed}");
@@ -124,7 +124,7 @@ pub async fn pass_over<S: Fixture, F: FaultFixture>(outbox: S, fixture: F, cycle
         let within = random.random_range(0..MESSAGES_IN_A_CYCLE / 2);
         witness.until(cycle * MESSAGES_IN_A_CYCLE / 2 + within).await;
         fixture.kill().await;
-        // Down for a while: long enough to be felt, and short enough to be caught coming back.
+        // Down for a while: long enough to cause failures, and short enough that the relay sees the recovery.
         sleep(Duration::from_millis(random.random_range(0..300))).await;
         fixture.restart().await;
     }
@@ -134,13 +134,13 @@ pub async fn pass_over<S: Fixture, F: FaultFixture>(outbox: S, fixture: F, cycle
     witness.until(produced.committed.len()).await;
     let left = timeout(PATIENCE, until_empty(&*outbox)).await;
     left.unwrap_or_else(|_| panic!("messages are left in the store (seed {seed})"));
-    running.shutdown(Duration::from_secs(30)).await;
+    running.stop(Duration::from_secs(30)).await;
     let arrived = fixture.arrived().await;
     drop(proxy);
 
     let seen = witness.seen();
     let duplicates = judge(&produced, &seen, &arrived, seed);
-    let outcome = Outcome {
+    let outcome = FaultOutcome {
         committed: produced.committed.len(),
         rolled_back: produced.rolled_back.len(),
         duplicates,
@@ -155,8 +155,8 @@ pub async fn pass_over<S: Fixture, F: FaultFixture>(outbox: S, fixture: F, cycle
 fn relay<S: Fixture>(outbox: &S, witness: &Witness, address: String) -> Relay {
     let destination = Destination::shared("broker", Arc::new(witness.clone()))
         .timeout(Duration::from_secs(1))
-        .pauses(Duration::from_millis(50), Duration::from_millis(500));
-    // Nothing is given up here: what is refused is sent again until it arrives.
+        .circuit_backoff(Duration::from_millis(50), Duration::from_millis(500));
+    // No message is dead-lettered here: a rejected message is retried until it arrives.
     let retry = RetryStrategy::constant(Duration::from_millis(100)).without_max_attempts();
     let route = Route::new(QUEUE).to("broker", address).retry(retry).without_max_deliveries();
     let builder = Relay::builder_on(outbox.store(), Some(outbox.wake()), "/shop");
@@ -190,7 +190,7 @@ async fn produce<S: Fixture>(outbox: Arc<S>, witness: Witness, count: usize, see
             produced.rolled_back.extend(numbers);
         } else {
             outbox.commit(tx).await;
-            let ids = staged.fates().iter().map(|(id, _)| id.to_string());
+            let ids = staged.outcomes().iter().map(|(id, _)| id.to_string());
             produced.committed.extend(numbers.zip(ids));
         }
         witness.until(produced.committed.len().saturating_sub(AHEAD)).await;
@@ -198,7 +198,7 @@ async fn produce<S: Fixture>(outbox: Arc<S>, witness: Witness, count: usize, see
     produced
 }
 
-/// Spoils connections, one way after the other, and lets them be in between.
+/// Injects faults into connections, one kind after the other, with pauses in between.
 async fn make_mischief(
     proxy: FaultProxy,
     mut stopped: watch::Receiver<()>,
@@ -220,7 +220,7 @@ async fn make_mischief(
             2 => proxy.set_once(Fault::CutAfter { direction: Direction::ToServer, bytes }),
             3 => proxy.set_once(Fault::CutAfter { direction: Direction::ToClient, bytes: bytes % 500 + 1 }),
             4 => lasting(&proxy, Fault::Stall, lasts).await,
-            // Longer than the relay waits for answers.
+            // Longer than the relay's publish timeout.
             5 => lasting(&proxy, Fault::Stall, lasts + Duration::from_secs(1)).await,
             6 => lasting(&proxy, Fault::Delay(lasts / 20), lasts).await,
             _ => {
@@ -241,9 +241,9 @@ async fn until_empty<S: Fixture>(outbox: &S) {
     loop {
         let counts = outbox.inspect().counts().await.unwrap();
         let left = |counts: &postrider_core::inspect::Counts| {
-            [counts.pending, counts.leased, counts.waiting]
+            [counts.pending, counts.leased, counts.scheduled]
                 .into_iter()
-                .map(|tally| tally.at_least)
+                .map(|report| report.at_least)
                 .sum::<u64>()
         };
         assert!(
@@ -257,7 +257,7 @@ async fn until_empty<S: Fixture>(outbox: &S) {
     }
 }
 
-/// Answers with the number of those that arrived again.
+/// Returns the number of duplicates.
 fn judge(produced: &Produced, seen: &Seen, arrived: &[Received], seed: u64) -> usize {
     let mut by_number: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for received in arrived {
@@ -296,7 +296,7 @@ fn judge(produced: &Produced, seen: &Seen, arrived: &[Received], seed: u64) -> u
     arrived.len() - by_number.len()
 }
 
-/// Stands between relay and transport and writes down what each says.
+/// Wraps the transport and records every message and result.
 #[derive(Debug, Clone)]
 struct Witness {
     transport: Arc<dyn Transport>,
@@ -320,7 +320,7 @@ impl Witness {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Returns when so many messages have been accepted.
+    /// Returns when this many messages were accepted.
     async fn until(&self, wanted: usize) {
         let mut accepted = self.accepted.subscribe();
         let mut so_far = *accepted.borrow_and_update();

@@ -1,4 +1,4 @@
-//! How often a client waits for a PostgreSQL server, which is what a statement costs on a network.
+//! Counts the round trips of a PostgreSQL client: the cost of its statements on a network.
 
 use crate::proxy::{FaultProxy, Tap};
 use sqlx::{ConnectOptions, postgres::PgConnectOptions};
@@ -18,7 +18,7 @@ pub struct CountingProxy {
 }
 
 impl CountingProxy {
-    /// Stands before the server of a database, and answers with the way to that database through it.
+    /// Starts a proxy in front of the server of a database, and returns the URL of the database through it.
     pub async fn before_database(url: &str) -> (Self, String) {
         let options = PgConnectOptions::from_str(url).unwrap();
         let round_trips = Arc::new(AtomicUsize::new(0));
@@ -33,18 +33,18 @@ impl CountingProxy {
         (Self { proxy, round_trips }, through.to_url_lossy().to_string())
     }
 
-    /// The proxy, to spoil connections.
+    /// The proxy, for injecting faults.
     pub fn proxy(&self) -> &FaultProxy {
         &self.proxy
     }
 
-    /// How often a client has waited for the server so far.
+    /// The number of round trips so far.
     pub fn round_trips(&self) -> usize {
         self.round_trips.load(Ordering::SeqCst)
     }
 }
 
-/// What one client sends, cut into messages: a type, the length of the rest, the rest.
+/// Splits the bytes of a client into messages: a type, the length of the rest, the rest.
 #[derive(Debug)]
 struct Requests {
     round_trips: Arc<AtomicUsize>,
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_trips_are_counted_however_the_bytes_arrive() {
+    fn round_trips_are_counted_for_any_split_of_the_bytes() {
         let startup = [&16_u32.to_be_bytes()[..], b"SQSQSQSQSQSQ"].concat();
         let requests = b"Q\0\0\0\x08SSSSP\0\0\0\x06QQB\0\0\0\x04S\0\0\0\x04S\0\0\0\x04X\0\0\0\x04";
         let all = [&startup[..], requests].concat();

@@ -1,33 +1,34 @@
-//! The suite that follow-ups pass on every store, one module for each promise.
+//! The suite that follow-ups and sagas pass on every store, one module per feature.
 //!
 //! Each case is a plain `async fn` over a [`SagaFixture`], as in the [store suite](crate::store).
 
-pub mod calling;
-pub mod compensating;
-pub mod completing;
+pub mod admin;
+pub mod audit;
+pub mod calls;
+pub mod compensation;
+pub mod completion;
 pub(crate) mod helpers;
-pub mod keeping_books;
-pub mod looking_after;
-pub mod putting_off;
-pub mod standing_aside;
+pub mod lease_fencing;
+pub mod reschedule;
 
 use crate::Fixture;
-use postrider_core::{Follow, audit::Chain};
+use postrider_core::{FollowUpStore, audit::AuditChain};
 use std::sync::Arc;
 
-/// A fixture whose store follows up.
+/// A fixture whose store supports follow-ups.
 pub trait SagaFixture: Fixture {
-    /// Ends follow-ups in such transactions.
-    type Sagas: Follow<Tx = Self::Tx>;
+    /// Settles follow-ups in such transactions.
+    type Sagas: FollowUpStore<Tx = Self::Tx>;
 
-    /// The transactions that follow-ups end in.
+    /// The transactions that settle follow-ups.
     fn sagas(&self) -> Self::Sagas;
 
-    /// The store's own ledger.
-    fn chain(&self) -> Arc<dyn Chain>;
+    /// The store's own audit chain.
+    fn chain(&self) -> Arc<dyn AuditChain>;
 }
 
-/// Makes a test of every case of the saga suite, in a module for each promise. Takes what [`store_suite!`](crate::store_suite) takes.
+/// Defines a test for every case of the saga suite, in one module per feature. Takes the same argument as
+/// [`store_suite!`](crate::store_suite).
 #[macro_export]
 macro_rules! saga_suite {
     ($make:path) => {
@@ -38,80 +39,80 @@ macro_rules! saga_suite {
             }
 
             $crate::saga_suite! { @tests
-                calling {
-                    nothing_to_follow_up_is_nothing_staged
-                    a_call_knows_what_was_staged
-                    the_oldest_is_called_first_and_a_batch_has_a_limit
-                    what_has_ended_is_never_called_again
-                    a_lapsed_lease_is_taken_up_again_under_the_same_key
-                    two_runners_call_each_once
-                    the_schedule_is_exact
-                    the_last_attempt_gives_up
-                    what_kills_its_runner_every_time_is_given_up
-                    a_refusal_is_given_up_at_once_and_the_rest_flows
-                    nobody_to_call_is_given_up_at_once
-                    what_is_no_follow_up_is_given_up
-                    already_gone_is_success
-                    a_panic_and_an_endless_call_are_failed_attempts
-                    a_runner_at_work_does_the_same
-                    what_has_ended_keeps_no_payload
+                calls {
+                    an_empty_batch_of_follow_ups_stages_nothing
+                    a_call_receives_the_staged_follow_up
+                    the_oldest_is_called_first_within_the_batch_size
+                    a_finished_follow_up_is_not_called_again
+                    an_expired_lease_is_reclaimed_with_the_same_idempotency_key
+                    two_runners_call_each_follow_up_once
+                    retries_follow_the_backoff_exactly
+                    the_last_failed_attempt_abandons_the_follow_up
+                    a_follow_up_that_kills_its_runner_is_abandoned
+                    a_rejection_is_abandoned_at_once_and_blocks_nothing
+                    a_follow_up_without_a_resolver_is_abandoned_at_once
+                    a_message_that_is_no_follow_up_is_dead_lettered
+                    already_gone_counts_as_success
+                    a_panic_and_a_timeout_are_failed_attempts
+                    a_running_runner_is_woken_and_stops_cleanly
+                    a_finished_follow_up_keeps_no_payload
                 }
-                completing {
-                    the_last_one_completes
-                    operations_queues_and_tenants_complete_for_themselves
-                    two_finishers_are_told_of_one_completion
-                    what_it_writes_commits_with_it_or_not_at_all
-                    a_message_tells_of_it
-                    an_abandoned_sibling_blocks_until_it_is_requeued
-                    a_scheduled_sibling_blocks
-                    a_second_run_completes_again
+                completion {
+                    the_last_follow_up_completes_the_operation
+                    operations_queues_and_tenants_complete_separately
+                    two_concurrent_finishers_report_one_completion
+                    writes_of_the_completion_hook_commit_with_the_completion
+                    a_completion_message_is_staged
+                    an_abandoned_sibling_blocks_completion_until_it_is_requeued
+                    a_scheduled_sibling_blocks_completion
+                    a_later_follow_up_completes_the_operation_again
                 }
-                compensating {
-                    every_step_in_turn_and_it_is_complete
-                    each_step_failed_in_turn
-                    each_call_repeated
-                    a_doubt_compensates_nothing_until_it_is_resolved
-                    a_resolver_that_can_tell_ends_the_doubt
-                    a_doubt_that_is_requeued_may_end_well
-                    a_refusal_after_a_doubt_proves_nothing
-                    a_time_that_is_named_in_between_hides_no_doubt
-                    an_undoing_that_is_stuck_goes_on_when_it_is_put_back
-                    a_saga_is_begun_once_and_its_keys_are_its_own
-                    a_plan_must_be_known_and_have_all_its_resolvers
-                    sagas_do_not_disturb_each_other
+                compensation {
+                    a_saga_whose_steps_all_succeed_completes
+                    a_rejected_step_compensates_the_earlier_steps
+                    a_repeated_call_has_no_second_effect
+                    a_step_in_doubt_compensates_nothing_until_resolved
+                    a_resolver_that_knows_the_outcome_resolves_the_doubt
+                    a_requeued_step_in_doubt_can_succeed
+                    a_rejection_after_a_doubt_does_not_resolve_it
+                    a_reschedule_does_not_hide_a_doubt
+                    a_stuck_compensation_continues_after_a_requeue
+                    a_saga_begins_once_with_its_own_idempotency_keys
+                    a_plan_must_be_registered_with_all_its_resolvers
+                    sagas_do_not_affect_each_other
                 }
-                putting_off {
-                    not_before_its_time_and_with_no_attempt_behind_it
-                    a_time_that_has_passed_is_clamped
-                    a_time_that_slips_is_put_off_again_and_told_again
-                    what_is_staged_for_later_waits
+                reschedule {
+                    a_rescheduled_follow_up_waits_and_counts_no_attempt
+                    a_past_time_is_clamped
+                    a_moved_time_is_rescheduled_and_audited_again
+                    a_follow_up_staged_for_later_waits
                 }
-                standing_aside {
+                lease_fencing {
                     a_stale_runner_changes_nothing
-                    a_runner_takes_no_more_than_it_carries_out
-                    a_stopped_runner_leaves_its_call_to_the_lease
-                    a_hook_that_panics_breaks_nothing
-                    the_hook_is_told_after_it_is_so
+                    a_runner_claims_no_more_than_it_calls
+                    a_call_cut_short_by_a_stop_stays_leased
+                    a_panicking_hook_breaks_nothing
+                    the_hook_runs_after_the_commit
                 }
-                keeping_books {
-                    what_is_appended_is_read
+                audit {
+                    appended_events_are_read_back
                     an_event_is_appended_once
-                    all_of_a_batch_or_nothing
-                    what_is_recorded_commits_with_its_transaction
-                    appenders_side_by_side_leave_one_chain
-                    every_outcome_is_told_and_failures_are_not
-                    a_sink_that_is_away_leaves_it_leased_and_heals
-                    a_sink_that_drops_out_at_a_completion_completes_later
-                    what_the_callers_ledger_was_told_outlives_a_rollback
-                    nothing_personal_is_kept
+                    a_batch_is_appended_completely_or_not_at_all
+                    recorded_events_commit_with_their_transaction
+                    concurrent_appenders_leave_one_chain
+                    every_outcome_is_audited_and_failed_attempts_are_not
+                    an_unavailable_sink_leaves_the_follow_up_leased_until_it_recovers
+                    a_sink_outage_at_completion_delays_the_completion
+                    events_in_an_external_sink_outlive_a_rollback
+                    no_personal_data_is_audited
                 }
-                looking_after {
+                admin {
                     counts_are_zero_filled_and_agree_with_a_scan
-                    lists_are_in_order_and_limited
-                    requeued_twice_is_requeued_once
-                    a_requeue_that_cannot_be_told_does_not_happen
-                    what_was_forgotten_is_not_requeued
-                    what_is_overdue_is_found
+                    lists_are_ordered_and_limited
+                    a_second_requeue_changes_nothing
+                    a_requeue_that_cannot_be_audited_is_rolled_back
+                    a_follow_up_without_its_payload_is_not_requeued
+                    overdue_follow_ups_are_found
                     a_subject_is_erased_everywhere
                 }
             }

@@ -1,47 +1,47 @@
-//! A PostgreSQL of a test's own, to stop it and start it again.
+//! A private PostgreSQL of one test, which can stop and restart it.
 
-use crate::{private::Private, shared};
+use crate::{private_server::PrivateServer, shared};
 use postrider_servers::{Durability, Kind, Postgres};
 
-/// A server that nobody else uses. Dropped, it is stopped, and its data is gone.
+/// A private PostgreSQL server. Dropping it stops the server and removes its data.
 #[derive(Debug)]
 pub struct PrivatePostgres {
-    server: Private,
+    server: PrivateServer,
 }
 
 /// How a server is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// It ends its sessions.
+    /// A fast shutdown: it ends its sessions.
     Fast,
-    /// It crashes, and recovers when it is started again.
+    /// A crash: it recovers at the next start.
     Crash,
 }
 
 impl PrivatePostgres {
-    /// Starts one, of the version that the tests run on.
+    /// Starts a server of the version that the tests use.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// When it cannot be started.
     pub async fn start() -> Self {
-        Self { server: Private::start(Kind::Postgres).await }
+        Self { server: PrivateServer::start(Kind::Postgres).await }
     }
 
-    /// The same, but it keeps what PostgreSQL promises as installed.
+    /// Starts a server with PostgreSQL's default durability.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// When it cannot be started.
     pub async fn start_durable() -> Self {
-        let recipe = Postgres::new(&shared::programs(Kind::Postgres), Durability::Full);
-        Self { server: Private::start_by(Box::new(recipe)).await }
+        let spec = Postgres::new(&shared::programs(Kind::Postgres), Durability::Full);
+        Self { server: PrivateServer::start_by(Box::new(spec)).await }
     }
 
-    /// Where clients connect.
+    /// The URL for clients.
     pub fn url(&self) -> String {
         self.server.url().to_owned()
     }
 
-    /// Its port on the loopback interface.
+    /// The port on the loopback interface.
     pub fn port(&self) -> u16 {
         self.server.port()
     }
@@ -49,7 +49,7 @@ impl PrivatePostgres {
     /// Stops it.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// When it cannot be stopped.
     pub fn stop(&mut self, how: Stop) {
         match how {
             Stop::Fast => self.server.stop(),
@@ -57,10 +57,10 @@ impl PrivatePostgres {
         }
     }
 
-    /// Starts it again, at the same address, and waits until it answers.
+    /// Restarts it at the same address, and waits until it is ready.
     ///
     /// # Panics
-    /// When it does not.
+    /// When it does not become ready.
     pub async fn resume(&mut self) {
         self.server.resume().await;
     }

@@ -1,9 +1,9 @@
-//! The servers that all tests of a run share, and where the programs are that they were started with.
+//! The servers that all tests of a run share, and the folders of their programs.
 
 use postrider_servers::Kind;
 use std::path::PathBuf;
 
-/// Where a server of the test run is. A missing server fails the run; it never skips.
+/// The URL of a shared server. A missing server fails the run; tests are never skipped.
 ///
 /// # Panics
 /// When the variable is not set.
@@ -13,7 +13,7 @@ pub fn url(kind: Kind) -> String {
     url.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`, which starts {kind}"))
 }
 
-/// The folder of a server's programs, to start one of a test's own.
+/// The folder of a server's programs, for starting a private server.
 ///
 /// # Panics
 /// When the variable is not set.

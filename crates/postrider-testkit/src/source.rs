@@ -1,58 +1,59 @@
-//! The suite that every source passes, against the real server.
+//! The suite that every source passes against the real server.
 
-pub mod answering;
-pub mod closing;
+pub mod ack;
+pub mod close;
+pub mod competing_consumers;
 mod helpers;
-pub mod keeping_order;
-pub mod receiving;
-pub mod sharing;
-pub mod trouble;
+pub mod ordering;
+pub mod outage;
+pub mod receive;
 
 use crate::proxy::FaultProxy;
 use async_trait::async_trait;
 use postrider_core::{Outgoing, Source};
 use std::{future::Future, sync::Arc};
 
-/// Sources of one server, and a way to send to them.
+/// Sources of one server, and a way to send messages to them.
 #[async_trait]
 pub trait SourceFixture: Send + Sync + 'static {
-    /// What they can be asked for.
+    /// The features of the sources.
     fn features(&self) -> SourceFeatures;
 
-    /// A new place that is read, with nothing in it: a queue, a stream with its group.
-    async fn place(&self) -> String;
+    /// A new empty address to receive from: a queue, or a stream with its group.
+    async fn address(&self) -> String;
 
-    /// Sends to `place` as the relay does, through the transport of the same kind, and returns when all is accepted. Where sending is
-    /// waiting for the consumer, it returns at once, and sends again until it is done or refused.
-    async fn send(&self, place: &str, batch: Vec<Outgoing>);
+    /// Sends to `place` as the relay does, through the transport of the same kind, and returns when all messages are accepted. If
+    /// sending waits for the consumer, it returns at once, and retries until the messages are acked or rejected.
+    async fn send(&self, address: &str, batch: Vec<Outgoing>);
 
-    /// Sends a message that is nobody's event, with this id in the place that the wire has for it.
-    async fn send_bare(&self, place: &str, id: Option<&str>, body: &str);
+    /// Sends a message that is not an event, with this id in the protocol's own field.
+    async fn send_bare(&self, address: &str, id: Option<&str>, body: &str);
 
-    /// A consumer of `place`, with a connection of its own. All consumers of a place share what is there.
-    async fn source(&self, place: &str) -> Arc<dyn Source>;
+    /// A consumer of `place`, with its own connection. All consumers of an address share its messages.
+    async fn source(&self, address: &str) -> Arc<dyn Source>;
 
-    /// A source at a port on which nobody listens; none where nobody is connected to.
+    /// A source at a port on which no server listens; `None` if the source does not connect.
     async fn nobody_there(&self) -> Option<Arc<dyn Source>>;
 
-    /// A consumer of `place` through a proxy of its own; none where there is no connection that could break.
-    async fn through_proxy(&self, place: &str) -> Option<(FaultProxy, Arc<dyn Source>)>;
+    /// A consumer of `place` through its own proxy; `None` if there is no connection that could break.
+    async fn through_proxy(&self, address: &str) -> Option<(FaultProxy, Arc<dyn Source>)>;
 
-    /// Kills the server without a word, starts it again, and returns when it answers. Only asked of those that
-    /// [survive](SourceFeatures::survives_restarts) it.
+    /// Kills the server, restarts it, and returns when it is ready. Called only if the source
+    /// [survives](SourceFeatures::survives_restarts) it.
     async fn kill_and_restart(&self);
 }
 
-/// What a source can be asked for, besides its [abilities](postrider_core::Abilities). Differences are declared here, in plain sight.
+/// The optional features of a source, in addition to its [capabilities](postrider_core::Capabilities). Every difference is declared
+/// here.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceFeatures {
     /// Messages have lanes.
     pub keeps_order: bool,
-    /// Several consumers of one place share what is there.
+    /// Several consumers of one address share its messages.
     pub shares: bool,
-    /// The wire has a place of its own for the identity.
+    /// The protocol has a field for the identity.
     pub carries_id: bool,
-    /// What was not answered is there after a crash of the server, and the fixture can crash it.
+    /// Unacked messages survive a crash of the server, and the fixture can crash it.
     pub survives_restarts: bool,
 }
 
@@ -66,7 +67,7 @@ where
     case(fixture.await).await;
 }
 
-/// Turns the names of the source suite into tests. The argument makes a fixture: an `async fn` without arguments.
+/// Defines a test for every case of the source suite. The argument is an `async fn` without arguments that creates a fixture.
 #[macro_export]
 macro_rules! source_suite {
     ($fixture:path) => {
@@ -74,46 +75,46 @@ macro_rules! source_suite {
             $fixture().await
         }
         $crate::source_suite! { @tests
-            receiving {
-                what_was_sent_is_read_as_it_was
-                bytes_arrive_as_they_were
-                no_more_comes_than_was_asked_for
-                waiting_ends_when_something_comes
-                a_dropped_call_loses_nothing
-                a_bare_message_has_the_identity_of_its_wire
-                the_first_delivery_is_counted_as_one
+            receive {
+                a_sent_message_is_received_unchanged
+                binary_payloads_are_received_unchanged
+                receive_returns_at_most_its_limit
+                a_waiting_receive_returns_when_a_message_arrives
+                a_cancelled_receive_loses_nothing
+                a_message_without_metadata_has_the_identity_of_its_wire
+                the_first_delivery_has_count_one
             }
-            answering {
-                what_is_done_never_comes_again
-                what_is_to_come_again_does
-                a_delay_is_kept
-                what_is_refused_never_comes_again
-                every_answer_is_for_its_own_message
-                answers_may_come_in_any_order
-                answering_twice_harms_nobody
-                what_is_extended_is_still_ours
-                no_answers_are_no_trouble
+            ack {
+                an_acked_message_is_not_redelivered
+                a_nacked_message_is_redelivered
+                a_nack_delay_is_kept
+                a_rejected_message_is_not_redelivered
+                every_ack_applies_to_its_own_message
+                acks_work_in_any_order
+                a_second_ack_is_harmless
+                an_extended_message_is_not_redelivered
+                an_empty_ack_batch_succeeds
             }
-            sharing {
-                two_consumers_get_nothing_twice
-                what_a_dead_consumer_had_comes_to_another
-                closing_gives_back_what_was_not_answered
+            competing_consumers {
+                two_consumers_receive_no_duplicates
+                messages_of_a_dead_consumer_are_redelivered_to_another
+                close_releases_unacked_messages
             }
-            keeping_order {
-                a_lane_comes_in_its_order
-                what_comes_again_is_followed_by_what_is_behind_it
+            ordering {
+                a_lane_is_received_in_order
+                a_redelivered_message_is_followed_by_its_successors
             }
-            trouble {
-                nobody_there_is_down
+            outage {
+                an_unreachable_server_is_unavailable
                 a_cut_connection_loses_nothing
-                an_answer_into_nowhere_loses_nothing
-                what_stalls_goes_on
-                a_crash_loses_nothing
+                an_ack_on_a_dead_connection_loses_nothing
+                a_stalled_connection_recovers
+                a_server_crash_loses_nothing
             }
-            closing {
-                a_closed_source_is_down
-                closing_ends_the_call_that_waits
-                closing_twice_is_closing_once
+            close {
+                a_closed_source_is_unavailable
+                close_ends_a_waiting_receive
+                close_is_idempotent
             }
         }
     };

@@ -1,11 +1,11 @@
-//! The suite that every transport passes, against the real server.
+//! The suite that every transport passes against the real server.
 
-pub mod answers;
-pub mod closing;
-pub mod connections;
+pub mod close;
+pub mod connection_faults;
+pub mod delivery;
 pub(crate) mod helpers;
-pub mod travelling;
-pub mod trouble;
+pub mod outage;
+pub mod publish_results;
 
 use crate::proxy::FaultProxy;
 use async_trait::async_trait;
@@ -13,58 +13,58 @@ use bytes::Bytes;
 use postrider_core::Transport;
 use std::{collections::BTreeMap, future::Future, sync::Arc};
 
-/// A transport and a look at what arrives at the other end.
+/// A transport, and a reader of the messages that arrive at its destination.
 #[async_trait]
 pub trait TransportFixture: Send + Sync + 'static {
-    /// What it can be asked for.
+    /// The features of the transport.
     fn features(&self) -> TransportFeatures;
 
-    /// A transport to the real server, with a connection of its own.
+    /// A transport to the real server, with its own connection.
     async fn transport(&self) -> Arc<dyn Transport>;
 
-    /// A transport to a port on which nobody listens.
+    /// A transport to a port on which no server listens.
     async fn nobody_there(&self) -> Arc<dyn Transport>;
 
-    /// A transport to the same server through a proxy of its own; none where there is no connection that could break.
+    /// A transport to the same server through its own proxy; `None` if there is no connection that could break.
     async fn through_proxy(&self) -> Option<(FaultProxy, Arc<dyn Transport>)>;
 
-    /// A new destination that keeps what it gets.
+    /// A new destination that stores the messages it receives.
     async fn destination(&self) -> String;
 
-    /// A destination that does not exist, and is not made by publishing to it.
+    /// A destination that does not exist, and that publishing does not create.
     fn missing_destination(&self) -> String;
 
-    /// What has arrived at `destination`, in the order of arrival, once it is at least `count` messages.
+    /// The messages at `destination` in the order of arrival, once there are at least `count`.
     async fn received(&self, destination: &str, count: usize) -> Vec<Received>;
 
-    /// Kills the server without a word, starts it again, and returns when it answers. Only asked of those that
-    /// [survive](TransportFeatures::survives_restarts) it.
+    /// Kills the server, restarts it, and returns when it is ready. Called only if the transport
+    /// [survives](TransportFeatures::survives_restarts) it.
     async fn kill_and_restart(&self);
 }
 
-/// What a transport can be asked for. Differences are declared here, in plain sight.
+/// The optional features of a transport. Every difference is declared here.
 #[derive(Debug, Clone, Copy)]
 pub struct TransportFeatures {
-    /// A destination that does not exist is told from one that does.
+    /// The transport distinguishes a destination that does not exist from one that does.
     pub knows_destinations: bool,
     /// The order of a batch is the order of arrival, for messages of one key.
     pub keeps_order: bool,
-    /// What was accepted is there after a crash of the server, and the fixture can crash it.
+    /// Accepted messages survive a crash of the server, and the fixture can crash it.
     pub survives_restarts: bool,
-    /// A message that is too large for it, in bytes, if there is such a limit.
+    /// The size in bytes of a message that is too large, if there is a limit.
     pub too_large: Option<usize>,
-    /// The key arrives apart from the attributes.
+    /// The key arrives separately from the attributes.
     pub carries_key: bool,
 }
 
-/// What arrived, with the binding undone.
+/// A message as it arrived, decoded from the binding.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Received {
-    /// The identity, where the wire has a place of its own for it.
+    /// The identity, if the protocol has a field for it.
     pub id: Option<String>,
-    /// The key, where the wire has a place of its own for it.
+    /// The key, if the protocol has a field for it.
     pub key: Option<String>,
-    /// How the body is to be read.
+    /// The content type of the body.
     pub content_type: Option<String>,
     /// The body.
     pub body: Bytes,
@@ -75,7 +75,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// The identity, wherever it is.
+    /// The identity, from whichever field has it.
     pub fn identity(&self) -> &str {
         let apart = self.id.as_deref().or_else(|| self.headers.get("postrider-id").map(String::as_str));
         apart.or_else(|| self.attributes.get("id").map(String::as_str)).unwrap_or_default()
@@ -92,7 +92,7 @@ where
     case(fixture.await).await;
 }
 
-/// Turns the names of the transport suite into tests. The argument makes a fixture: an `async fn` without arguments.
+/// Defines a test for every case of the transport suite. The argument is an `async fn` without arguments that creates a fixture.
 #[macro_export]
 macro_rules! transport_suite {
     ($fixture:path) => {
@@ -100,37 +100,37 @@ macro_rules! transport_suite {
             $fixture().await
         }
         $crate::transport_suite! { @tests
-            travelling {
-                bytes_and_headers_arrive_as_they_were
+            delivery {
+                body_and_headers_arrive_unchanged
                 every_format_arrives
-                the_messages_of_a_key_arrive_in_their_order
+                messages_of_a_key_arrive_in_order
                 a_full_batch_arrives
-                awkward_values_arrive_or_are_refused
+                unusual_values_arrive_or_are_rejected
             }
-            answers {
-                every_message_has_its_own_answer
+            publish_results {
+                every_message_has_its_own_result
                 a_missing_destination_is_never_a_success
-                what_is_too_large_is_refused_for_good
-                the_same_message_again_is_accepted
-                an_empty_batch_has_no_answers
+                an_oversized_message_is_rejected_permanently
+                a_repeated_message_is_accepted
+                an_empty_batch_has_no_results
             }
-            trouble {
-                nobody_there_is_down
-                a_dropped_call_confuses_nobody
-                calls_at_one_moment_have_their_own_answers
-                what_was_accepted_survives_a_crash
-                a_crash_in_the_middle_loses_nothing_that_was_accepted
+            outage {
+                an_unreachable_server_is_unavailable
+                a_cancelled_publish_does_not_affect_later_results
+                concurrent_publishes_have_their_own_results
+                accepted_messages_survive_a_crash
+                a_crash_during_publish_loses_no_accepted_message
             }
-            connections {
-                a_lost_answer_is_unknown_and_the_next_call_works
-                what_was_cut_off_is_never_a_success
-                silence_is_no_success_and_does_not_last
-                late_answers_confuse_nobody
+            connection_faults {
+                a_lost_reply_is_unknown_and_the_next_publish_works
+                a_truncated_exchange_is_never_a_success
+                a_silent_server_is_never_a_success_and_times_out
+                late_replies_do_not_affect_later_results
             }
-            closing {
-                closing_lets_what_was_accepted_arrive
-                a_closed_transport_is_down
-                closing_twice_is_closing_once
+            close {
+                close_delivers_accepted_messages
+                a_closed_transport_is_unavailable
+                close_is_idempotent
             }
         }
     };

@@ -1,24 +1,24 @@
-//! The suite that a worker passes on every store, one module for each promise.
+//! The suite that a worker passes on every store, one module per feature.
 //!
-//! Each case is a plain `async fn` over a [`Fixture`](crate::Fixture), as in the [store suite](crate::store). The store's time passes
-//! through [`Fixture::advance`](crate::Fixture::advance); the worker's own is short where a case needs it, and no case waits
-//! for anything but a condition.
+//! Each case is a plain `async fn` over a [`Fixture`](crate::Fixture), as in the [store suite](crate::store). The store's time
+//! passes through [`Fixture::advance`](crate::Fixture::advance); the worker's own intervals are short where a case needs it. Cases
+//! wait for conditions only.
 
-pub mod failing;
+pub mod failures;
 pub mod fairness;
-pub mod handling;
+pub mod handlers;
 pub(crate) mod helpers;
-pub mod leasing;
+mod instrumented_store;
+pub mod leases;
 pub mod ordering;
-pub mod scheduling;
-pub mod settling;
-pub mod stopping;
+pub mod schedules;
+pub mod settle;
+pub mod shutdown;
 pub mod transactions;
-pub mod waking;
-mod watched;
+pub mod wake_up;
 
-/// Makes a test of every case of the worker suite, in a module for each promise. Takes what
-/// [`store_suite!`](crate::store_suite) takes.
+/// Defines a test for every case of the worker suite, in one module per feature. Takes the same argument as
+/// [`store_suite!`](crate::store_suite).
 #[macro_export]
 macro_rules! worker_suite {
     ($make:path) => {
@@ -29,90 +29,90 @@ macro_rules! worker_suite {
             }
 
             $crate::worker_suite! { @tests
-                handling {
+                handlers {
                     every_committed_message_is_handled_once
                     a_rolled_back_message_is_never_handled
-                    an_event_arrives_typed_and_with_its_context
-                    events_go_to_their_own_handlers
-                    an_undecodable_payload_is_a_dead_letter_and_the_rest_flows
-                    an_unknown_type_is_a_dead_letter
+                    an_event_is_handled_typed_and_with_its_context
+                    events_are_dispatched_to_their_handlers
+                    an_undecodable_payload_is_dead_lettered_and_blocks_nothing
+                    an_unknown_type_is_dead_lettered
                     an_unknown_type_can_be_retried_or_ignored
-                    what_is_shared_reaches_every_handler
-                    what_handlers_stage_is_handled_too
-                    what_is_not_due_is_left_waiting
-                    a_queue_keeps_what_its_policy_says
+                    shared_state_reaches_every_handler
+                    messages_staged_by_handlers_are_handled
+                    a_message_that_is_not_due_is_not_handled
+                    a_queue_archives_as_its_policy_says
                 }
-                failing {
+                failures {
                     a_failure_is_retried_by_the_stores_clock_and_counted
                     a_panic_is_one_failed_attempt
-                    an_endless_handler_is_stopped_and_counted
-                    retries_end_as_a_dead_letter
-                    a_rejection_is_a_dead_letter_at_once
-                    a_failure_may_bring_its_own_delay
-                    a_snooze_is_no_failure
-                    a_message_that_was_claimed_too_often_is_not_run
-                    only_the_type_of_an_error_is_kept
-                    the_whole_text_of_an_error_is_kept_when_asked_for
-                    a_redactor_that_panics_lets_nothing_through
-                    a_strategy_that_panics_gives_up
-                    a_dead_letter_that_cannot_be_written_keeps_its_message
-                    a_hundred_failures_in_one_batch_all_end
-                    one_bad_message_harms_only_itself
+                    a_handler_past_its_timeout_is_cancelled_and_counted
+                    exhausted_retries_are_dead_lettered
+                    a_rejection_is_dead_lettered_at_once
+                    a_failure_can_set_its_own_delay
+                    a_snooze_is_not_a_failure
+                    a_message_claimed_too_often_is_not_handled
+                    only_the_error_type_is_stored_by_default
+                    the_full_error_text_is_stored_when_configured
+                    a_panicking_redactor_stores_no_error_text
+                    a_panicking_retry_strategy_dead_letters_the_message
+                    an_unwritable_dead_letter_keeps_its_message
+                    a_hundred_failures_in_one_batch_are_all_settled
+                    one_failing_message_affects_no_other
                 }
-                leasing {
-                    a_lease_is_renewed_while_its_message_is_in_hand
+                leases {
+                    a_lease_is_renewed_while_its_message_is_in_flight
                     a_lost_lease_cancels_its_handler_and_changes_nothing
-                    a_store_that_cannot_renew_cancels_in_time
-                    a_lease_is_not_renewed_for_ever
+                    a_failing_renewal_cancels_the_handler_before_the_lease_expires
+                    a_lease_is_not_renewed_beyond_its_limit
                 }
-                settling {
-                    settlements_are_written_together
-                    a_flush_that_fails_is_tried_again
-                    nothing_is_done_before_the_store_says_so
-                    what_cannot_be_settled_in_time_comes_again
-                    what_is_in_hand_is_bounded
+                settle {
+                    settlements_are_batched
+                    a_failed_flush_is_retried
+                    a_message_is_delivered_only_after_the_store_settled_it
+                    a_message_not_settled_in_time_is_redelivered
+                    messages_in_flight_are_bounded
                 }
-                stopping {
-                    a_stop_finishes_what_runs_and_releases_the_rest
+                shutdown {
+                    a_stop_finishes_running_handlers_and_releases_the_rest
                     a_stop_at_its_deadline_cancels_and_releases
                     a_stopped_worker_claims_nothing_more
                     a_stopped_worker_can_be_started_again
-                    a_worker_that_is_dropped_loses_nothing
-                    health_tells_a_lost_store_from_a_dead_worker
+                    a_dropped_worker_loses_nothing
+                    health_distinguishes_a_lost_store_from_a_dead_worker
                 }
-                waking {
-                    a_sleeping_worker_is_woken_by_a_commit
-                    a_worker_without_signals_polls
-                    a_listener_that_fails_leaves_the_polling_and_comes_back
-                    a_retry_is_not_slept_through
-                    freed_room_is_used_at_once
-                    a_store_that_was_away_is_asked_again
+                wake_up {
+                    an_idle_worker_is_woken_by_a_commit
+                    a_worker_without_notifications_polls
+                    a_failed_listener_falls_back_to_polling_and_reconnects
+                    a_due_retry_ends_the_idle_wait
+                    freed_capacity_is_used_at_once
+                    an_unavailable_store_is_polled_again
                 }
                 ordering {
                     a_key_runs_in_order_and_one_at_a_time
                     a_failed_head_blocks_its_key_and_nothing_else
-                    a_rejected_head_is_skipped_where_the_policy_says_so
+                    a_rejected_head_is_skipped_under_the_skip_policy
                     a_stop_in_the_middle_of_a_turn_keeps_the_order
                 }
                 transactions {
-                    effects_and_the_end_of_a_message_commit_together
-                    a_failure_undoes_its_effects
-                    a_lost_lease_undoes_its_effects
-                    a_kept_transaction_is_a_failure
+                    effects_and_settlement_commit_together
+                    a_failure_rolls_back_its_effects
+                    a_lost_lease_rolls_back_its_effects
+                    a_transaction_kept_by_its_handler_is_a_failure
                     plain_and_transactional_handlers_keep_the_order_of_a_key
                 }
-                scheduling {
+                schedules {
                     ten_schedulers_stage_each_tick_once
-                    ten_schedulers_make_up_for_missed_ticks_once
-                    missed_ticks_are_skipped_or_staged_as_told
-                    a_broken_schedule_harms_only_itself
-                    a_running_scheduler_stages_what_is_due_and_stops
+                    ten_schedulers_stage_missed_ticks_once
+                    missed_ticks_follow_the_missed_policy
+                    a_failing_schedule_affects_no_other
+                    a_running_scheduler_stages_due_ticks_and_stops
                 }
                 fairness {
-                    weights_decide_when_there_is_more_to_do_than_can_be_run
-                    nobody_waits_while_there_is_room
-                    limits_of_concurrency_are_kept
-                    tenants_take_turns_by_weight
+                    weights_share_the_concurrency_under_load
+                    no_queue_waits_while_capacity_is_free
+                    concurrency_limits_are_kept
+                    tenants_are_served_by_weight
                 }
             }
         }

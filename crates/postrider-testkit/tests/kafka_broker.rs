@@ -1,5 +1,5 @@
-//! Kafka, as Tansu plays it, shared by all tests, and one that a test kills. What it keeps is in the tests of the transport, which has
-//! a client.
+//! Kafka, emulated by Tansu: the shared one, and one that a test kills. The tests of the transport, which has a client, check its
+//! durability.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -10,12 +10,12 @@ use std::fs;
 use support::{dies_with_its_holder, hold, is_down};
 
 #[tokio::test]
-async fn the_shared_broker_is_there() {
+async fn the_shared_broker_replies() {
     assert!(!is_down(&shared::url(Kind::Kafka)).await);
 }
 
 #[tokio::test]
-async fn it_comes_back_at_the_same_address() {
+async fn a_restarted_broker_has_the_same_address() {
     let mut broker = Kafka::start().await;
     let url = broker.url().to_owned();
     broker.kill();
@@ -26,9 +26,9 @@ async fn it_comes_back_at_the_same_address() {
     assert!(is_down(&url).await);
 }
 
-/// Its defaults are open to everybody.
+/// By default it would listen on all interfaces.
 #[tokio::test]
-async fn it_listens_on_the_loopback_interface_only() {
+async fn the_broker_listens_on_the_loopback_interface_only() {
     let broker = Kafka::start().await;
     let id = broker.processes()[0];
     let own: Vec<String> = fs::read_dir(format!("/proc/{id}/fd"))
@@ -51,7 +51,7 @@ async fn it_listens_on_the_loopback_interface_only() {
 }
 
 #[tokio::test]
-async fn it_dies_with_its_holder() {
+async fn a_broker_ends_with_the_process_that_started_it() {
     dies_with_its_holder().await;
 }
 

@@ -1,4 +1,4 @@
-//! NATS with JetStream, shared by all tests, and one that a test kills.
+//! NATS with JetStream: the shared one, and one that a test kills.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ impl Client {
         Self(talk)
     }
 
-    /// Publishes, and answers with the answer.
+    /// Publishes, and returns the reply.
     async fn ask(&mut self, subject: &str, body: &str) -> Value {
         self.0.say(format!("PUB {subject} inbox {}\r\n{body}\r\n", body.len())).await;
         let head = self.0.line().await;
@@ -38,7 +38,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn the_shared_broker_takes_messages() {
+async fn the_shared_broker_accepts_messages() {
     let stream = format!("harness-{}", uuid::Uuid::now_v7());
     let mut client = Client::connect(&shared::url(Kind::Nats)).await;
     client.create_stream(&stream).await;
@@ -47,7 +47,7 @@ async fn the_shared_broker_takes_messages() {
 }
 
 #[tokio::test]
-async fn what_is_confirmed_survives_a_kill() {
+async fn confirmed_messages_survive_a_kill() {
     let mut broker = Nats::start().await;
     let url = broker.url().to_owned();
     let mut client = Client::connect(&url).await;
@@ -63,7 +63,7 @@ async fn what_is_confirmed_survives_a_kill() {
 }
 
 #[tokio::test]
-async fn it_dies_with_its_holder() {
+async fn a_broker_ends_with_the_process_that_started_it() {
     dies_with_its_holder().await;
 }
 

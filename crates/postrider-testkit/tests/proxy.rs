@@ -1,4 +1,4 @@
-//! What the fault proxy does to connections, before a server that says everything back.
+//! The faults of the proxy, in front of an echo server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ use tokio::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server that says everything back, and tells the test what it has heard.
+/// An echo server that reports the received bytes to the test.
 struct Echo {
     address: String,
     connections: Arc<AtomicUsize>,
@@ -43,7 +43,7 @@ impl Echo {
         Self { address, connections, heard }
     }
 
-    /// Returns once it has heard just this.
+    /// Returns when it has received exactly these bytes.
     async fn hears(&mut self, expected: &[u8]) {
         let mut heard = Vec::new();
         while heard.len() < expected.len() {
@@ -52,7 +52,7 @@ impl Echo {
         assert_eq!(heard, expected);
     }
 
-    /// Whether it has heard anything that the test has not asked about.
+    /// Whether it has received bytes that the test has not consumed.
     fn has_heard_more(&mut self) -> bool {
         self.heard.try_recv().is_ok()
     }
@@ -97,15 +97,15 @@ async fn converse(client: &mut TcpStream, text: &[u8]) {
     hear(client, text).await;
 }
 
-/// Everything that arrives until the connection ends, however it ends.
+/// Every byte that arrives until the connection ends, for whatever reason.
 async fn rest(client: &mut TcpStream) -> Vec<u8> {
     let mut heard = Vec::new();
-    // A reset is an end, too.
+    // A reset is an end as well.
     soon(client.read_to_end(&mut heard)).await.ok();
     heard
 }
 
-/// Lets everybody do what there is to do, so that what must not happen has its chance.
+/// Lets all tasks run, so that an event that must not happen gets its chance.
 async fn quiet() {
     for _ in 0..2000 {
         tokio::task::yield_now().await;
@@ -118,7 +118,7 @@ fn nothing_has_arrived(client: &TcpStream) {
 }
 
 #[tokio::test]
-async fn what_is_not_spoiled_passes_and_is_counted() {
+async fn bytes_without_a_fault_are_forwarded_and_counted() {
     let (_echo, proxy) = setting().await;
     let (mut one, mut two) = (connect(&proxy).await, connect(&proxy).await);
     converse(&mut one, b"hello").await;
@@ -131,7 +131,7 @@ async fn what_is_not_spoiled_passes_and_is_counted() {
 }
 
 #[tokio::test]
-async fn the_end_of_one_way_is_passed_on_alone() {
+async fn a_half_close_is_forwarded_alone() {
     let (_echo, proxy) = setting().await;
     let mut client = connect(&proxy).await;
     say(&mut client, b"the last word").await;
@@ -139,16 +139,16 @@ async fn the_end_of_one_way_is_passed_on_alone() {
     assert_eq!(rest(&mut client).await, b"the last word");
 }
 
-/// Time stands still but for sleepers, so what is measured is what the proxy waits, and nothing else.
+/// Time is paused except for sleeps, so the measured time is exactly the time that the proxy waits.
 #[tokio::test(start_paused = true)]
-async fn a_delay_holds_both_ways() {
+async fn a_delay_applies_to_both_directions() {
     let (_echo, proxy) = setting().await;
     let mut client = connect(&proxy).await;
     let delay = Duration::from_secs(2);
     proxy.set(Fault::Delay(delay));
     let started = tokio::time::Instant::now();
     say(&mut client, b"slowly").await;
-    // Without patience, which would sleep, too, and end before the network has done its work.
+    // Without a timeout, which would sleep as well, and end before the network is done.
     client.read_exact(&mut [0; 6]).await.unwrap();
     assert!(started.elapsed() >= 2 * delay, "{:?}", started.elapsed());
 }
@@ -165,7 +165,7 @@ async fn a_delay_ends_with_its_order() {
 }
 
 #[tokio::test]
-async fn a_stall_holds_everything_back_and_loses_nothing() {
+async fn a_stall_holds_everything_and_loses_nothing() {
     let (mut echo, proxy) = setting().await;
     let mut there = connect(&proxy).await;
     converse(&mut there, b"before").await;
@@ -185,7 +185,7 @@ async fn a_stall_holds_everything_back_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_cut_ends_the_connections_that_are_there() {
+async fn a_cut_ends_the_existing_connections() {
     let (_echo, proxy) = setting().await;
     let mut there = connect(&proxy).await;
     converse(&mut there, b"before").await;
@@ -207,7 +207,7 @@ async fn a_stalled_connection_can_be_cut() {
 }
 
 #[tokio::test]
-async fn requests_are_cut_at_the_byte() {
+async fn requests_are_cut_at_the_exact_byte() {
     let (mut echo, proxy) = setting().await;
     let mut there = connect(&proxy).await;
     converse(&mut there, b"before").await;
@@ -216,7 +216,7 @@ async fn requests_are_cut_at_the_byte() {
     say(&mut there, b"spoiled").await;
     echo.hears(b"spoil").await;
     rest(&mut there).await;
-    // New connections count for themselves.
+    // New connections have their own count.
     let mut new = connect(&proxy).await;
     converse(&mut new, b"four").await;
     echo.hears(b"four").await;
@@ -228,7 +228,7 @@ async fn requests_are_cut_at_the_byte() {
 }
 
 #[tokio::test]
-async fn answers_are_cut_at_the_byte() {
+async fn replies_are_cut_at_the_exact_byte() {
     let (mut echo, proxy) = setting().await;
     let mut there = connect(&proxy).await;
     converse(&mut there, b"before").await;
@@ -240,7 +240,7 @@ async fn answers_are_cut_at_the_byte() {
 }
 
 #[tokio::test]
-async fn a_cut_after_nothing_is_immediate() {
+async fn a_cut_after_zero_bytes_is_immediate() {
     let (_echo, proxy) = setting().await;
     let mut there = connect(&proxy).await;
     converse(&mut there, b"before").await;
@@ -249,7 +249,7 @@ async fn a_cut_after_nothing_is_immediate() {
 }
 
 #[tokio::test]
-async fn a_black_hole_swallows_and_keeps_connections_open() {
+async fn a_black_hole_discards_bytes_and_keeps_connections_open() {
     let (mut echo, proxy) = setting().await;
     let mut there = connect(&proxy).await;
     converse(&mut there, b"before").await;
@@ -257,12 +257,12 @@ async fn a_black_hole_swallows_and_keeps_connections_open() {
     proxy.set(Fault::BlackHole);
     let mut new = connect(&proxy).await;
     say(&mut there, b"lost").await;
-    // More than any buffer on the way holds: it is read, and not merely left lying.
+    // More than the buffers on the way can hold: it is read and discarded.
     soon(new.write_all(&vec![0; 32 << 20])).await.unwrap();
     proxy.until(|counts| counts.open == 2).await;
     quiet().await;
     assert_eq!(echo.connections.load(Ordering::SeqCst), 1);
-    // What has lost bytes never passes others.
+    // A connection that has lost bytes never forwards more.
     proxy.set(Fault::None);
     say(&mut there, b"lost, too").await;
     say(&mut new, b"lost, too").await;
@@ -279,7 +279,7 @@ async fn a_black_hole_swallows_and_keeps_connections_open() {
 }
 
 #[tokio::test]
-async fn a_refusal_ends_all_connections() {
+async fn refuse_ends_all_connections() {
     let (mut echo, proxy) = setting().await;
     let mut there = connect(&proxy).await;
     converse(&mut there, b"before").await;
@@ -294,7 +294,7 @@ async fn a_refusal_ends_all_connections() {
 }
 
 #[tokio::test]
-async fn a_dropped_reply_was_asked_for_and_heard() {
+async fn a_dropped_reply_follows_a_request_that_the_server_received() {
     let (mut echo, proxy) = setting().await;
     let mut there = connect(&proxy).await;
     converse(&mut there, b"before").await;
@@ -309,9 +309,9 @@ async fn a_dropped_reply_was_asked_for_and_heard() {
     assert_eq!(proxy.counts().to_client, 6);
 }
 
-/// A server may speak first, and that is no answer.
+/// A server may send first, which is not a reply.
 #[tokio::test]
-async fn a_greeting_is_no_reply() {
+async fn a_greeting_is_not_a_reply() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = FaultProxy::before(&listener.local_addr().unwrap().to_string()).await;
     proxy.set(Fault::DropReply);
@@ -327,7 +327,7 @@ async fn a_greeting_is_no_reply() {
 }
 
 #[tokio::test]
-async fn what_happens_once_happens_to_one_connection() {
+async fn a_one_time_fault_ends_one_connection() {
     let (mut echo, proxy) = setting().await;
     let cut = |direction| Fault::CutAfter { direction, bytes: 1 };
     for fault in [Fault::DropReply, Fault::Refuse, cut(Direction::ToServer), cut(Direction::ToClient)] {
@@ -339,27 +339,27 @@ async fn what_happens_once_happens_to_one_connection() {
         proxy.until(|counts| counts.open == 0).await;
     }
     while echo.has_heard_more() {}
-    // Those that are there at the same time, too.
+    // Concurrent connections included.
     let mut clients = [connect(&proxy).await, connect(&proxy).await, connect(&proxy).await];
     proxy.until(|counts| counts.open == 3).await;
     proxy.set_once(Fault::Refuse);
     proxy.until(|counts| counts.open == 2).await;
     let mut alive = 0;
     for client in &mut clients {
-        // A connection that has ended may take a word, and does not answer.
+        // A connection that has ended may accept bytes, but does not reply.
         client.write_all(b"still there").await.ok();
         alive += usize::from(rest_of(client, 11).await);
     }
     assert_eq!(alive, 2);
 }
 
-/// Whether so many bytes arrive before the connection ends.
+/// Whether this many bytes arrive before the connection ends.
 async fn rest_of(client: &mut TcpStream, length: usize) -> bool {
     soon(client.read_exact(&mut vec![0; length])).await.is_ok()
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_ends_the_connection() {
+async fn an_unreachable_server_ends_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
@@ -368,7 +368,7 @@ async fn a_server_that_is_not_there_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_proxy_ends_its_connections() {
+async fn dropping_the_proxy_ends_its_connections() {
     let (_echo, proxy) = setting().await;
     let mut client = connect(&proxy).await;
     converse(&mut client, b"before").await;

@@ -1,4 +1,4 @@
-//! RabbitMQ, shared by all tests, and one that a test kills.
+//! RabbitMQ: the shared one, and one that a test kills.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use postrider_testkit::{Kind, broker::RabbitMq, shared};
 use support::{dies_with_its_holder, hold, is_down};
 
 #[tokio::test]
-async fn the_shared_broker_takes_messages() {
+async fn the_shared_broker_accepts_messages() {
     let queue = format!("harness-{}", uuid::Uuid::now_v7());
     let mut channel = Channel::open(&shared::url(Kind::RabbitMq)).await;
     assert_eq!(channel.declare(&queue).await, 0);
@@ -20,11 +20,11 @@ async fn the_shared_broker_takes_messages() {
 }
 
 #[tokio::test]
-async fn what_is_confirmed_survives_a_kill() {
+async fn confirmed_messages_survive_a_kill() {
     let mut broker = RabbitMq::start().await;
     let url = broker.url().to_owned();
     Channel::open(&url).await.declare("durable").await;
-    // A broker writes definitions to its disk a moment after it has said that they are there. One that is stopped has.
+    // A broker writes definitions to its disk a moment after it has confirmed them. A graceful stop ensures that it has.
     broker.restart().await;
     Channel::open(&url).await.publish("durable", b"hello").await;
     broker.kill();
@@ -37,7 +37,7 @@ async fn what_is_confirmed_survives_a_kill() {
 }
 
 #[tokio::test]
-async fn it_dies_with_its_holder() {
+async fn a_broker_ends_with_the_process_that_started_it() {
     dies_with_its_holder().await;
 }
 

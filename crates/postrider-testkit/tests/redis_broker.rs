@@ -1,4 +1,4 @@
-//! Redis, shared by all tests, and one that a test kills.
+//! Redis: the shared one, and one that a test kills.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ async fn ask(url: &str, command: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_shared_broker_takes_messages() {
+async fn the_shared_broker_accepts_messages() {
     let url = shared::url(Kind::Redis);
     let stream = format!("harness-{}", uuid::Uuid::now_v7());
     ask(&url, &format!("XADD {stream} * body hello")).await;
@@ -23,7 +23,7 @@ async fn the_shared_broker_takes_messages() {
 }
 
 #[tokio::test]
-async fn what_is_confirmed_survives_a_kill() {
+async fn confirmed_messages_survive_a_kill() {
     let mut broker = Redis::start().await;
     let url = broker.url().to_owned();
     ask(&url, "XADD durable * body hello").await;
@@ -36,13 +36,13 @@ async fn what_is_confirmed_survives_a_kill() {
     assert!(is_down(&url).await);
 }
 
-/// While it is down somebody else may have its port.
+/// While it is down another process may have its port.
 #[tokio::test]
-async fn it_waits_for_its_port() {
+async fn a_restart_waits_for_its_port() {
     let mut broker = Redis::start().await;
     broker.kill();
     let thief = TcpListener::bind(("127.0.0.1", broker.port())).await.unwrap();
-    // It asks whoever listens there who they are, so it was started by then.
+    // It identifies the process that listens on the port, so it was started by then.
     let give_back = async {
         soon(thief.accept()).await.unwrap();
         drop(thief);
@@ -51,16 +51,16 @@ async fn it_waits_for_its_port() {
     assert_eq!(ask(broker.url(), "PING").await, "+PONG");
 }
 
-/// Those that a runtime lends for a moment are gone soon, and servers end with the thread that started them.
+/// Threads of a runtime's blocking pool end soon, and servers end with the thread that started them.
 #[tokio::test]
-async fn it_outlives_the_thread_that_asked_for_it() {
+async fn a_broker_outlives_the_thread_that_requested_it() {
     let start = || tokio::runtime::Runtime::new().unwrap().block_on(Redis::start());
     let broker = std::thread::spawn(start).join().unwrap();
     assert_eq!(ask(broker.url(), "PING").await, "+PONG");
 }
 
 #[tokio::test]
-async fn it_dies_with_its_holder() {
+async fn a_broker_ends_with_the_process_that_started_it() {
     dies_with_its_holder().await;
 }
 

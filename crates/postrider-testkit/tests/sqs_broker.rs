@@ -1,4 +1,4 @@
-//! SQS as moto plays it, shared by all tests, and one of a test's own.
+//! SQS, emulated by moto: the shared one, and a private one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -33,12 +33,12 @@ async fn takes_messages(url: &str) {
 }
 
 #[tokio::test]
-async fn the_shared_server_takes_messages() {
+async fn the_shared_server_accepts_messages() {
     takes_messages(&shared::url(Kind::Sqs)).await;
 }
 
 #[tokio::test]
-async fn one_of_its_own_can_be_stopped() {
+async fn a_private_server_can_be_stopped() {
     let mut sqs = Sqs::start().await;
     let url = sqs.url().to_owned();
     takes_messages(&url).await;

@@ -1,10 +1,10 @@
-//! Where Postrider's messages go, and where they come from.
+//! Transports, to which a relay publishes, and sources, from which a consumer receives.
 //!
-//! Each transport is a module of its own, behind a feature of its own, and knows nothing of the others. All of them pass the
-//! transport suite of the test kit, against the real server. What a message looks like on the wire is decided by
-//! [`Outgoing`](postrider_core::Outgoing); a transport's binding only gives names to the attributes.
+//! Each broker is a module behind a Cargo feature and is independent of the others. All of them pass the transport and source suites of
+//! the test kit against the real server. [`Outgoing`](postrider_core::Outgoing) decides what a message looks like on the wire; the
+//! binding of a transport only names the attributes.
 //!
-//! Users add the crate `postrider`, which re-exports all of this.
+//! Applications depend on the crate `postrider`, which re-exports all of this.
 
 #[cfg(any(feature = "sqs", feature = "sns"))]
 pub mod aws;
@@ -14,13 +14,13 @@ mod file;
 pub mod http;
 #[cfg(feature = "kafka")]
 pub mod kafka;
-#[cfg(any(feature = "kafka", feature = "nats", feature = "redis"))]
-mod line;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "redis"))]
+mod reconnect;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sns")]

@@ -1,4 +1,4 @@
-//! Writes lines of JSON: for pipes.
+//! A transport that writes lines of JSON, for pipes.
 
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -10,10 +10,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Writes each message as one line of JSON, to standard output or anywhere else, and flushes after each batch.
+/// Writes each message as one line of JSON, to standard output or another writer, and flushes after each batch.
 ///
 /// A line has `id`, `destination`, `key`, `type`, `time`, `contenttype`, `attributes`, `headers`, and the body as `body`
-/// where it is text and as `body_base64` where it is not. What is not there is left out.
+/// if it is text, and as `body_base64` if it is not. Empty fields are left out.
 #[derive(Clone)]
 pub struct LineTransport {
     out: Arc<Mutex<Option<Out>>>,
@@ -52,10 +52,10 @@ impl Transport for LineTransport {
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
         let lines: Vec<Vec<u8>> = batch.iter().map(line).collect();
         let out = Arc::clone(&self.out);
-        // On a thread of its own, where it is written to its end even if nobody waits any more: half a line would spoil the next.
+        // On a blocking thread, which writes the batch to its end even if the call is cancelled: half a line would corrupt the next.
         let written = tokio::task::spawn_blocking(move || write(&out, &lines)).await;
         match written {
-            Ok(answers) => answers,
+            Ok(results) => results,
             Err(error) => batch.iter().map(|_| Err(PublishError::unknown(error.to_string()))).collect(),
         }
     }
@@ -63,7 +63,7 @@ impl Transport for LineTransport {
     async fn check(&self, _: &[&str]) -> Result<Vec<Finding>, PublishError> {
         Ok(vec![
             Finding::warning("pipe", "stdout")
-                .because("what is in the pipe is lost when its reader ends; nobody says what was read")
+                .because("a pipe has no acks: messages in the pipe are lost when its reader ends")
                 .fixed_by("publish to a broker, or write to a file"),
         ])
     }
@@ -72,7 +72,7 @@ impl Transport for LineTransport {
         let out = Arc::clone(&self.out);
         let closing = tokio::task::spawn_blocking(move || {
             if let Some(mut out) = out.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                // Each batch was flushed before it was confirmed.
+                // Each batch was flushed before its messages were accepted.
                 out.flush().ok();
             }
         });
@@ -83,7 +83,7 @@ impl Transport for LineTransport {
 fn write(out: &Mutex<Option<Out>>, lines: &[Vec<u8>]) -> Vec<Result<Receipt, PublishError>> {
     let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(out) = out.as_mut() else {
-        return lines.iter().map(|_| Err(PublishError::down("it was closed"))).collect();
+        return lines.iter().map(|_| Err(PublishError::unavailable("the transport is closed"))).collect();
     };
     let written =
         lines.iter().enumerate().find_map(|(index, line)| Some((index, out.write_all(line).err()?)));
@@ -92,12 +92,12 @@ fn write(out: &Mutex<Option<Out>>, lines: &[Vec<u8>]) -> Vec<Result<Receipt, Pub
         (Some((index, error)), _) => (index, error),
         (None, Err(error)) => (lines.len(), error),
     };
-    // Whole lines may have been read. The one that failed, and what comes after it, was not.
-    let answer = |index| match index < whole {
+    // Complete lines may have been read. The line that failed, and those after it, were not.
+    let result = |index| match index < whole {
         true => Err(PublishError::unknown(error.to_string())),
-        false => Err(PublishError::down(error.to_string())),
+        false => Err(PublishError::unavailable(error.to_string())),
     };
-    (0..lines.len()).map(answer).collect()
+    (0..lines.len()).map(result).collect()
 }
 
 fn line(outgoing: &Outgoing) -> Vec<u8> {

@@ -1,9 +1,9 @@
-//! What is waited for has an end.
+//! Bounds of timeouts.
 
 use postrider_core::Invalid;
 use std::time::Duration;
 
-/// It has an end, and gets a chance.
+/// Checks that a timeout is longer than zero and at most a day.
 pub(crate) fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), Invalid> {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
     match timeout {

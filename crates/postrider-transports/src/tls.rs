@@ -1,10 +1,10 @@
-//! One choice for all clients that speak TLS through rustls.
+//! The TLS crypto provider shared by all clients that use rustls.
 
-/// Chooses how rustls computes, unless the application has. rustls panics at the first connection when it finds none to choose
-/// from, or two, and which ones are compiled in depends on everything else in the program.
+/// Installs the crypto provider of rustls unless the application has installed one. rustls panics at the first connection when no
+/// provider is compiled in, or two, and which ones are compiled in depends on everything else in the program.
 pub(crate) fn choose_crypto() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Somebody else may be faster, and then theirs is used.
+        // Another thread may install one first; then that one is used.
         rustls::crypto::ring::default_provider().install_default().ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Webhooks under faults: a receiver that goes away again and again, over connections that are cut.
+//! Webhooks under faults: a receiver that is stopped repeatedly, behind connections that are cut.
 
 #![cfg(feature = "http")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -21,7 +21,7 @@ use receiver::Receiver;
 use sqlite::SqliteFixture;
 use std::sync::Arc;
 
-/// A receiver whose connections all end at once, and that keeps what it had: what it answers for is on its disk, so to say.
+/// A receiver that drops all connections when it is killed, and keeps its requests, as if they were on disk.
 struct Killed(Receiver);
 
 #[async_trait]
@@ -44,12 +44,12 @@ impl FaultFixture for Killed {
     }
 
     async fn restart(&self) {
-        self.0.start_again().await;
+        self.0.restart().await;
     }
 
     async fn arrived(&self) -> Vec<Received> {
         let arrived = self.0.arrived("/hooks/orders", 0).await;
-        let undo = |request: receiver::Arrived| Received {
+        let undo = |request: receiver::ReceivedRequest| Received {
             id: Some(request.header("ce-id").to_owned()),
             body: request.body,
             ..Received::default()
@@ -62,5 +62,5 @@ impl FaultFixture for Killed {
 async fn kills_and_cuts_lose_nothing() {
     let receiver = Killed(Receiver::start().await);
     let outcome = pass_over(SqliteFixture::new().await, receiver, cycles()).await;
-    assert!(outcome.failures > 0 && outcome.rolled_back > 0, "it was too quiet: {outcome:?}");
+    assert!(outcome.failures > 0 && outcome.rolled_back > 0, "too few faults were injected: {outcome:?}");
 }

@@ -1,4 +1,4 @@
-//! From one PostgreSQL by webhooks into another, while sender and receiver are killed. There is nobody in between.
+//! Pipeline from one PostgreSQL by webhooks into another, while sender and receiver are killed. There is no broker in between.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ struct Nobody(String);
 
 #[async_trait]
 impl Broker for Nobody {
-    fn told(&self) -> String {
+    fn connection_settings(&self) -> String {
         self.0.clone()
     }
 
@@ -30,7 +30,7 @@ fn secret() -> Secret {
     Secret::new([7; 32]).unwrap()
 }
 
-/// Not a test of its own: the body of the relay's process, which does nothing unless it is told what.
+/// Not a test of its own: the body of the relay's process, which does nothing without its environment variables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay() {
     let transport = |address: String| async move {

@@ -1,4 +1,4 @@
-//! The source of webhooks passes the suite: real requests of our own transport to a real server.
+//! The webhook source passes the suite: real requests of our own transport to a real server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

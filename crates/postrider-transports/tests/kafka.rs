@@ -32,13 +32,13 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// More than the client takes unless told otherwise.
+/// More than the client's default limit.
 const TOO_LARGE: usize = 1_000_001;
 
 struct KafkaFixture {
     url: String,
     own: Option<Mutex<Kafka>>,
-    /// A server that tells its clients to come to a proxy, and that proxy's port. Whoever wants one has it instead of the other.
+    /// A server that advertises the address of a proxy, and that proxy's port. Tests that need a proxy use it instead of the other server.
     behind: OnceCell<(Kafka, u16)>,
 }
 
@@ -120,44 +120,47 @@ impl TransportFixture for KafkaFixture {
 }
 
 #[tokio::test]
-async fn a_topic_that_nobody_made_is_not_made_and_the_answer_says_how() {
+async fn publish_to_missing_topic_does_not_create_it_and_error_names_command() {
     let url = shared::url(Kind::Kafka);
     let topic = format!("t-{}", uuid::Uuid::now_v7().simple());
     let transport = transport(&url);
-    let answers = publish(&transport, &orders(2, &topic)).await;
-    for answer in &answers {
-        let Err(PublishError::Retry { source, .. }) = answer else { panic!("{answers:?}") };
+    let results = publish(&transport, &orders(2, &topic)).await;
+    for result in &results {
+        let Err(PublishError::Retry { source, .. }) = result else { panic!("{results:?}") };
         let text = source.to_string();
-        assert!(text.contains(&format!("there is no topic {topic}: kafka-topics.sh")), "{text}");
+        assert!(
+            text.contains(&format!("topic {topic} does not exist; create it: kafka-topics.sh")),
+            "{text}"
+        );
     }
-    assert!(!Cluster::at(&url).exists(&topic).await, "asking for it has made it");
-    // Once somebody makes it, the same transport finds it.
+    assert!(!Cluster::at(&url).exists(&topic).await, "the lookup created it");
+    // Once the topic is created, the same transport finds it.
     Cluster::at(&url).create(&topic, 1, 1, &[]).await;
-    for answer in publish(&transport, &orders(2, &topic)).await {
-        answer.unwrap();
+    for result in publish(&transport, &orders(2, &topic)).await {
+        result.unwrap();
     }
     assert_eq!(Cluster::at(&url).records(&topic).await.len(), 2);
 }
 
-/// Names that somebody made up end up in templates.
+/// Address templates can produce any name.
 #[tokio::test]
-async fn what_is_no_topic_is_refused_for_good_and_harms_nobody() {
+async fn publish_to_invalid_topic_is_rejected_and_others_are_accepted() {
     let url = shared::url(Kind::Kafka);
     let topic = Cluster::at(&url).topic().await;
     let bad = ["", ".", "..", "a b", "a/b", "größe", "a\0b"];
     let mut batch: Vec<_> = bad.iter().map(|bad| order(0, bad)).collect();
     batch.push(order(0, &"t".repeat(250)));
     batch.push(order(1, &topic));
-    let mut answers = publish(&transport(&url), &batch).await;
-    answers.pop().unwrap().unwrap();
-    for (answer, outgoing) in answers.iter().zip(&batch) {
-        assert!(matches!(answer, Err(PublishError::Reject { .. })), "{:?}: {answer:?}", outgoing.destination);
+    let mut results = publish(&transport(&url), &batch).await;
+    results.pop().unwrap().unwrap();
+    for (result, outgoing) in results.iter().zip(&batch) {
+        assert!(matches!(result, Err(PublishError::Reject { .. })), "{:?}: {result:?}", outgoing.destination);
     }
     assert_eq!(Cluster::at(&url).records(&topic).await.len(), 1);
 }
 
 #[tokio::test]
-async fn a_key_has_one_partition_and_messages_without_one_are_spread() {
+async fn key_maps_to_one_partition_and_keyless_messages_are_spread() {
     let url = shared::url(Kind::Kafka);
     let cluster = Cluster::at(&url);
     let topic = cluster.topic_with(6, 1, &[]).await;
@@ -165,8 +168,8 @@ async fn a_key_has_one_partition_and_messages_without_one_are_spread() {
     for (number, outgoing) in batch.iter_mut().enumerate().take(30) {
         outgoing.key = Some(format!("key-{}", number % 3).parse().unwrap());
     }
-    for answer in publish(&transport(&url), &batch).await {
-        answer.unwrap();
+    for result in publish(&transport(&url), &batch).await {
+        result.unwrap();
     }
     let records = cluster.records(&topic).await;
     assert_eq!(records.len(), 60);
@@ -181,9 +184,9 @@ async fn a_key_has_one_partition_and_messages_without_one_are_spread() {
     assert!(spread.len() > 1, "{spread:?}");
 }
 
-/// Kafka keeps records by their age: one that has waited for a week must not be a week old when it arrives.
+/// Kafka keeps records by their age: a message that waited for a week must not be a week old on arrival.
 #[tokio::test]
-async fn a_message_that_has_waited_is_new_when_it_arrives() {
+async fn delayed_message_gets_arrival_time_as_timestamp() {
     let url = shared::url(Kind::Kafka);
     let topic = Cluster::at(&url).topic().await;
     let mut batch = orders(1, &topic);
@@ -194,9 +197,9 @@ async fn a_message_that_has_waited_is_new_when_it_arrives() {
     assert!(SystemTime::UNIX_EPOCH + Duration::from_millis(millis) > before, "{millis}");
 }
 
-/// Tansu takes Snappy, and cannot give it back: there it is librdkafka's mock cluster.
+/// Tansu accepts Snappy, but cannot return it: Snappy is tested on librdkafka's mock cluster.
 #[tokio::test]
-async fn compressed_messages_arrive() {
+async fn compressed_messages_are_delivered() {
     let mock = MockCluster::new(1).unwrap();
     mock.create_topic("orders", 1, 1).unwrap();
     let url = shared::url(Kind::Kafka);
@@ -204,21 +207,21 @@ async fn compressed_messages_arrive() {
     let snappy = (Compression::Snappy, mock.bootstrap_servers(), "orders".to_owned());
     for (compression, url, topic) in [lz4, snappy] {
         let transport = options(&url).with_compression(compression).build().unwrap();
-        for answer in publish(&transport, &orders(50, &topic)).await {
-            answer.unwrap();
+        for result in publish(&transport, &orders(50, &topic)).await {
+            result.unwrap();
         }
         assert_eq!(Cluster::at(&url).records(&topic).await.len(), 50, "{compression:?}");
     }
 }
 
-/// Within its time the client sends again by itself. The broker recognises what it has, so that nothing is doubled or overtaken.
+/// Within the ack timeout the client retries by itself. The broker recognises retries, so that no record is duplicated or reordered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_are_cut_double_and_reorder_nothing() {
+async fn cut_connections_neither_duplicate_nor_reorder() {
     let (behind, port) = server::behind_a_proxy().await;
     let proxy = FaultProxy::on(port, &format!("127.0.0.1:{}", behind.port())).await;
     let cluster = Cluster::at(behind.url());
     let topic = cluster.topic().await;
-    // Many small requests, several of them under way at once.
+    // Many small requests, several of them in flight at the same time.
     let url = format!("kafka://{}", proxy.address());
     let transport = Arc::new(options(&url).with_property("batch.num.messages", "3").build().unwrap());
     publish(&*transport, &orders(1, &topic)).await.remove(0).unwrap();
@@ -239,8 +242,8 @@ async fn connections_that_are_cut_double_and_reorder_nothing() {
         proxy.until(|counts| counts.connections > before).await;
     }
     proxy.set(Fault::None);
-    for answer in support::soon(sending).await.unwrap() {
-        answer.unwrap();
+    for result in support::soon(sending).await.unwrap() {
+        result.unwrap();
     }
     let arrived: Vec<String> =
         cluster.records(&topic).await[1..].iter().map(|one| one.received.identity().to_owned()).collect();
@@ -248,9 +251,9 @@ async fn connections_that_are_cut_double_and_reorder_nothing() {
     assert_eq!(arrived, sent);
 }
 
-/// What a call that was given up has left in the client's line goes with the client: it does not arrive behind those that came later.
+/// Messages that a cancelled call left in the client's queue are dropped with the client: they do not arrive after later messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_given_up_does_not_arrive_later() {
+async fn cancelled_publish_does_not_arrive_later() {
     let (behind, port) = server::behind_a_proxy().await;
     let proxy = FaultProxy::on(port, &format!("127.0.0.1:{}", behind.port())).await;
     let cluster = Cluster::at(behind.url());
@@ -260,9 +263,9 @@ async fn what_was_given_up_does_not_arrive_later() {
     proxy.set(Fault::Refuse);
     let (given_up, later) = (orders(20, &topic), orders(20, &topic));
     tokio::time::timeout(Duration::from_millis(300), transport.publish(&given_up)).await.unwrap_err();
-    // The next call has a client of its own, and finds nobody, either.
-    for answer in publish(&transport, &later).await {
-        assert!(matches!(answer, Err(PublishError::Down { .. })), "{answer:?}");
+    // The next call has a client of its own, and reaches no broker, either.
+    for result in publish(&transport, &later).await {
+        assert!(matches!(result, Err(PublishError::Unavailable { .. })), "{result:?}");
     }
     proxy.set(Fault::None);
     support::soon(async {
@@ -282,7 +285,7 @@ async fn what_was_given_up_does_not_arrive_later() {
     }
 }
 
-/// Speaks TLS on one port, and passes on what it hears to another.
+/// Terminates TLS on one port, and forwards the plain text to another.
 async fn ends_tls(port: u16, to: u16, certificate: &Certificate) -> JoinSet<()> {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
     let shown = vec![CertificateDer::from_pem_file(certificate.certificate()).unwrap()];
@@ -310,15 +313,15 @@ async fn ends_tls(port: u16, to: u16, certificate: &Certificate) -> JoinSet<()> 
 }
 
 #[tokio::test]
-async fn tls_is_spoken_with_those_who_are_trusted_only() {
-    // For the address, too, which is what the server tells its clients.
+async fn tls_requires_trusted_certificate() {
+    // For the address, too, which the server advertises to its clients.
     let names = ["localhost", "127.0.0.1"];
     let (ours, theirs) = (Certificate::of(&names), Certificate::of(&names));
     let (behind, port) = server::behind_a_proxy().await;
     let _tls = ends_tls(port, behind.port(), &ours).await;
     let topic = Cluster::at(&format!("localhost:{port}")).trusting(&ours.certificate()).topic().await;
     let trusting = |url: &str, certificate: &Certificate| {
-        let options = KafkaOptions::new(url).with_root_certificates(certificate.certificate());
+        let options = KafkaOptions::new(url).with_ca_bundle(certificate.certificate());
         options.with_connect_timeout(Duration::from_secs(3)).build().unwrap()
     };
     let url = format!("kafka+ssl://localhost:{port}");
@@ -326,29 +329,29 @@ async fn tls_is_spoken_with_those_who_are_trusted_only() {
     let plain =
         KafkaOptions::new(format!("kafka://localhost:{port}")).with_connect_timeout(Duration::from_secs(3));
     for refused in [trusting(&url, &theirs), plain.build().unwrap()] {
-        let answers = publish(&refused, &orders(1, &topic)).await;
-        assert!(matches!(answers[0], Err(PublishError::Down { .. })), "{refused:?}: {answers:?}");
+        let results = publish(&refused, &orders(1, &topic)).await;
+        assert!(matches!(results[0], Err(PublishError::Unavailable { .. })), "{refused:?}: {results:?}");
     }
 }
 
-/// This server knows no users: whoever comes with one is not let in.
+/// This server has no users: every login fails.
 #[tokio::test]
-async fn a_password_that_is_refused_is_down_and_never_shown() {
+async fn refused_password_is_unavailable_and_never_shown() {
     let transport = KafkaOptions::new(shared::url(Kind::Kafka))
         .with_sasl(SaslMechanism::ScramSha256, "ann", "s3cret")
         .with_connect_timeout(Duration::from_secs(3))
         .build()
         .unwrap();
-    let answers = publish(&transport, &orders(1, "orders")).await;
-    assert!(matches!(answers[0], Err(PublishError::Down { .. })), "{answers:?}");
-    assert!(!format!("{answers:?} {transport:?}").contains("s3cret"), "{answers:?} {transport:?}");
+    let results = publish(&transport, &orders(1, "orders")).await;
+    assert!(matches!(results[0], Err(PublishError::Unavailable { .. })), "{results:?}");
+    assert!(!format!("{results:?} {transport:?}").contains("s3cret"), "{results:?} {transport:?}");
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_in_words() {
+fn invalid_settings_are_refused_with_reason() {
     let refused = |options: KafkaOptions| options.build().unwrap_err().to_string();
     let new = || KafkaOptions::new("kafka://a:9092,b:9092");
-    let told = [
+    let errors = [
         refused(KafkaOptions::new("http://a:9092")),
         refused(KafkaOptions::new("kafka://a")),
         refused(KafkaOptions::new("kafka://ann:s3cret@a:9092")),
@@ -357,8 +360,8 @@ fn settings_that_make_no_sense_are_refused_in_words() {
         refused(new().with_connect_timeout(Duration::MAX)),
         refused(new().with_message_bytes(0)),
         refused(new().with_linger(Duration::from_secs(60))),
-        refused(new().with_root_certificates("/nobody/has/this.pem")),
-        refused(KafkaOptions::new("kafka+ssl://a:9092").with_root_certificates("/nobody/has/this.pem")),
+        refused(new().with_ca_bundle("/nobody/has/this.pem")),
+        refused(KafkaOptions::new("kafka+ssl://a:9092").with_ca_bundle("/nobody/has/this.pem")),
         refused(new().with_property("acks", "1")),
         refused(new().with_property("request.required.acks", "0")),
         refused(new().with_property("enable.idempotence", "false")),
@@ -372,8 +375,8 @@ fn settings_that_make_no_sense_are_refused_in_words() {
         refused(new().with_property("nobody.knows", "this")),
         refused(new().with_property("ssl.key.password", "\0s3cret")),
     ];
-    assert!(!told.join("\n").contains("s3cret"), "{told:#?}");
-    insta::assert_snapshot!("settings", told.join("\n"));
+    assert!(!errors.join("\n").contains("s3cret"), "{errors:#?}");
+    insta::assert_snapshot!("settings", errors.join("\n"));
     for (name, value) in [
         ("acks", "all"),
         ("acks", "-1"),

@@ -1,6 +1,6 @@
-//! What a topic would lose is told before anything is sent there. One test for each finding.
+//! The transport's check reports settings that would lose messages. One test for each finding.
 //!
-//! Tansu keeps what a topic is made with and tells it, though it obeys little of it: enough to see that each setting is read.
+//! Tansu stores and returns the settings of a topic, though it obeys few of them: enough to see that each setting is read.
 
 #![cfg(feature = "kafka")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -34,7 +34,7 @@ fn codes(findings: &[Finding]) -> Vec<(Severity, &str)> {
     findings.iter().map(|finding| (finding.severity, finding.code)).collect()
 }
 
-/// A good topic with this setting instead has this finding.
+/// A good topic with this setting changed has this finding.
 async fn finds(setting: (&str, &str), severity: Severity, code: &str) {
     let mut settings = GOOD.to_vec();
     settings.retain(|(name, _)| *name != setting.0);
@@ -46,25 +46,25 @@ async fn finds(setting: (&str, &str), severity: Severity, code: &str) {
 }
 
 #[tokio::test]
-async fn a_good_topic_has_no_findings() {
+async fn check_of_good_topic_finds_nothing() {
     let topic = Cluster::at(&shared::url(Kind::Kafka)).topic().await;
     assert_eq!(check(&topic).await, []);
 }
 
 #[tokio::test]
-async fn a_topic_that_is_not_there_is_told() {
+async fn check_reports_missing_topic() {
     let findings = check("nobody-made-this").await;
     assert_eq!(codes(&findings), [(Problem, "missing_topic")]);
     assert!(findings[0].fix.contains("--create --topic nobody-made-this"), "{findings:?}");
 }
 
 #[tokio::test]
-async fn what_is_no_topic_is_told() {
+async fn check_reports_invalid_topic_name() {
     assert_eq!(codes(&check("a b").await), [(Problem, "bad_topic")]);
 }
 
 #[tokio::test]
-async fn a_topic_on_one_broker_is_told() {
+async fn check_reports_single_replica() {
     let mut settings = GOOD.to_vec();
     settings[0] = ("min.insync.replicas", "1");
     let topic = Cluster::at(&shared::url(Kind::Kafka)).topic_with(1, 1, &settings).await;
@@ -72,53 +72,53 @@ async fn a_topic_on_one_broker_is_told() {
 }
 
 #[tokio::test]
-async fn a_leader_that_may_accept_alone_is_told() {
+async fn check_reports_min_insync_replicas_of_one() {
     finds(("min.insync.replicas", "1"), Warning, "min_insync_replicas").await;
 }
 
 #[tokio::test]
-async fn more_replicas_in_sync_than_there_are_is_told() {
+async fn check_reports_min_insync_replicas_above_replicas() {
     finds(("min.insync.replicas", "4"), Problem, "too_few_replicas").await;
 }
 
 #[tokio::test]
-async fn leaders_that_lack_what_was_accepted_are_told() {
+async fn check_reports_unclean_leader_election() {
     finds(("unclean.leader.election.enable", "true"), Warning, "unclean_election").await;
 }
 
 #[tokio::test]
-async fn a_topic_that_keeps_the_last_of_each_key_is_told() {
+async fn check_reports_compaction() {
     finds(("cleanup.policy", "compact"), Problem, "compacted").await;
     finds(("cleanup.policy", "compact,delete"), Problem, "compacted").await;
 }
 
 #[tokio::test]
-async fn a_topic_that_forgets_soon_is_told() {
+async fn check_reports_short_retention() {
     finds(("retention.ms", "3600000"), Warning, "short_retention").await;
 }
 
 #[tokio::test]
-async fn a_topic_that_forgets_when_it_is_full_is_told() {
+async fn check_reports_retention_bytes() {
     finds(("retention.bytes", "1000000"), Warning, "retention_bytes").await;
 }
 
 #[tokio::test]
-async fn a_topic_that_takes_less_than_we_send_is_told() {
+async fn check_reports_smaller_max_message_bytes() {
     finds(("max.message.bytes", "1000"), Note, "max_message_bytes").await;
 }
 
 #[tokio::test]
-async fn settings_that_the_cluster_does_not_tell_are_told() {
+async fn check_reports_hidden_settings() {
     let topic = Cluster::at(&shared::url(Kind::Kafka)).topic_with(1, 3, &[]).await;
     assert_eq!(codes(&check(&topic).await), [(Note, "not_visible")]);
 }
 
-/// The mock cluster tells nothing about settings, and can leave a partition without a leader.
+/// The mock cluster returns no settings, and can leave a partition without a leader.
 #[tokio::test]
-async fn a_partition_that_nobody_leads_is_told() {
+async fn check_reports_partition_without_leader() {
     let mock = MockCluster::new(3).unwrap();
     mock.create_topic("orders", 4, 3).unwrap();
-    // It never answers to what it does not know.
+    // It never responds to requests that it does not know.
     let (url, within) = (mock.bootstrap_servers(), Duration::from_secs(3));
     assert_eq!(codes(&check_at(&url, "orders", within).await), [(Note, "not_visible")]);
     mock.partition_leader("orders", 2, None).unwrap();
@@ -129,7 +129,7 @@ async fn a_partition_that_nobody_leads_is_told() {
 }
 
 #[tokio::test]
-async fn a_topic_that_is_not_shown_to_us_is_told() {
+async fn check_reports_topic_without_permission() {
     let mock = MockCluster::new(1).unwrap();
     mock.create_topic("orders", 1, 1).unwrap();
     mock.topic_error("orders", RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED).unwrap();
@@ -140,8 +140,8 @@ async fn a_topic_that_is_not_shown_to_us_is_told() {
 }
 
 #[tokio::test]
-async fn nobody_to_ask_is_down() {
+async fn check_without_server_is_unavailable() {
     let transport = KafkaOptions::new(format!("kafka://127.0.0.1:{}", unused_port())).build().unwrap();
-    let answer = soon(transport.check(&["orders"])).await;
-    assert!(matches!(answer, Err(PublishError::Down { .. })), "{answer:?}");
+    let result = soon(transport.check(&["orders"])).await;
+    assert!(matches!(result, Err(PublishError::Unavailable { .. })), "{result:?}");
 }

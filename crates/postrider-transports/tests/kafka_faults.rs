@@ -1,4 +1,4 @@
-//! Kafka under faults: killed again and again, over connections that are cut.
+//! Kafka under faults: a broker that is killed repeatedly, behind connections that are cut.
 
 #![cfg(feature = "kafka")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -27,7 +27,7 @@ use tokio::sync::Mutex;
 struct Killed {
     broker: Mutex<Kafka>,
     url: String,
-    /// Where the broker tells its clients to come.
+    /// The address that the broker advertises.
     proxy: u16,
     topic: String,
 }
@@ -45,7 +45,7 @@ impl Killed {
     }
 }
 
-/// Tansu looks through the headers of all records for those of one. With an index, reading ten thousand takes seconds.
+/// Tansu scans the headers of all records for those of one. With an index, reading ten thousand takes seconds.
 async fn let_headers_be_found(broker: &Kafka) {
     let file = SqliteConnectOptions::new().filename(broker.folder().join("data/tansu.db"));
     let mut tansu = file.busy_timeout(Duration::from_secs(60)).connect().await.unwrap();
@@ -69,7 +69,7 @@ impl FaultFixture for Killed {
     }
 
     async fn transport(&self, proxy: &str) -> Arc<dyn Transport> {
-        // Within the relay's own patience, which is a second here.
+        // Below the relay's own timeout, which is a second here.
         let options = KafkaOptions::new(format!("kafka://{proxy}"))
             .with_connect_timeout(Duration::from_millis(800))
             .with_ack_timeout(Duration::from_millis(800));
@@ -92,5 +92,5 @@ impl FaultFixture for Killed {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_and_cuts_lose_nothing() {
     let outcome = pass_over(SqliteFixture::new().await, Killed::new().await, cycles()).await;
-    assert!(outcome.failures > 0 && outcome.rolled_back > 0, "it was too quiet: {outcome:?}");
+    assert!(outcome.failures > 0 && outcome.rolled_back > 0, "too few faults were injected: {outcome:?}");
 }

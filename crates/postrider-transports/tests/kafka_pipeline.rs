@@ -1,12 +1,12 @@
-//! From one PostgreSQL through Kafka into another, while everything is killed.
+//! Pipeline from one PostgreSQL through Kafka into another, while all processes are killed.
 //!
-//! Kafka is played by Tansu 0.6, which is killed, too. The consumer is a static member of its group: each process that takes the place of a
-//! killed one has its name, and so its partitions. Without a name it would depend on how Tansu buries the dead. Where the leader of a group is
-//! taken for dead between another's joining and its syncing, Tansu takes the empty list of that other one for the leader's, and nobody
+//! The broker is Tansu 0.6, which is killed, too. The consumer is a static member of its group: each process that replaces a
+//! killed one has its name, and so its partitions. Without a name the test would depend on how Tansu removes dead members. If the leader of a group is
+//! considered dead between another member's join and sync, Tansu mistakes the empty list of that member for the leader's, and no member
 //! has a partition any more.
 //!
-//! Two settings spare Tansu what it cannot do. It answers a fetch with all there is, whatever a partition's limit, unless the whole answer has
-//! one; and it looks for each record's headers among those of all records. So answers are small, and attributes travel in the body.
+//! Two settings avoid weaknesses of Tansu. It responds to a fetch with all records, regardless of a partition's limit, unless the whole response has
+//! one; and it scans the headers of all records for those of one. So responses are small, and attributes travel in the body.
 
 #![cfg(feature = "kafka")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -22,7 +22,7 @@ use postrider_testkit::broker::Kafka;
 use postrider_transports::kafka::{KafkaSource, KafkaTransport};
 use std::sync::Arc;
 
-/// Not a test of its own: the body of the relay's process, which does nothing unless it is told what.
+/// Not a test of its own: the body of the relay's process, which does nothing without its environment variables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay() {
     let transport = |url: String| async move {

@@ -1,4 +1,4 @@
-//! What a group would miss is told before it is missed. One test for each finding.
+//! The source's check reports settings that would lose or repeat messages. One test for each finding.
 
 #![cfg(feature = "kafka")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -22,7 +22,7 @@ use std::time::Duration;
 use support::{soon, unused_port};
 
 async fn check(url: &str, topic: &str) -> Vec<Finding> {
-    // The mock cluster never answers to what it does not know.
+    // The mock cluster never responds to requests that it does not know.
     let source = builder(url, topic).with_connect_timeout(Duration::from_secs(3)).build().unwrap();
     let findings = soon(source.check()).await.unwrap();
     for finding in &findings {
@@ -35,7 +35,7 @@ fn codes(findings: &[Finding]) -> Vec<(Severity, &str)> {
     findings.iter().map(|finding| (finding.severity, finding.code)).collect()
 }
 
-/// A good topic but for this setting has this finding.
+/// A good topic with this setting changed has this finding.
 async fn finds(setting: (&str, &str), severity: Severity, code: &str) {
     let url = shared::url(Kind::Kafka);
     let mut settings = GOOD.to_vec();
@@ -46,50 +46,50 @@ async fn finds(setting: (&str, &str), severity: Severity, code: &str) {
 }
 
 #[tokio::test]
-async fn a_good_topic_has_no_findings() {
+async fn check_of_good_topic_finds_nothing() {
     let url = shared::url(Kind::Kafka);
     let topic = Cluster::at(&url).topic().await;
     assert_eq!(check(&url, &topic).await, []);
 }
 
 #[tokio::test]
-async fn a_missing_topic_is_told() {
+async fn check_reports_missing_topic() {
     let url = shared::url(Kind::Kafka);
     let findings = check(&url, "nobody-made-this").await;
     assert_eq!(codes(&findings), [(Problem, "missing_topic")]);
     assert!(findings[0].fix.contains("--create --topic nobody-made-this"), "{findings:?}");
-    assert!(!Cluster::at(&url).exists("nobody-made-this").await, "looking has made it");
+    assert!(!Cluster::at(&url).exists("nobody-made-this").await, "the check created it");
 }
 
 #[tokio::test]
-async fn a_topic_that_one_broker_has_is_told() {
+async fn check_reports_single_replica() {
     let url = shared::url(Kind::Kafka);
     let topic = Cluster::at(&url).topic_with(1, 1, &GOOD).await;
     assert_eq!(codes(&check(&url, &topic).await), [(Warning, "single_replica")]);
 }
 
 #[tokio::test]
-async fn a_topic_that_keeps_the_last_of_a_key_is_told() {
+async fn check_reports_compaction() {
     finds(("cleanup.policy", "compact"), Problem, "compacted").await;
 }
 
 #[tokio::test]
-async fn an_election_that_loses_messages_is_told() {
+async fn check_reports_unclean_leader_election() {
     finds(("unclean.leader.election.enable", "true"), Warning, "unclean_election").await;
 }
 
 #[tokio::test]
-async fn a_topic_that_removes_messages_soon_is_told() {
+async fn check_reports_short_retention() {
     finds(("retention.ms", "3600000"), Warning, "short_retention").await;
 }
 
 #[tokio::test]
-async fn a_topic_that_removes_messages_when_it_is_full_is_told() {
+async fn check_reports_retention_bytes() {
     finds(("retention.bytes", "1000000"), Warning, "retention_bytes").await;
 }
 
 #[tokio::test]
-async fn a_partition_that_nobody_leads_is_told() {
+async fn check_reports_partition_without_leader() {
     let mock = MockCluster::new(3).unwrap();
     mock.create_topic("orders", 4, 3).unwrap();
     mock.partition_leader("orders", 2, None).unwrap();
@@ -98,7 +98,7 @@ async fn a_partition_that_nobody_leads_is_told() {
 }
 
 #[tokio::test]
-async fn a_topic_that_is_not_shown_to_us_is_told() {
+async fn check_reports_topic_without_permission() {
     let mock = MockCluster::new(1).unwrap();
     mock.create_topic("orders", 1, 1).unwrap();
     mock.topic_error("orders", RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED).unwrap();
@@ -109,22 +109,22 @@ async fn a_topic_that_is_not_shown_to_us_is_told() {
 }
 
 #[tokio::test]
-async fn how_long_messages_can_come_again_is_asked_for() {
+async fn redelivery_window_is_the_retention_of_the_topic() {
     let url = shared::url(Kind::Kafka);
     for (retention, within) in [("3600000", Some(Duration::from_secs(3_600))), ("-1", None)] {
         let topic = Cluster::at(&url).topic_with(1, 3, &[("retention.ms", retention)]).await;
-        let told = soon(builder(&url, &topic).build().unwrap().redelivers()).await.unwrap();
-        assert_eq!(told.within, within);
-        assert_eq!(told.because, format!("retention.ms = {retention} of the topic {topic}"));
+        let window = soon(builder(&url, &topic).build().unwrap().redelivery_window()).await.unwrap();
+        assert_eq!(window.within, within);
+        assert_eq!(window.reason, format!("retention.ms = {retention} of the topic {topic}"));
     }
 }
 
 #[tokio::test]
-async fn nobody_to_ask_is_down() {
+async fn check_without_server_is_unavailable() {
     let url = format!("kafka://127.0.0.1:{}", unused_port());
     let source = builder(&url, "orders").with_connect_timeout(Duration::from_secs(3)).build().unwrap();
     let asked = soon(source.check()).await;
-    assert!(matches!(asked, Err(SourceError::Down { .. })), "{asked:?}");
-    let asked = soon(source.redelivers()).await;
-    assert!(matches!(asked, Err(SourceError::Down { .. })), "{asked:?}");
+    assert!(matches!(asked, Err(SourceError::Unavailable { .. })), "{asked:?}");
+    let asked = soon(source.redelivery_window()).await;
+    assert!(matches!(asked, Err(SourceError::Unavailable { .. })), "{asked:?}");
 }

@@ -40,7 +40,7 @@ impl TransportFixture for MemoryFixture {
 
     async fn nobody_there(&self) -> Arc<dyn Transport> {
         let nowhere = MemoryTransport::new();
-        nowhere.fail_when(|_| Some(PublishError::down("nobody is there")));
+        nowhere.fail_when(|_| Some(PublishError::unavailable("nobody is there")));
         Arc::new(nowhere)
     }
 

@@ -23,7 +23,7 @@ impl SourceFixture for MemoryFixture {
         SourceFeatures { keeps_order: true, shares: true, carries_id: true, survives_restarts: false }
     }
 
-    async fn place(&self) -> String {
+    async fn address(&self) -> String {
         self.0.name().to_owned()
     }
 
@@ -31,8 +31,8 @@ impl SourceFixture for MemoryFixture {
         batch.into_iter().for_each(|outgoing| self.0.put(outgoing));
     }
 
-    async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
-        let mut incoming = Incoming::new(place, body.to_owned());
+    async fn send_bare(&self, address: &str, id: Option<&str>, body: &str) {
+        let mut incoming = Incoming::new(address, body.to_owned());
         incoming.id = id.map(str::to_owned);
         self.0.put(incoming);
     }

@@ -1,4 +1,4 @@
-//! NATS JetStream passes the suite, on a server that all tests share and on one that is killed.
+//! The transport suite on NATS JetStream, on a shared server and on one that is killed; and tests of its own features.
 
 #![cfg(feature = "nats")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -23,7 +23,7 @@ use std::{sync::Arc, time::Duration};
 use support::{Certificate, PATIENCE, order, orders, publish, soon, unused_port};
 use tokio::sync::Mutex;
 
-/// More than a server takes unless told otherwise.
+/// Above the server's default limit.
 const TOO_LARGE: usize = 1024 * 1024 + 1;
 
 struct NatsFixture {
@@ -40,11 +40,11 @@ async fn own_server() -> NatsFixture {
     NatsFixture { url: own.url().to_owned(), own: Some(Mutex::new(own)) }
 }
 
-mod on_a_shared_server {
+mod shared_server_suite {
     postrider_testkit::transport_suite!(super::shared_server);
 }
 
-mod on_a_server_that_crashes {
+mod crashing_server_suite {
     postrider_testkit::transport_suite!(super::own_server);
 }
 
@@ -86,7 +86,7 @@ impl TransportFixture for NatsFixture {
     }
 
     fn missing_destination(&self) -> String {
-        "nobody.holds.this".to_owned()
+        "missing.stream.subject".to_owned()
     }
 
     async fn received(&self, destination: &str, count: usize) -> Vec<Received> {
@@ -107,86 +107,86 @@ impl TransportFixture for NatsFixture {
 }
 
 #[tokio::test]
-async fn a_message_that_is_there_already_is_told_and_kept_once() {
+async fn duplicate_message_is_reported_and_stored_once() {
     let url = shared::url(Kind::Nats);
     let (_, subject) = stream(&url, |_| ()).await;
     let (transport, batch) = (transport(&url), orders(3, &subject));
-    for answer in publish(&transport, &batch).await {
-        assert_eq!(answer.unwrap(), Receipt::new());
+    for result in publish(&transport, &batch).await {
+        assert_eq!(result.unwrap(), Receipt::new());
     }
-    for answer in publish(&transport, &batch).await {
-        assert_eq!(answer.unwrap(), Receipt::duplicate());
+    for result in publish(&transport, &batch).await {
+        assert_eq!(result.unwrap(), Receipt::duplicate());
     }
     assert_eq!(stored(&url, &subject).await.len(), 3);
 }
 
 #[tokio::test]
-async fn without_a_stream_the_answer_says_how_to_make_one() {
-    let answers = publish(&transport(&shared::url(Kind::Nats)), &orders(1, "nobody.holds.this")).await;
-    let Err(PublishError::Retry { source, .. }) = &answers[0] else { panic!("{answers:?}") };
+async fn missing_stream_error_names_the_create_command() {
+    let results = publish(&transport(&shared::url(Kind::Nats)), &orders(1, "missing.stream.subject")).await;
+    let Err(PublishError::Retry { source, .. }) = &results[0] else { panic!("{results:?}") };
     let text = source.to_string();
-    assert!(text.contains("nats stream add NOBODY --subjects 'nobody.holds.this'"), "{text}");
+    assert!(text.contains("nats stream add MISSING --subjects 'missing.stream.subject'"), "{text}");
 }
 
 #[tokio::test]
-async fn another_stream_than_the_expected_one_is_refused() {
+async fn publish_to_unexpected_stream_is_retried() {
     let url = shared::url(Kind::Nats);
     let (stream, subject) = stream(&url, |_| ()).await;
     let name = stream.cached_info().config.name.clone();
     let right = builder(&url).with_stream(name).build().unwrap();
     publish(&right, &orders(1, &subject)).await.remove(0).unwrap();
     let wrong = builder(&url).with_stream("ELSEWHERE").build().unwrap();
-    let answers = publish(&wrong, &orders(2, &subject)).await;
-    assert!(answers.iter().all(|answer| matches!(answer, Err(PublishError::Retry { .. }))), "{answers:?}");
+    let results = publish(&wrong, &orders(2, &subject)).await;
+    assert!(results.iter().all(|result| matches!(result, Err(PublishError::Retry { .. }))), "{results:?}");
     assert_eq!(stored(&url, &subject).await.len(), 1);
 }
 
 #[tokio::test]
-async fn a_full_stream_refuses_for_now() {
+async fn full_stream_is_retried() {
     let url = shared::url(Kind::Nats);
     let (stream, subject) = stream(&url, |config| config.max_messages = 5).await;
     let (transport, batch) = (transport(&url), orders(8, &subject));
-    let answers = publish(&transport, &batch).await;
-    assert!(answers[..5].iter().all(Result::is_ok), "{answers:?}");
+    let results = publish(&transport, &batch).await;
+    assert!(results[..5].iter().all(Result::is_ok), "{results:?}");
     assert!(
-        answers[5..].iter().all(|answer| matches!(answer, Err(PublishError::Retry { .. }))),
-        "{answers:?}"
+        results[5..].iter().all(|result| matches!(result, Err(PublishError::Retry { .. }))),
+        "{results:?}"
     );
     stream.purge().await.unwrap();
-    for answer in publish(&transport, &batch[5..]).await {
-        answer.unwrap();
+    for result in publish(&transport, &batch[5..]).await {
+        result.unwrap();
     }
 }
 
 #[tokio::test]
-async fn what_is_too_large_for_its_stream_is_refused_for_good() {
+async fn message_too_large_for_its_stream_is_rejected() {
     let url = shared::url(Kind::Nats);
     let (_, subject) = stream(&url, |config| config.max_message_size = 2_000).await;
     let mut batch = orders(3, &subject);
     batch[1].body = vec![b'x'; 2_001].into();
-    let answers = publish(&transport(&url), &batch).await;
-    assert!(answers[0].is_ok() && answers[2].is_ok(), "{answers:?}");
-    assert!(matches!(answers[1], Err(PublishError::Reject { .. })), "{answers:?}");
+    let results = publish(&transport(&url), &batch).await;
+    assert!(results[0].is_ok() && results[2].is_ok(), "{results:?}");
+    assert!(matches!(results[1], Err(PublishError::Reject { .. })), "{results:?}");
 }
 
-/// Names that somebody made up end up in templates.
+/// Placeholders put names from data into addresses.
 #[tokio::test]
-async fn what_is_no_subject_is_refused_for_good_and_harms_nobody() {
+async fn invalid_subject_is_rejected_and_harms_no_other() {
     let url = shared::url(Kind::Nats);
     let (_, subject) = stream(&url, |_| ()).await;
     let bad = ["", "a b", "a..b", ".a", "a.", "a.*", ">", "a\r\nPUB b 0", "$JS.API.STREAM.NAMES"];
     let mut batch: Vec<_> = bad.iter().map(|bad| order(0, bad)).collect();
     batch.push(order(0, &"s".repeat(100_000)));
     batch.push(order(1, &subject));
-    let mut answers = publish(&transport(&url), &batch).await;
-    answers.pop().unwrap().unwrap();
-    for (answer, outgoing) in answers.iter().zip(&batch) {
-        assert!(matches!(answer, Err(PublishError::Reject { .. })), "{:?}: {answer:?}", outgoing.destination);
+    let mut results = publish(&transport(&url), &batch).await;
+    results.pop().unwrap().unwrap();
+    for (result, outgoing) in results.iter().zip(&batch) {
+        assert!(matches!(result, Err(PublishError::Reject { .. })), "{:?}: {result:?}", outgoing.destination);
     }
 }
 
 #[tokio::test]
-async fn the_longest_subject_arrives() {
+async fn longest_subject_is_delivered() {
     let url = shared::url(Kind::Nats);
     let (stream, _) = stream(&url, |config| config.subjects = vec![format!("{}.>", config.name)]).await;
     let name = &stream.cached_info().config.name;
@@ -194,12 +194,12 @@ async fn the_longest_subject_arrives() {
     publish(&transport(&url), &orders(1, &subject)).await.remove(0).unwrap();
 }
 
-/// Calls that have only a part of their room would wait for each other.
+/// Calls that hold only a part of their permits would deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn few_acknowledgements_at_a_time_are_enough_for_many_calls() {
+async fn max_acks_pending_below_demand_does_not_deadlock() {
     let url = shared::url(Kind::Nats);
     let (_, subject) = stream(&url, |_| ()).await;
-    let transport = Arc::new(builder(&url).with_acks_pending(5).build().unwrap());
+    let transport = Arc::new(builder(&url).with_max_acks_pending(5).build().unwrap());
     assert_eq!(transport.capacity().batch, 5);
     let calls: Vec<_> = (0..20)
         .map(|_| {
@@ -213,9 +213,9 @@ async fn few_acknowledgements_at_a_time_are_enough_for_many_calls() {
     assert_eq!(stored(&url, &subject).await.len(), 80);
 }
 
-/// Whoever listens on a subject may answer in the place of a stream.
+/// Any subscriber of a subject may reply in place of a stream.
 #[tokio::test]
-async fn an_answer_that_is_none_is_unknown() {
+async fn malformed_publish_ack_is_unknown() {
     use futures_util::StreamExt;
     let url = shared::url(Kind::Nats);
     let subject = format!("service.{}", uuid::Uuid::now_v7().simple());
@@ -223,20 +223,20 @@ async fn an_answer_that_is_none_is_unknown() {
     let mut requests = client.subscribe(subject.clone()).await.unwrap();
     client.flush().await.unwrap();
     let service = async {
-        for answer in ["pong", "{}", r#"{"stream":"","seq":1}"#] {
+        for result in ["pong", "{}", r#"{"stream":"","seq":1}"#] {
             let request = requests.next().await.unwrap();
-            client.publish(request.reply.unwrap(), answer.into()).await.unwrap();
+            client.publish(request.reply.unwrap(), result.into()).await.unwrap();
         }
     };
     let transport = transport(&url);
     let batch = orders(3, &subject);
-    let (answers, ()) = soon(async { tokio::join!(publish(&transport, &batch), service) }).await;
-    assert!(answers.iter().all(|answer| matches!(answer, Err(PublishError::Unknown { .. }))), "{answers:?}");
+    let (results, ()) = soon(async { tokio::join!(publish(&transport, &batch), service) }).await;
+    assert!(results.iter().all(|result| matches!(result, Err(PublishError::Unknown { .. }))), "{results:?}");
 }
 
-/// An answer that comes late, or twice, says nothing of what is sent afterwards.
+/// A late or repeated reply does not count for messages sent afterwards.
 #[tokio::test]
-async fn a_second_answer_is_not_taken_for_that_to_another_message() {
+async fn late_reply_is_not_taken_for_another_message() {
     use futures_util::StreamExt;
     let url = shared::url(Kind::Nats);
     let subject = format!("service.{}", uuid::Uuid::now_v7().simple());
@@ -244,10 +244,10 @@ async fn a_second_answer_is_not_taken_for_that_to_another_message() {
     let mut requests = client.subscribe(subject.clone()).await.unwrap();
     client.flush().await.unwrap();
     let service = async {
-        for answers in [&[ACCEPTED, ACCEPTED][..], &["pong"]] {
+        for results in [&[ACCEPTED, ACCEPTED][..], &["pong"]] {
             let reply = requests.next().await.unwrap().reply.unwrap();
-            for answer in answers {
-                client.publish(reply.clone(), (*answer).into()).await.unwrap();
+            for result in results {
+                client.publish(reply.clone(), (*result).into()).await.unwrap();
             }
         }
     };
@@ -256,14 +256,14 @@ async fn a_second_answer_is_not_taken_for_that_to_another_message() {
         publish(&transport, &orders(1, &subject)).await.remove(0).unwrap();
         publish(&transport, &orders(1, &subject)).await.remove(0)
     };
-    let (answer, ()) = soon(async { tokio::join!(publishing, service) }).await;
-    assert!(matches!(answer, Err(PublishError::Unknown { .. })), "{answer:?}");
+    let (result, ()) = soon(async { tokio::join!(publishing, service) }).await;
+    assert!(matches!(result, Err(PublishError::Unknown { .. })), "{result:?}");
 }
 
 const ACCEPTED: &str = r#"{"stream":"ORDERS","seq":1}"#;
 
 #[tokio::test]
-async fn the_login_of_the_url_is_used_and_never_shown() {
+async fn url_credentials_are_used_and_never_shown() {
     let server = Nats::start_with(&["--user", "ann", "--pass", "s3 cret/"]).await;
     let at = format!("127.0.0.1:{}", server.port());
     let good = format!("nats://ann:s3%20cret%2F@{at}");
@@ -274,14 +274,14 @@ async fn the_login_of_the_url_is_used_and_never_shown() {
     publish(&transport(&good), &orders(1, "orders")).await.remove(0).unwrap();
 
     let bad = transport(&format!("nats://ann:wr0ng@{at}"));
-    let answers = publish(&bad, &orders(1, "orders")).await;
-    assert!(matches!(answers[0], Err(PublishError::Down { .. })), "{answers:?}");
-    assert!(!format!("{answers:?} {bad:?}").contains("wr0ng"), "{answers:?} {bad:?}");
+    let results = publish(&bad, &orders(1, "orders")).await;
+    assert!(matches!(results[0], Err(PublishError::Unavailable { .. })), "{results:?}");
+    assert!(!format!("{results:?} {bad:?}").contains("wr0ng"), "{results:?} {bad:?}");
     let error = NatsTransport::connect("http://ann:wr0ng@host").unwrap_err().to_string();
     assert!(error.starts_with("url: ") && !error.contains("wr0ng"), "{error}");
 }
 
-/// A server with a configuration of its own, and the folder that holds it.
+/// A server with this configuration file, and its folder.
 async fn configured(configuration: &str) -> (Nats, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("nats.conf");
@@ -290,23 +290,23 @@ async fn configured(configuration: &str) -> (Nats, tempfile::TempDir) {
 }
 
 #[tokio::test]
-async fn the_server_says_how_large_a_message_may_be() {
+async fn message_above_server_limit_is_rejected() {
     let (server, _folder) = configured("max_payload: 4000").await;
     let (_, subject) = stream(server.url(), |_| ()).await;
     let mut batch = orders(3, &subject);
     batch[1].body = vec![b'x'; 4_001].into();
-    // With its headers it is too large.
+    // Too large together with its headers.
     batch[2].body = vec![b'x'; 3_900].into();
-    let answers = publish(&transport(server.url()), &batch).await;
-    assert!(answers[0].is_ok(), "{answers:?}");
+    let results = publish(&transport(server.url()), &batch).await;
+    assert!(results[0].is_ok(), "{results:?}");
     assert!(
-        answers[1..].iter().all(|answer| matches!(answer, Err(PublishError::Reject { .. }))),
-        "{answers:?}"
+        results[1..].iter().all(|result| matches!(result, Err(PublishError::Reject { .. }))),
+        "{results:?}"
     );
 }
 
 #[tokio::test]
-async fn tls_is_spoken_with_those_who_are_trusted_only() {
+async fn tls_accepts_only_certificates_of_the_ca_bundle() {
     let (ours, theirs) = (Certificate::new(), Certificate::new());
     let (server, _folder) =
         configured(&format!("tls {{ cert_file: {:?}, key_file: {:?} }}", ours.certificate(), ours.key()))
@@ -317,29 +317,29 @@ async fn tls_is_spoken_with_those_who_are_trusted_only() {
     let config = Config { name: "ORDERS".into(), subjects: vec!["orders".into()], ..Config::default() };
     admin.create_stream(config).await.unwrap();
 
-    let trusting = |url: &str, file| builder(url).with_root_certificates(file).build().unwrap();
-    publish(&trusting(&url, ours.certificate()), &orders(1, "orders")).await.remove(0).unwrap();
-    // The server asks for it, whatever the URL says.
+    let with_ca_bundle = |url: &str, file| builder(url).with_ca_bundle(file).build().unwrap();
+    publish(&with_ca_bundle(&url, ours.certificate()), &orders(1, "orders")).await.remove(0).unwrap();
+    // The server requires TLS, with any URL scheme.
     let asked = format!("nats://localhost:{}", server.port());
-    publish(&trusting(&asked, ours.certificate()), &orders(1, "orders")).await.remove(0).unwrap();
-    // The certificate is for a name.
+    publish(&with_ca_bundle(&asked, ours.certificate()), &orders(1, "orders")).await.remove(0).unwrap();
+    // The certificate is for another host name.
     let elsewhere = format!("tls://127.0.0.1:{}", server.port());
     let plain = shared::url(Kind::Nats).replace("nats://", "tls://");
-    for refused in [
-        trusting(&url, theirs.certificate()),
+    for untrusted in [
+        with_ca_bundle(&url, theirs.certificate()),
         transport(&url),
         transport(&asked),
-        trusting(&elsewhere, ours.certificate()),
-        trusting(&plain, ours.certificate()),
+        with_ca_bundle(&elsewhere, ours.certificate()),
+        with_ca_bundle(&plain, ours.certificate()),
     ] {
-        let answers = publish(&refused, &orders(1, "orders")).await;
-        assert!(matches!(answers[0], Err(PublishError::Down { .. })), "{refused:?}: {answers:?}");
+        let results = publish(&untrusted, &orders(1, "orders")).await;
+        assert!(matches!(results[0], Err(PublishError::Unavailable { .. })), "{untrusted:?}: {results:?}");
     }
 }
 
-/// It is not told of which message, so nobody can be sure.
+/// The server does not say which message it refused, so the result is unknown.
 #[tokio::test]
-async fn what_is_not_permitted_is_told_with_the_words_of_the_server() {
+async fn permission_error_contains_the_server_text() {
     let (server, _folder) = configured(
         r#"authorization { default_permissions: { publish: { deny: "secret.>" } },
         users: [{ user: ann, password: pw }] }"#,
@@ -347,31 +347,31 @@ async fn what_is_not_permitted_is_told_with_the_words_of_the_server() {
     .await;
     let url = server.url().replace("nats://", "nats://ann:pw@");
     let transport = NatsTransport::builder(url).with_ack_timeout(Duration::from_secs(2)).build().unwrap();
-    let answers = publish(&transport, &orders(1, "secret.plans")).await;
-    let Err(PublishError::Unknown { source }) = &answers[0] else { panic!("{answers:?}") };
+    let results = publish(&transport, &orders(1, "secret.plans")).await;
+    let Err(PublishError::Unknown { source }) = &results[0] else { panic!("{results:?}") };
     assert!(source.to_string().contains("Permissions Violation"), "{source}");
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_in_words() {
-    let refused = |builder: NatsBuilder| builder.build().unwrap_err().to_string();
+fn invalid_settings_are_rejected_with_the_reason() {
+    let error = |builder: NatsBuilder| builder.build().unwrap_err().to_string();
     let url = "nats://127.0.0.1:4222";
     assert_eq!(
-        refused(NatsTransport::builder(url).with_acks_pending(0)),
-        "acks_pending: give at least 1, and at most 1,000,000"
+        error(NatsTransport::builder(url).with_max_acks_pending(0)),
+        "max_acks_pending: must be between 1 and 1,000,000"
     );
     assert_eq!(
-        refused(NatsTransport::builder(url).with_ack_timeout(Duration::ZERO)),
+        error(NatsTransport::builder(url).with_ack_timeout(Duration::ZERO)),
         "ack_timeout: is zero; nothing would ever be accepted"
     );
     assert_eq!(
-        refused(NatsTransport::builder(url).with_ack_timeout(Duration::MAX)),
+        error(NatsTransport::builder(url).with_ack_timeout(Duration::MAX)),
         "ack_timeout: is longer than a day; give less"
     );
     assert_eq!(
-        refused(NatsTransport::builder(url).with_stream("a.b")),
-        "stream: \"a.b\" is not the name of a stream: no blanks, '.', '*', '>' or slashes"
+        error(NatsTransport::builder(url).with_stream("a.b")),
+        "stream: \"a.b\" is not a valid stream name: no blanks, '.', '*', '>' or slashes"
     );
-    assert!(refused(NatsTransport::builder(url).with_credentials("nothing")).starts_with("credentials: "));
-    assert!(refused(NatsTransport::builder("nats://")).starts_with("url: "));
+    assert!(error(NatsTransport::builder(url).with_credentials("nothing")).starts_with("credentials: "));
+    assert!(error(NatsTransport::builder("nats://")).starts_with("url: "));
 }

@@ -1,4 +1,4 @@
-//! What a stream would lose is told before anything is sent there. One test for each finding.
+//! One test per finding of the NATS check.
 
 #![cfg(feature = "nats")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -34,10 +34,10 @@ fn codes(findings: &[Finding]) -> Vec<(Severity, &str)> {
     findings.iter().map(|finding| (finding.severity, finding.code)).collect()
 }
 
-/// On a single server there is no second replica, and how it syncs cannot be seen.
+/// The findings of every stream on a single server: no second replica, and an unknown sync interval.
 const ALWAYS: [(Severity, &str); 2] = [(Note, "single_replica"), (Note, "sync_interval")];
 
-/// A stream that is changed so has this finding, besides those that every stream on one server has.
+/// A stream with this change has this finding, in addition to those of every stream on a single server.
 async fn finds(change: impl FnOnce(&mut Config), severity: Severity, code: &str) -> Finding {
     let (_, subject) = stream(&shared::url(Kind::Nats), change).await;
     let mut findings = check(&subject).await;
@@ -49,25 +49,25 @@ async fn finds(change: impl FnOnce(&mut Config), severity: Severity, code: &str)
 }
 
 #[tokio::test]
-async fn a_good_stream_has_only_what_one_server_cannot_help() {
+async fn good_stream_has_only_single_server_notes() {
     let (_, subject) = stream(&shared::url(Kind::Nats), |_| ()).await;
     assert_eq!(codes(&check(&subject).await), ALWAYS);
 }
 
 #[tokio::test]
-async fn a_subject_without_a_stream_is_told() {
-    let findings = check("nobody.holds.this").await;
+async fn check_reports_subject_without_stream() {
+    let findings = check("missing.stream.subject").await;
     assert_eq!(codes(&findings), [(Problem, "no_stream")]);
-    assert!(findings[0].fix.starts_with("nats stream add NOBODY"), "{findings:?}");
+    assert!(findings[0].fix.starts_with("nats stream add MISSING"), "{findings:?}");
 }
 
 #[tokio::test]
-async fn what_is_no_subject_is_told() {
+async fn check_reports_invalid_subject() {
     assert_eq!(codes(&check("orders.*").await), [(Problem, "bad_subject")]);
 }
 
 #[tokio::test]
-async fn another_stream_than_the_expected_one_is_told() {
+async fn check_reports_unexpected_stream() {
     let url = shared::url(Kind::Nats);
     let (_, subject) = stream(&url, |_| ()).await;
     let transport = NatsTransport::builder(url).with_stream("ELSEWHERE").build().unwrap();
@@ -76,7 +76,7 @@ async fn another_stream_than_the_expected_one_is_told() {
 }
 
 #[tokio::test]
-async fn a_stream_that_removes_the_oldest_is_told() {
+async fn check_reports_discard_old() {
     let finding = finds(
         |config| (config.discard, config.max_messages) = (DiscardPolicy::Old, 5),
         Problem,
@@ -92,12 +92,12 @@ async fn a_stream_that_removes_the_oldest_is_told() {
 }
 
 #[tokio::test]
-async fn a_limit_for_each_subject_removes_the_oldest_in_spite_of_discard_new() {
+async fn check_reports_per_subject_limit_despite_discard_new() {
     finds(|config| config.max_messages_per_subject = 1, Problem, "discard_old").await;
     let url = shared::url(Kind::Nats);
     let refuses = |config: &mut Config| {
         (config.max_messages_per_subject, config.discard_new_per_subject) = (1, true);
-        // The server demands it beside the other.
+        // The server requires it together with the other setting.
         config.max_messages = 1_000;
     };
     let (_, subject) = stream(&url, refuses).await;
@@ -105,27 +105,27 @@ async fn a_limit_for_each_subject_removes_the_oldest_in_spite_of_discard_new() {
 }
 
 #[tokio::test]
-async fn a_stream_that_removes_what_is_old_is_told() {
+async fn check_reports_max_age() {
     finds(|config| config.max_age = Duration::from_secs(3_600), Warning, "max_age").await;
 }
 
 #[tokio::test]
-async fn a_short_window_for_duplicates_is_told() {
+async fn check_notes_short_duplicate_window() {
     finds(|config| config.duplicate_window = Duration::from_secs(10), Note, "duplicate_window").await;
 }
 
 #[tokio::test]
-async fn a_stream_in_memory_is_told() {
+async fn check_reports_memory_storage() {
     finds(|config| config.storage = StorageType::Memory, Warning, "memory_storage").await;
 }
 
 #[tokio::test]
-async fn a_stream_that_never_acknowledges_is_told() {
+async fn check_reports_no_ack() {
     finds(|config| config.no_ack = true, Problem, "no_ack").await;
 }
 
 #[tokio::test]
-async fn a_sealed_stream_is_told() {
+async fn check_reports_sealed_stream() {
     let url = shared::url(Kind::Nats);
     let (stream, subject) = stream(&url, |_| ()).await;
     let mut config = stream.cached_info().config.clone();
@@ -135,7 +135,7 @@ async fn a_sealed_stream_is_told() {
 }
 
 #[tokio::test]
-async fn a_stream_that_keeps_only_what_is_waited_for_is_told_until_somebody_does() {
+async fn check_reports_interest_stream_without_consumer() {
     let url = shared::url(Kind::Nats);
     let (stream, subject) = stream(&url, |config| config.retention = RetentionPolicy::Interest).await;
     assert!(codes(&check(&subject).await).contains(&(Problem, "no_interest")));
@@ -145,8 +145,8 @@ async fn a_stream_that_keeps_only_what_is_waited_for_is_told_until_somebody_does
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_cannot_be_asked() {
-    let nowhere = NatsTransport::connect(format!("nats://127.0.0.1:{}", unused_port())).unwrap();
-    let asked = soon(nowhere.check(&["orders"])).await;
-    assert!(matches!(asked, Err(PublishError::Down { .. })), "{asked:?}");
+async fn check_of_unreachable_server_is_an_error() {
+    let unreachable = NatsTransport::connect(format!("nats://127.0.0.1:{}", unused_port())).unwrap();
+    let checked = soon(unreachable.check(&["orders"])).await;
+    assert!(matches!(checked, Err(PublishError::Unavailable { .. })), "{checked:?}");
 }

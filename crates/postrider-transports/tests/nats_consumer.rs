@@ -1,4 +1,4 @@
-//! A consumer of NATS JetStream passes the suite.
+//! The consumer suite on NATS JetStream.
 
 #![cfg(feature = "nats")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]

@@ -1,4 +1,4 @@
-//! How others publish to NATS, and what they lose where this transport does not.
+//! Controls: naive ways of publishing to NATS, and the messages that they lose and this transport does not.
 
 #![cfg(feature = "nats")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -14,13 +14,13 @@ use postrider_transports::nats::NatsTransport;
 use server::{context, stored, stream};
 use support::{orders, publish, soon};
 
-const NOBODY: &str = "nobody.holds.this";
+const NO_STREAM: &str = "missing.stream.subject";
 
 fn transport() -> NatsTransport {
     NatsTransport::connect(shared::url(Kind::Nats)).unwrap()
 }
 
-/// Without JetStream: whoever listens gets it, and nobody may.
+/// Core NATS without JetStream: only current subscribers get the message, and there may be none.
 async fn with_the_core_alone(batch: &[Outgoing]) -> Vec<bool> {
     let client = async_nats::connect(shared::url(Kind::Nats)).await.unwrap();
     let mut accepted = Vec::new();
@@ -31,7 +31,7 @@ async fn with_the_core_alone(batch: &[Outgoing]) -> Vec<bool> {
     accepted
 }
 
-/// The first of the two awaits.
+/// Only the first of the two awaits.
 async fn with_the_first_await(batch: &[Outgoing]) -> Vec<bool> {
     let context = context(&shared::url(Kind::Nats)).await;
     let mut accepted = Vec::new();
@@ -42,7 +42,7 @@ async fn with_the_first_await(batch: &[Outgoing]) -> Vec<bool> {
     accepted
 }
 
-/// Both awaits, and no look at the stream.
+/// Both awaits, without checking the stream.
 async fn with_both_awaits(batch: &[Outgoing]) -> Vec<bool> {
     let context = context(&shared::url(Kind::Nats)).await;
     let mut accepted = Vec::new();
@@ -54,26 +54,26 @@ async fn with_both_awaits(batch: &[Outgoing]) -> Vec<bool> {
 }
 
 #[tokio::test]
-async fn the_core_alone_accepts_what_no_stream_holds() {
-    let batch = orders(10, NOBODY);
+async fn core_nats_publish_accepts_messages_without_a_stream() {
+    let batch = orders(10, NO_STREAM);
     assert_eq!(soon(with_the_core_alone(&batch)).await, [true; 10]);
-    for answer in publish(&transport(), &batch).await {
-        assert!(matches!(answer, Err(PublishError::Retry { .. })), "{answer:?}");
+    for result in publish(&transport(), &batch).await {
+        assert!(matches!(result, Err(PublishError::Retry { .. })), "{result:?}");
     }
 }
 
 #[tokio::test]
-async fn the_first_await_accepts_what_no_stream_holds() {
-    let batch = orders(10, NOBODY);
+async fn first_await_accepts_messages_without_a_stream() {
+    let batch = orders(10, NO_STREAM);
     assert_eq!(soon(with_the_first_await(&batch)).await, [true; 10]);
-    for answer in publish(&transport(), &batch).await {
-        assert!(matches!(answer, Err(PublishError::Retry { .. })), "{answer:?}");
+    for result in publish(&transport(), &batch).await {
+        assert!(matches!(result, Err(PublishError::Retry { .. })), "{result:?}");
     }
 }
 
-/// The server says yes to each, and no answer can tell. What can is a look at the stream.
+/// The server acknowledges each message, so no publish result shows the loss. Only the check of the stream does.
 #[tokio::test]
-async fn a_stream_that_discards_the_oldest_loses_what_it_acknowledged() {
+async fn stream_with_discard_old_loses_acknowledged_messages() {
     let url = shared::url(Kind::Nats);
     let small = |config: &mut async_nats::jetstream::stream::Config| {
         (config.discard, config.max_messages) = (DiscardPolicy::Old, 5);
@@ -84,16 +84,16 @@ async fn a_stream_that_discards_the_oldest_loses_what_it_acknowledged() {
     assert_eq!(stored(&url, &subject).await.len(), 5, "fifteen are lost");
 
     let findings = soon(transport().check(&[&subject])).await.unwrap();
-    let told = findings.iter().find(|finding| finding.code == "discard_old").unwrap();
-    assert_eq!(told.severity, Severity::Problem);
+    let finding = findings.iter().find(|finding| finding.code == "discard_old").unwrap();
+    assert_eq!(finding.severity, Severity::Problem);
 
-    // Mended as the finding says, the stream refuses instead, and the answers say so.
+    // With the fix of the finding, the stream refuses instead, and the publish results show it.
     let mut config = stream.cached_info().config.clone();
     config.discard = DiscardPolicy::New;
     let context = context(&url).await;
     context.update_stream(config).await.unwrap();
     stream.purge().await.unwrap();
-    let answers = publish(&transport(), &batch).await;
-    let accepted = answers.iter().filter(|answer| answer.is_ok()).count();
+    let results = publish(&transport(), &batch).await;
+    let accepted = results.iter().filter(|result| result.is_ok()).count();
     assert_eq!((accepted, stored(&url, &subject).await.len()), (5, 5));
 }

@@ -1,4 +1,4 @@
-//! Receiving from NATS JetStream passes the suite, and what is special about it.
+//! The source suite on NATS JetStream, and tests of its own features.
 
 #![cfg(feature = "nats")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -13,8 +13,8 @@ use async_nats::{
     HeaderMap,
     jetstream::consumer::{AckPolicy, pull},
 };
-use nats_source::{DURABLE, NatsSourceFixture, builder, place, put, stream_of};
-use postrider_core::{Answer, Parcel, QueueName, Source, SourceError};
+use nats_source::{DURABLE, NatsSourceFixture, address, builder, put, stream_of};
+use postrider_core::{Ack, QueueName, ReceivedMessage, Source, SourceError};
 use postrider_testkit::{
     Kind,
     proxy::{Fault, FaultProxy},
@@ -25,7 +25,7 @@ use server::{context, stream};
 use std::time::Duration;
 use support::{orders, soon};
 
-mod on_a_shared_server {
+mod shared_server_suite {
     use super::*;
     async fn fixture() -> NatsSourceFixture {
         NatsSourceFixture::shared()
@@ -33,7 +33,7 @@ mod on_a_shared_server {
     postrider_testkit::source_suite!(fixture);
 }
 
-mod on_a_server_that_crashes {
+mod crashing_server_suite {
     postrider_testkit::source_suite!(super::NatsSourceFixture::own);
 }
 
@@ -43,197 +43,197 @@ fn url() -> String {
 
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 
-/// A place whose messages come again by an answer only: not within this test.
-async fn patient_place() -> String {
-    place(&url(), |config| config.ack_wait = AN_HOUR).await
+/// An address whose messages are redelivered only by a nack within a test.
+async fn address_with_long_ack_wait() -> String {
+    address(&url(), |config| config.ack_wait = AN_HOUR).await
 }
 
-fn source(place: &str) -> NatsSource {
-    builder(&url(), place).build().unwrap()
+fn source(address: &str) -> NatsSource {
+    builder(&url(), address).build().unwrap()
 }
 
-/// So many, in hand at once.
-async fn take(source: &NatsSource, count: usize) -> Vec<Parcel> {
-    let mut taken = Vec::new();
-    while taken.len() < count {
-        taken.extend(soon(source.receive(count - taken.len())).await.unwrap());
+/// Receives `count` messages without acking them.
+async fn receive(source: &NatsSource, count: usize) -> Vec<ReceivedMessage> {
+    let mut received = Vec::new();
+    while received.len() < count {
+        received.extend(soon(source.receive(count - received.len())).await.unwrap());
     }
-    taken
+    received
 }
 
-async fn tell(source: &NatsSource, parcels: &[Parcel], answer: Answer) -> Vec<Result<(), SourceError>> {
-    let answers: Vec<_> = parcels.iter().map(|parcel| (parcel.ticket.clone(), answer)).collect();
-    soon(source.answer(&answers)).await
+async fn ack(source: &NatsSource, messages: &[ReceivedMessage], with: Ack) -> Vec<Result<(), SourceError>> {
+    let acks: Vec<_> = messages.iter().map(|message| (message.ack_handle.clone(), with)).collect();
+    soon(source.ack(&acks)).await
 }
 
-fn all_ok(told: &[Result<(), SourceError>]) -> bool {
-    told.iter().all(Result::is_ok)
+fn all_ok(results: &[Result<(), SourceError>]) -> bool {
+    results.iter().all(Result::is_ok)
 }
 
-fn all_stale(told: &[Result<(), SourceError>]) -> bool {
-    told.iter().all(|told| matches!(told, Err(SourceError::Stale { .. })))
+fn all_stale(results: &[Result<(), SourceError>]) -> bool {
+    results.iter().all(|results| matches!(results, Err(SourceError::Stale { .. })))
 }
 
 #[tokio::test]
-async fn an_answer_is_for_the_message_and_not_for_the_connection() {
-    let place = patient_place().await;
+async fn ack_is_valid_over_a_new_connection() {
+    let address = address_with_long_ack_wait().await;
     let (proxy, through) = FaultProxy::before_url(&url()).await;
-    let source = builder(&through, &place).build().unwrap();
-    put(&url(), orders(3, &place)).await;
-    let parcels = take(&source, 3).await;
+    let source = builder(&through, &address).build().unwrap();
+    put(&url(), orders(3, &address)).await;
+    let messages = receive(&source, 3).await;
     proxy.cut();
-    // The loss is told once, and then it is over.
-    assert!(matches!(soon(source.receive(1)).await, Err(SourceError::Down { .. })));
-    assert!(all_ok(&tell(&source, &parcels[..2], Answer::Done).await));
-    assert!(all_ok(&tell(&source, &parcels[2..], Answer::AT_ONCE).await));
-    let again = take(&source, 1).await;
+    // The loss is reported once; then the source reconnects.
+    assert!(matches!(soon(source.receive(1)).await, Err(SourceError::Unavailable { .. })));
+    assert!(all_ok(&ack(&source, &messages[..2], Ack::Ack).await));
+    assert!(all_ok(&ack(&source, &messages[2..], Ack::REDELIVER_NOW).await));
+    let again = receive(&source, 1).await;
     assert_eq!(
         (again[0].incoming.id.as_ref(), again[0].deliveries),
-        (parcels[2].incoming.id.as_ref(), Some(2))
+        (messages[2].incoming.id.as_ref(), Some(2))
     );
 }
 
 #[tokio::test]
-async fn what_has_come_again_is_answered_with_its_new_ticket_only() {
-    let place = place(&url(), |config| config.ack_wait = Duration::from_millis(200)).await;
-    let source = source(&place);
-    put(&url(), orders(1, &place)).await;
-    let before = take(&source, 1).await;
-    let after = take(&source, 1).await;
-    // Where the server forgets a request, it counts one that it has not made.
+async fn redelivered_message_is_acked_by_its_new_handle_only() {
+    let address = address(&url(), |config| config.ack_wait = Duration::from_millis(200)).await;
+    let source = source(&address);
+    put(&url(), orders(1, &address)).await;
+    let before = receive(&source, 1).await;
+    let after = receive(&source, 1).await;
+    // A server that drops a pull request counts a delivery that it has not made.
     assert!(after[0].deliveries >= Some(2), "{after:?}");
-    assert!(all_stale(&tell(&source, &before, Answer::Done).await));
-    assert!(all_ok(&tell(&source, &after, Answer::Done).await));
-    assert!(all_stale(&tell(&source, &after, Answer::Done).await));
+    assert!(all_stale(&ack(&source, &before, Ack::Ack).await));
+    assert!(all_ok(&ack(&source, &after, Ack::Ack).await));
+    assert!(all_stale(&ack(&source, &after, Ack::Ack).await));
 }
 
-/// The server forgets some requests that are over just when the message comes again; such short ones are over all the time.
+/// The server drops some requests that expire just when the message is redelivered; requests this short expire all the time.
 #[tokio::test]
-async fn a_request_that_is_forgotten_is_made_again() {
+async fn lost_pull_request_is_sent_again() {
     let settings = |config: &mut pull::Config| {
         config.ack_wait = Duration::from_millis(60);
         config.max_expires = Duration::from_millis(2);
     };
-    let place = place(&url(), settings).await;
-    let source = source(&place);
-    put(&url(), orders(1, &place)).await;
+    let address = address(&url(), settings).await;
+    let source = source(&address);
+    put(&url(), orders(1, &address)).await;
     let mut deliveries = 0;
     while deliveries < 25 {
-        deliveries = take(&source, 1).await[0].deliveries.unwrap();
+        deliveries = receive(&source, 1).await[0].deliveries.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_ticket_of_another_source_is_stale() {
-    let (place, other) = (patient_place().await, patient_place().await);
-    put(&url(), orders(1, &place)).await;
-    let (source, other) = (source(&place), source(&other));
-    let parcels = take(&source, 1).await;
-    assert!(all_stale(&tell(&other, &parcels, Answer::Done).await));
-    assert!(all_ok(&tell(&source, &parcels, Answer::Done).await));
+async fn ack_handle_of_another_source_is_stale() {
+    let (address, other) = (address_with_long_ack_wait().await, address_with_long_ack_wait().await);
+    put(&url(), orders(1, &address)).await;
+    let (source, other) = (source(&address), source(&other));
+    let messages = receive(&source, 1).await;
+    assert!(all_stale(&ack(&other, &messages, Ack::Ack).await));
+    assert!(all_ok(&ack(&source, &messages, Ack::Ack).await));
 }
 
-/// A network that takes answers and carries them nowhere.
+/// A network that accepts acks and drops them.
 #[tokio::test]
-async fn an_answer_that_nobody_hears_is_told() {
-    let place = patient_place().await;
+async fn ack_without_confirmation_is_an_error_and_can_be_retried() {
+    let address = address_with_long_ack_wait().await;
     let (proxy, through) = FaultProxy::before_url(&url()).await;
     let second = Duration::from_secs(1);
-    let source = builder(&through, &place).with_ack_timeout(second).with_connect_timeout(second);
+    let source = builder(&through, &address).with_ack_timeout(second).with_connect_timeout(second);
     let source = source.build().unwrap();
-    put(&url(), orders(1, &place)).await;
-    let parcels = take(&source, 1).await;
+    put(&url(), orders(1, &address)).await;
+    let messages = receive(&source, 1).await;
     proxy.set(Fault::Stall);
-    let told = tell(&source, &parcels, Answer::Done).await;
-    assert!(matches!(told[..], [Err(SourceError::Down { .. })]), "{told:?}");
-    // It may be answered again, as soon as somebody hears.
+    let results = ack(&source, &messages, Ack::Ack).await;
+    assert!(matches!(results[..], [Err(SourceError::Unavailable { .. })]), "{results:?}");
+    // The ack succeeds when the network is back.
     proxy.set(Fault::None);
-    let told = async {
-        while !all_ok(&tell(&source, &parcels, Answer::Done).await) {
+    let acking = async {
+        while !all_ok(&ack(&source, &messages, Ack::Ack).await) {
             tokio::task::yield_now().await;
         }
     };
-    soon(told).await;
+    soon(acking).await;
 }
 
 #[tokio::test]
-async fn closing_gives_back_at_once() {
-    let place = patient_place().await;
-    put(&url(), orders(10, &place)).await;
-    let closing = source(&place);
-    let parcels = take(&closing, 10).await;
+async fn close_nacks_messages_in_flight() {
+    let address = address_with_long_ack_wait().await;
+    put(&url(), orders(10, &address)).await;
+    let closing = source(&address);
+    let messages = receive(&closing, 10).await;
     closing.close().await;
-    let again = take(&source(&place), 10).await;
-    assert!(again.iter().all(|parcel| parcel.deliveries == Some(2)));
-    assert!(all_stale(&tell(&closing, &parcels, Answer::Done).await));
+    let again = receive(&source(&address), 10).await;
+    assert!(again.iter().all(|message| message.deliveries == Some(2)));
+    assert!(all_stale(&ack(&closing, &messages, Ack::Ack).await));
 }
 
 #[tokio::test]
-async fn no_more_is_asked_for_than_was_wanted() {
-    let place = patient_place().await;
-    put(&url(), orders(10, &place)).await;
-    let modest = builder(&url(), &place).with_pull(3).build().unwrap();
-    let had = soon(modest.receive(100)).await.unwrap();
-    assert!((1..=3).contains(&had.len()));
-    // If it had asked for more, the other would wait for ever.
-    assert_eq!(take(&source(&place), 7).await.len(), 7);
+async fn pull_request_respects_the_batch_size() {
+    let address = address_with_long_ack_wait().await;
+    put(&url(), orders(10, &address)).await;
+    let modest = builder(&url(), &address).with_batch_size(3).build().unwrap();
+    let first = soon(modest.receive(100)).await.unwrap();
+    assert!((1..=3).contains(&first.len()));
+    // If it had requested more, the other source would hang.
+    assert_eq!(receive(&source(&address), 7).await.len(), 7);
 }
 
 #[tokio::test]
-async fn how_long_a_message_may_be_in_hand_is_known_after_the_first_call() {
-    let place = patient_place().await;
-    let source = source(&place);
-    assert_eq!(source.abilities().holds_for, Some(Duration::from_secs(30)));
-    put(&url(), orders(1, &place)).await;
-    take(&source, 1).await;
-    assert_eq!(source.abilities().holds_for, Some(AN_HOUR));
+async fn ack_deadline_is_known_after_the_first_call() {
+    let address = address_with_long_ack_wait().await;
+    let source = source(&address);
+    assert_eq!(source.capabilities().ack_deadline, Some(Duration::from_secs(30)));
+    put(&url(), orders(1, &address)).await;
+    receive(&source, 1).await;
+    assert_eq!(source.capabilities().ack_deadline, Some(AN_HOUR));
     let backoff = vec![Duration::from_secs(7), Duration::from_secs(60)];
-    let place = nats_source::place(&url(), |config| {
+    let address = nats_source::address(&url(), |config| {
         (config.backoff, config.max_deliver) = (backoff, 5);
     })
     .await;
-    let source = self::source(&place);
-    source.redelivers().await.unwrap();
-    assert_eq!(source.abilities().holds_for, Some(Duration::from_secs(7)));
+    let source = self::source(&address);
+    source.redelivery_window().await.unwrap();
+    assert_eq!(source.capabilities().ack_deadline, Some(Duration::from_secs(7)));
 }
 
 #[tokio::test]
-async fn a_consumer_is_made_only_where_that_was_asked_for() {
+async fn consumer_is_created_only_if_configured() {
     let (mut stream, subject) = stream(&url(), |_| ()).await;
     put(&url(), orders(1, &subject)).await;
     let error = soon(source(&subject).receive(1)).await.unwrap_err().to_string();
     assert!(error.contains("nats consumer add"), "{error}");
     assert_eq!(stream.info().await.unwrap().state.consumer_count, 0);
-    let making = || builder(&url(), &subject).with_created_consumer(">", AN_HOUR).build().unwrap();
-    assert_eq!(making().abilities().holds_for, Some(AN_HOUR));
-    assert_eq!(take(&making(), 1).await.len(), 1);
+    let creating = || builder(&url(), &subject).with_created_consumer(">", AN_HOUR).build().unwrap();
+    assert_eq!(creating().capabilities().ack_deadline, Some(AN_HOUR));
+    assert_eq!(receive(&creating(), 1).await.len(), 1);
     let config = stream.consumer_info(DURABLE).await.unwrap().config;
     assert_eq!((config.ack_policy, config.max_deliver, config.ack_wait), (AckPolicy::Explicit, -1, AN_HOUR));
-    // One that is there stays as it is.
+    // An existing consumer is not changed.
     let other =
         builder(&url(), &subject).with_created_consumer("other", Duration::from_secs(1)).build().unwrap();
-    other.redelivers().await.unwrap();
+    other.redelivery_window().await.unwrap();
     assert_eq!(stream.consumer_info(DURABLE).await.unwrap().config, config);
 }
 
 #[tokio::test]
-async fn a_consumer_that_is_deleted_is_down() {
-    let place = patient_place().await;
-    let source = source(&place);
-    put(&url(), orders(1, &place)).await;
-    let parcels = take(&source, 1).await;
-    let stream = context(&url()).await.get_stream(stream_of(&place)).await.unwrap();
+async fn deleted_consumer_is_unavailable() {
+    let address = address_with_long_ack_wait().await;
+    let source = source(&address);
+    put(&url(), orders(1, &address)).await;
+    let messages = receive(&source, 1).await;
+    let stream = context(&url()).await.get_stream(stream_of(&address)).await.unwrap();
     let (received, deleted) = tokio::join!(soon(source.receive(1)), stream.delete_consumer(DURABLE));
     assert!(deleted.unwrap().success);
-    assert!(matches!(received, Err(SourceError::Down { .. })), "{received:?}");
-    assert!(!all_ok(&tell(&source, &parcels, Answer::Done).await));
+    assert!(matches!(received, Err(SourceError::Unavailable { .. })), "{received:?}");
+    assert!(!all_ok(&ack(&source, &messages, Ack::Ack).await));
     let error = soon(source.receive(1)).await.unwrap_err().to_string();
-    assert!(error.contains("there is no consumer"), "{error}");
+    assert!(error.contains("does not exist"), "{error}");
 }
 
 #[tokio::test]
-async fn headers_of_others_are_read_however_they_are_written() {
-    let place = patient_place().await;
+async fn foreign_headers_are_decoded_case_insensitively() {
+    let address = address_with_long_ack_wait().await;
     let mut headers = HeaderMap::new();
     for (name, value) in [
         ("CE-SpecVersion", "1.0"),
@@ -242,16 +242,16 @@ async fn headers_of_others_are_read_however_they_are_written() {
         ("ce-type", "order%2Eplaced"),
         ("ce-subject", "%E2%82%AC%ff"),
         ("ce-datacontenttype", "text/plain"),
-        ("Nats-Expected-Stream", stream_of(&place)),
+        ("Nats-Expected-Stream", stream_of(&address)),
         ("color", "100%25"),
     ] {
         headers.insert(name, value);
     }
     headers.append("color", "blue");
     let context = context(&url()).await;
-    let sent = context.publish_with_headers(place.clone(), headers, "17".into()).await;
+    let sent = context.publish_with_headers(address.clone(), headers, "17".into()).await;
     sent.unwrap().await.unwrap();
-    let incoming = take(&source(&place), 1).await.remove(0).incoming;
+    let incoming = receive(&source(&address), 1).await.remove(0).incoming;
     let mut attributes = incoming.attributes.clone();
     attributes.sort_unstable();
     let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
@@ -273,16 +273,16 @@ async fn headers_of_others_are_read_however_they_are_written() {
 }
 
 #[tokio::test]
-async fn redelivery_ends_with_the_age_of_the_stream() {
-    assert_eq!(source(&patient_place().await).redelivers().await.unwrap().within, None);
+async fn redelivery_window_is_the_max_age_of_the_stream() {
+    assert_eq!(source(&address_with_long_ack_wait().await).redelivery_window().await.unwrap().within, None);
     let (stream, subject) = stream(&url(), |config| config.max_age = AN_HOUR).await;
     stream.create_consumer(nats_source::config()).await.unwrap();
-    assert_eq!(source(&subject).redelivers().await.unwrap().within, Some(AN_HOUR));
-    assert!(source("NOBODY.made.this").redelivers().await.is_err());
+    assert_eq!(source(&subject).redelivery_window().await.unwrap().within, Some(AN_HOUR));
+    assert!(source("MISSING.stream.subject").redelivery_window().await.is_err());
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_and_say_no_password() {
+fn invalid_settings_are_rejected_without_the_password() {
     let at = "nats://relay:secret@nats.example:4222";
     let of = |url: &str, stream: &str, durable: &str| NatsSource::builder(url, stream, durable);
     let good = || of(at, "ORDERS", "billing");
@@ -291,7 +291,7 @@ fn settings_that_make_no_sense_are_refused_and_say_no_password() {
         (of(at, "", "billing"), "stream: "),
         (of(at, "OR.DERS", "billing"), "stream: "),
         (of(at, "ORDERS", "bil ling"), "consumer: "),
-        (good().with_pull(0), "pull: "),
+        (good().with_batch_size(0), "batch_size: "),
         (good().with_created_consumer("", AN_HOUR), "subject: "),
         (good().with_created_consumer(">", Duration::ZERO), "ack_wait: "),
         (good().with_ack_timeout(Duration::ZERO), "ack_timeout: "),

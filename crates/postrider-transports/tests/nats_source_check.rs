@@ -1,4 +1,4 @@
-//! What a consumer of NATS would lose is told. One test for each finding.
+//! One test per finding of the NATS source check.
 
 #![cfg(feature = "nats")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -13,7 +13,7 @@ use async_nats::jetstream::{
     consumer::{AckPolicy, pull, push},
     stream::{Config, DiscardPolicy, StorageType},
 };
-use nats_source::{DURABLE, builder, place, stream_of};
+use nats_source::{DURABLE, address, builder, stream_of};
 use postrider_core::{
     Finding,
     Severity::{self, Problem, Warning},
@@ -40,17 +40,17 @@ async fn check(subject: &str) -> Vec<Finding> {
 }
 
 async fn finds(subject: &str, severity: Severity, code: &str) {
-    let found = check(subject).await;
-    let codes: Vec<_> = found.iter().map(|finding| (finding.severity, finding.code)).collect();
+    let findings = check(subject).await;
+    let codes: Vec<_> = findings.iter().map(|finding| (finding.severity, finding.code)).collect();
     assert_eq!(codes, [(severity, code)]);
 }
 
-/// A consumer that is changed so has this finding.
+/// A consumer with this change has this finding.
 async fn finds_consumer(change: impl FnOnce(&mut pull::Config), severity: Severity, code: &str) {
-    finds(&place(&url(), change).await, severity, code).await;
+    finds(&address(&url(), change).await, severity, code).await;
 }
 
-/// A stream that is changed so has this finding.
+/// A stream with this change has this finding.
 async fn finds_stream(change: impl FnOnce(&mut Config), severity: Severity, code: &str) {
     let (stream, subject) = stream(&url(), change).await;
     stream.create_consumer(nats_source::config()).await.unwrap();
@@ -58,69 +58,69 @@ async fn finds_stream(change: impl FnOnce(&mut Config), severity: Severity, code
 }
 
 #[tokio::test]
-async fn a_good_place_has_no_findings() {
-    assert_eq!(check(&place(&url(), |_| ()).await).await, []);
+async fn good_consumer_has_no_findings() {
+    assert_eq!(check(&address(&url(), |_| ()).await).await, []);
 }
 
 #[tokio::test]
-async fn a_missing_stream_is_told() {
-    finds("NOBODY.made.this", Problem, "missing_stream").await;
+async fn check_reports_missing_stream() {
+    finds("MISSING.stream.subject", Problem, "missing_stream").await;
 }
 
 #[tokio::test]
-async fn a_missing_consumer_is_told_unless_it_will_be_made() {
+async fn check_reports_missing_consumer_unless_it_will_be_created() {
     let (_, subject) = stream(&url(), |_| ()).await;
     finds(&subject, Problem, "missing_consumer").await;
-    let making = builder(&url(), &subject).with_created_consumer(">", AN_HOUR).build().unwrap();
-    assert_eq!(making.check().await.unwrap(), []);
+    let creating = builder(&url(), &subject).with_created_consumer(">", AN_HOUR).build().unwrap();
+    assert_eq!(creating.check().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn a_consumer_that_pushes_is_told() {
+async fn check_reports_push_consumer() {
     let (stream, subject) = stream(&url(), |_| ()).await;
-    let pushing = push::Config {
+    let push = push::Config {
         durable_name: Some(DURABLE.to_owned()),
         deliver_subject: format!("push.{}", stream_of(&subject)),
         ..push::Config::default()
     };
-    stream.create_consumer(pushing).await.unwrap();
+    stream.create_consumer(push).await.unwrap();
     finds(&subject, Problem, "push_consumer").await;
     let error = builder(&url(), &subject).build().unwrap().receive(1).await.unwrap_err().to_string();
     assert!(error.contains("pull consumer"), "{error}");
 }
 
 #[tokio::test]
-async fn one_answer_for_all_is_told() {
+async fn check_reports_ack_policy_all() {
     finds_consumer(|config| config.ack_policy = AckPolicy::All, Problem, "ack_all").await;
 }
 
 #[tokio::test]
-async fn messages_that_are_never_answered_are_told() {
+async fn check_reports_ack_policy_none() {
     finds_consumer(|config| config.ack_policy = AckPolicy::None, Problem, "ack_none").await;
 }
 
 #[tokio::test]
-async fn messages_that_are_stranded_are_told() {
+async fn check_reports_max_deliver() {
     finds_consumer(|config| config.max_deliver = 5, Warning, "max_deliver").await;
 }
 
 #[tokio::test]
-async fn messages_without_a_payload_are_told() {
+async fn check_reports_headers_only() {
     finds_consumer(|config| config.headers_only = true, Problem, "headers_only").await;
 }
 
 #[tokio::test]
-async fn a_consumer_in_memory_is_told() {
+async fn check_reports_memory_consumer() {
     finds_consumer(|config| config.memory_storage = true, Warning, "memory_consumer").await;
 }
 
 #[tokio::test]
-async fn a_consumer_that_goes_when_nobody_asks_is_told() {
+async fn check_reports_inactive_threshold() {
     finds_consumer(|config| config.inactive_threshold = AN_HOUR, Warning, "expiring_consumer").await;
 }
 
 #[tokio::test]
-async fn a_stream_that_removes_the_oldest_is_told() {
+async fn check_reports_discard_old() {
     let limited = |config: &mut Config| {
         (config.max_messages, config.discard) = (10, DiscardPolicy::Old);
     };
@@ -128,23 +128,23 @@ async fn a_stream_that_removes_the_oldest_is_told() {
 }
 
 #[tokio::test]
-async fn a_stream_that_keeps_the_last_of_a_subject_is_told() {
+async fn check_reports_per_subject_limit() {
     finds_stream(|config| config.max_messages_per_subject = 1, Problem, "discard_old").await;
 }
 
 #[tokio::test]
-async fn a_stream_that_forgets_by_age_is_told() {
+async fn check_reports_max_age() {
     finds_stream(|config| config.max_age = AN_HOUR, Warning, "max_age").await;
 }
 
 #[tokio::test]
-async fn a_stream_in_memory_is_told() {
+async fn check_reports_memory_storage() {
     finds_stream(|config| config.storage = StorageType::Memory, Warning, "memory_storage").await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_an_error() {
-    let nobody = format!("nats://127.0.0.1:{}", unused_port());
-    let nobody = NatsSource::connect(nobody, "ORDERS", DURABLE).unwrap();
-    assert!(matches!(nobody.check().await, Err(SourceError::Down { .. })));
+async fn check_of_unreachable_server_is_an_error() {
+    let url = format!("nats://127.0.0.1:{}", unused_port());
+    let unreachable = NatsSource::connect(url, "ORDERS", DURABLE).unwrap();
+    assert!(matches!(unreachable.check().await, Err(SourceError::Unavailable { .. })));
 }

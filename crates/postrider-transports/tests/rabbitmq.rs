@@ -1,4 +1,4 @@
-//! RabbitMQ passes the suite, and what is special about it.
+//! The transport suite on RabbitMQ.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use postrider_testkit::{
     broker::RabbitMq,
     proxy::FaultProxy,
     shared,
-    transport::{self, Received, TransportFeatures, TransportFixture, trouble},
+    transport::{self, Received, TransportFeatures, TransportFixture, outage},
 };
 use postrider_transports::rabbitmq::{RabbitMqOptions, RabbitMqTransport};
 use rabbit::{Rabbit, unique};
@@ -22,9 +22,9 @@ use std::{
 };
 use tokio::sync::Mutex as AsyncMutex;
 
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
-/// What does not exist.
+/// The part of the missing destination that does not exist.
 #[derive(Debug, Clone, Copy)]
 enum Missing {
     Queue,
@@ -36,7 +36,7 @@ struct RabbitFixture {
     url: String,
     missing: String,
     received: Mutex<BTreeMap<String, Vec<Received>>>,
-    /// One that may be killed.
+    /// The test's own broker, which may be killed.
     own: Option<AsyncMutex<RabbitMq>>,
 }
 
@@ -44,9 +44,9 @@ impl RabbitFixture {
     fn shared(missing: Missing) -> Self {
         let url = shared::url(Kind::RabbitMq);
         let missing = match missing {
-            Missing::Queue => unique("nobody"),
-            Missing::Binding => "amq.direct/nobody".to_owned(),
-            Missing::Exchange => format!("{}/key", unique("nowhere")),
+            Missing::Queue => unique("missing"),
+            Missing::Binding => "amq.direct/unbound".to_owned(),
+            Missing::Exchange => format!("{}/key", unique("missing")),
         };
         Self { url, missing, received: Mutex::default(), own: None }
     }
@@ -55,12 +55,12 @@ impl RabbitFixture {
         let broker = RabbitMq::start().await;
         let url = broker.url().to_owned();
         let own = Some(AsyncMutex::new(broker));
-        Self { url, missing: unique("nobody"), received: Mutex::default(), own }
+        Self { url, missing: unique("missing"), received: Mutex::default(), own }
     }
 }
 
 fn transport_to(url: &str) -> Arc<dyn Transport> {
-    Arc::new(RabbitMqOptions::new(url).with_message_bytes(MOST_BYTES).build().unwrap())
+    Arc::new(RabbitMqOptions::new(url).with_message_bytes(MAX_BYTES).build().unwrap())
 }
 
 #[async_trait]
@@ -70,7 +70,7 @@ impl TransportFixture for RabbitFixture {
             knows_destinations: true,
             keeps_order: true,
             survives_restarts: self.own.is_some(),
-            too_large: Some(MOST_BYTES + 1),
+            too_large: Some(MAX_BYTES + 1),
             carries_key: false,
         }
     }
@@ -91,7 +91,7 @@ impl TransportFixture for RabbitFixture {
     async fn destination(&self) -> String {
         let queue = Rabbit::at(&self.url).await.queue().await;
         if let Some(broker) = &self.own {
-            // A broker writes definitions to its disk a moment after it has said that they are there. One that is stopped has.
+            // A broker writes definitions to disk a moment after it has confirmed them. A graceful stop writes them.
             broker.lock().await.restart().await;
         }
         queue
@@ -111,13 +111,13 @@ impl TransportFixture for RabbitFixture {
     }
 
     async fn kill_and_restart(&self) {
-        let mut broker = self.own.as_ref().expect("this one is not ours to kill").lock().await;
+        let mut broker = self.own.as_ref().expect("the shared server must not be killed").lock().await;
         broker.kill();
         broker.restart().await;
     }
 }
 
-mod a_missing_queue {
+mod missing_queue {
     use super::*;
     async fn fixture() -> RabbitFixture {
         RabbitFixture::shared(Missing::Queue)
@@ -125,7 +125,7 @@ mod a_missing_queue {
     postrider_testkit::transport_suite!(fixture);
 }
 
-mod a_missing_binding {
+mod missing_binding {
     use super::*;
     async fn fixture() -> RabbitFixture {
         RabbitFixture::shared(Missing::Binding)
@@ -133,8 +133,8 @@ mod a_missing_binding {
     postrider_testkit::transport_suite!(fixture);
 }
 
-/// The broker closes the channel on which that is noticed.
-mod a_missing_exchange {
+/// The broker closes the channel.
+mod missing_exchange {
     use super::*;
     async fn fixture() -> RabbitFixture {
         RabbitFixture::shared(Missing::Exchange)
@@ -143,12 +143,11 @@ mod a_missing_exchange {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_accepted_survives_a_crash() {
-    transport::run(RabbitFixture::own(), trouble::what_was_accepted_survives_a_crash).await;
+async fn accepted_messages_survive_a_crash() {
+    transport::run(RabbitFixture::own(), outage::accepted_messages_survive_a_crash).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_in_the_middle_loses_nothing_that_was_accepted() {
-    transport::run(RabbitFixture::own(), trouble::a_crash_in_the_middle_loses_nothing_that_was_accepted)
-        .await;
+async fn crash_during_publish_loses_no_accepted_message() {
+    transport::run(RabbitFixture::own(), outage::a_crash_during_publish_loses_no_accepted_message).await;
 }

@@ -1,4 +1,4 @@
-//! What the check finds, each on a real broker, and that it changes nothing.
+//! One test per finding of the RabbitMQ check, on a real broker; and the check changes nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -28,7 +28,7 @@ async fn check(destination: &str) -> Vec<Finding> {
     findings
 }
 
-/// The codes that are found, and how bad they are.
+/// The codes and severities of the findings.
 async fn codes(destination: &str) -> Vec<(&'static str, Severity)> {
     check(destination).await.into_iter().map(|finding| (finding.code, finding.severity)).collect()
 }
@@ -44,7 +44,7 @@ async fn queue_with<const N: usize>(arguments: [(&str, AMQPValue); N]) -> String
 }
 
 #[tokio::test]
-async fn a_good_destination_has_no_findings() {
+async fn good_destination_has_no_findings() {
     let rabbit = rabbit().await;
     assert_eq!(check(&rabbit.queue().await).await, []);
     for arguments in [
@@ -68,37 +68,37 @@ async fn a_good_destination_has_no_findings() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_found() {
-    let missing = unique("nowhere");
+async fn check_reports_missing_exchange_and_queue_and_creates_neither() {
+    let missing = unique("missing");
     assert_eq!(codes(&format!("{missing}/key")).await, [("missing_exchange", Severity::Problem)]);
     assert_eq!(codes(&missing).await, [("missing_queue", Severity::Problem)]);
     assert_eq!(codes("/").await, [("bad_destination", Severity::Problem)]);
-    // The questions made neither.
+    // The probes created neither.
     assert_eq!(codes(&format!("{missing}/key")).await, [("missing_exchange", Severity::Problem)]);
     assert_eq!(codes(&missing).await, [("missing_queue", Severity::Problem)]);
 }
 
 #[tokio::test]
-async fn an_exchange_that_does_not_last_is_found() {
+async fn check_reports_transient_and_auto_delete_exchange() {
     let rabbit = rabbit().await;
     let transient = ExchangeDeclareOptions::default();
     let transient = rabbit.exchange(ExchangeKind::Topic, transient, FieldTable::default()).await;
     assert_eq!(codes(&format!("{transient}/key")).await, [("transient_exchange", Severity::Warning)]);
 
-    let fleeting = ExchangeDeclareOptions { auto_delete: true, ..durable_exchange() };
-    let fleeting = rabbit.exchange(ExchangeKind::Fanout, fleeting, FieldTable::default()).await;
-    assert_eq!(codes(&format!("{fleeting}/")).await, [("auto_delete_exchange", Severity::Warning)]);
+    let auto_delete = ExchangeDeclareOptions { auto_delete: true, ..durable_exchange() };
+    let auto_delete = rabbit.exchange(ExchangeKind::Fanout, auto_delete, FieldTable::default()).await;
+    assert_eq!(codes(&format!("{auto_delete}/")).await, [("auto_delete_exchange", Severity::Warning)]);
 }
 
 #[tokio::test]
-async fn an_internal_exchange_is_found() {
+async fn check_reports_internal_exchange() {
     let options = ExchangeDeclareOptions { internal: true, ..durable_exchange() };
     let exchange = rabbit().await.exchange(ExchangeKind::Direct, options, FieldTable::default()).await;
     assert_eq!(codes(&format!("{exchange}/key")).await, [("internal_exchange", Severity::Problem)]);
 }
 
 #[tokio::test]
-async fn an_alternate_exchange_is_noted() {
+async fn check_notes_alternate_exchange() {
     let arguments = table([("alternate-exchange", text("amq.fanout"))]);
     let exchange = rabbit().await.exchange(ExchangeKind::Direct, durable_exchange(), arguments).await;
     let findings = check(&format!("{exchange}/key")).await;
@@ -107,16 +107,16 @@ async fn an_alternate_exchange_is_noted() {
 }
 
 #[tokio::test]
-async fn a_queue_that_does_not_last_is_found() {
+async fn check_reports_transient_auto_delete_expiring_and_exclusive_queue() {
     let rabbit = rabbit().await;
     let transient = unique("queue");
     rabbit.declare(&transient, QueueDeclareOptions::default(), FieldTable::default()).await;
     assert_eq!(codes(&transient).await, [("transient_queue", Severity::Warning)]);
 
-    let fleeting = unique("queue");
+    let auto_delete = unique("queue");
     let options = QueueDeclareOptions { auto_delete: true, ..durable() };
-    rabbit.declare(&fleeting, options, FieldTable::default()).await;
-    assert_eq!(codes(&fleeting).await, [("auto_delete_queue", Severity::Warning)]);
+    rabbit.declare(&auto_delete, options, FieldTable::default()).await;
+    assert_eq!(codes(&auto_delete).await, [("auto_delete_queue", Severity::Warning)]);
 
     let expiring = queue_with([("x-expires", number(600_000))]).await;
     assert_eq!(codes(&expiring).await, [("expiring_queue", Severity::Warning)]);
@@ -128,12 +128,12 @@ async fn a_queue_that_does_not_last_is_found() {
 }
 
 #[tokio::test]
-async fn a_queue_that_drops_what_it_has_is_found() {
+async fn check_reports_queue_that_drops_its_oldest_messages() {
     let drops = [("drop_head", Severity::Problem)];
     assert_eq!(codes(&queue_with([("x-max-length", number(10))]).await).await, drops);
     assert_eq!(codes(&queue_with([("x-max-length-bytes", number(10))]).await).await, drops);
-    let said = [("x-max-length", number(10)), ("x-overflow", text("drop-head"))];
-    assert_eq!(codes(&queue_with(said).await).await, drops);
+    let drop_head = [("x-max-length", number(10)), ("x-overflow", text("drop-head"))];
+    assert_eq!(codes(&queue_with(drop_head).await).await, drops);
     let quorum = [("x-max-length", number(10)), ("x-queue-type", text("quorum"))];
     assert_eq!(codes(&queue_with(quorum).await).await, drops);
     let both = [("x-max-length", number(10)), ("x-max-length-bytes", number(500))];
@@ -142,7 +142,7 @@ async fn a_queue_that_drops_what_it_has_is_found() {
 }
 
 #[tokio::test]
-async fn messages_that_expire_are_found() {
+async fn check_reports_message_ttl() {
     assert_eq!(
         codes(&queue_with([("x-message-ttl", number(60_000))]).await).await,
         [("message_ttl", Severity::Warning)]
@@ -153,9 +153,9 @@ async fn messages_that_expire_are_found() {
     assert_eq!(codes(&queue_with(stream).await).await, [("message_ttl", Severity::Warning)]);
 }
 
-/// Looking makes nothing, changes nothing and leaves no message.
+/// The check creates nothing, changes nothing and publishes nothing.
 #[tokio::test]
-async fn looking_leaves_nothing_behind() {
+async fn check_changes_nothing() {
     let rabbit = rabbit().await;
     let queue = queue_with([("x-max-length", number(10))]).await;
     let exchange = rabbit.exchange(ExchangeKind::Direct, durable_exchange(), FieldTable::default()).await;
@@ -163,7 +163,7 @@ async fn looking_leaves_nothing_behind() {
     check(&queue).await;
     check(&format!("{exchange}/key")).await;
     assert_eq!(rabbit.take(&queue).await, None);
-    // Declared as they were, they are what they were.
+    // The same declarations succeed: nothing has changed.
     rabbit.declare(&queue, durable(), table([("x-max-length", number(10))])).await;
     let same = rabbit.channel.exchange_declare(
         exchange.as_str().into(),
@@ -175,7 +175,7 @@ async fn looking_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_an_error() {
-    let nobody = RabbitMqTransport::new("amqp://guest:guest@127.0.0.1:1/%2f").unwrap();
-    assert!(matches!(nobody.check(&["orders"]).await, Err(PublishError::Down { .. })));
+async fn check_of_unreachable_broker_is_an_error() {
+    let unreachable = RabbitMqTransport::new("amqp://guest:guest@127.0.0.1:1/%2f").unwrap();
+    assert!(matches!(unreachable.check(&["orders"]).await, Err(PublishError::Unavailable { .. })));
 }

@@ -1,4 +1,4 @@
-//! A consumer of RabbitMQ passes the suite.
+//! The consumer suite on RabbitMQ.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ mod quorum_queues {
     postrider_testkit::consumer_suite!(queues);
 }
 
-/// They count nothing, so the inbox does.
+/// Classic queues do not count deliveries, so the inbox does.
 mod classic_queues {
     use super::*;
     async fn queues() -> OnMemoryStore<RabbitSourceFixture> {

@@ -1,4 +1,4 @@
-//! RabbitMQ under faults: killed again and again, over connections that are cut.
+//! RabbitMQ under faults: the broker is killed repeatedly, and connections are cut.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -25,26 +25,26 @@ use sqlite::SqliteFixture;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::Mutex, time::timeout};
 
-struct Killed {
+struct KillableBroker {
     broker: Mutex<RabbitMq>,
     url: String,
     queue: String,
-    is_hasty: bool,
+    is_unconfirmed: bool,
 }
 
-impl Killed {
-    async fn new(is_hasty: bool) -> Self {
+impl KillableBroker {
+    async fn new(is_unconfirmed: bool) -> Self {
         let mut broker = RabbitMq::start().await;
         let url = broker.url().to_owned();
         let queue = Rabbit::at(&url).await.queue().await;
-        // Definitions are on the disk a moment after the broker has said so. One that was stopped has written them.
+        // A broker writes definitions to disk a moment after it has confirmed them. A graceful stop writes them.
         broker.restart().await;
-        Self { broker: Mutex::new(broker), url, queue, is_hasty }
+        Self { broker: Mutex::new(broker), url, queue, is_unconfirmed }
     }
 }
 
 #[async_trait]
-impl FaultFixture for Killed {
+impl FaultFixture for KillableBroker {
     fn server(&self) -> String {
         let (_, server) = self.url.split_once('@').unwrap();
         server.split('/').next().unwrap().to_owned()
@@ -56,8 +56,8 @@ impl FaultFixture for Killed {
 
     async fn transport(&self, proxy: &str) -> Arc<dyn Transport> {
         let through = self.url.replace(&self.server(), proxy);
-        if self.is_hasty {
-            return Arc::new(Hasty { url: through, line: Mutex::default() });
+        if self.is_unconfirmed {
+            return Arc::new(UnconfirmedTransport { url: through, connection: Mutex::default() });
         }
         Arc::new(RabbitMqOptions::new(through).with_connect_timeout(Duration::from_secs(1)).build().unwrap())
     }
@@ -77,31 +77,31 @@ impl FaultFixture for Killed {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_and_cuts_lose_nothing() {
-    let outcome = pass_over(SqliteFixture::new().await, Killed::new(false).await, cycles()).await;
-    assert!(outcome.failures > 0 && outcome.rolled_back > 0, "it was too quiet: {outcome:?}");
+    let outcome = pass_over(SqliteFixture::new().await, KillableBroker::new(false).await, cycles()).await;
+    assert!(outcome.failures > 0 && outcome.rolled_back > 0, "too few faults: {outcome:?}");
 }
 
-/// Calls a message accepted as soon as it is sent.
-struct Hasty {
+/// Reports a message as accepted as soon as it is sent.
+struct UnconfirmedTransport {
     url: String,
-    line: Mutex<Option<(Connection, Channel)>>,
+    connection: Mutex<Option<(Connection, Channel)>>,
 }
 
-impl Hasty {
+impl UnconfirmedTransport {
     async fn channel(&self) -> Option<Channel> {
-        let mut line = self.line.lock().await;
-        if let Some((_, channel)) = line.as_ref().filter(|(_, channel)| channel.status().connected()) {
+        let mut current = self.connection.lock().await;
+        if let Some((_, channel)) = current.as_ref().filter(|(_, channel)| channel.status().connected()) {
             return Some(channel.clone());
         }
         let connecting = Connection::connect(&self.url, ConnectionProperties::default());
         let connection = timeout(Duration::from_secs(1), connecting).await.ok()?.ok()?;
         let channel = timeout(Duration::from_secs(1), connection.create_channel()).await.ok()?.ok()?;
-        *line = Some((connection, channel.clone()));
+        *current = Some((connection, channel.clone()));
         Some(channel)
     }
 
     async fn publish_one(&self, outgoing: &Outgoing) -> Result<Receipt, PublishError> {
-        let channel = self.channel().await.ok_or_else(|| PublishError::down("no connection"))?;
+        let channel = self.channel().await.ok_or_else(|| PublishError::unavailable("no connection"))?;
         let id = ShortString::from(outgoing.id.to_string());
         let properties = BasicProperties::default().with_delivery_mode(2).with_message_id(id);
         let (key, options) = (outgoing.destination.as_str().into(), BasicPublishOptions::default());
@@ -110,16 +110,16 @@ impl Hasty {
     }
 }
 
-impl std::fmt::Debug for Hasty {
+impl std::fmt::Debug for UnconfirmedTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hasty").finish_non_exhaustive()
+        f.debug_struct("UnconfirmedTransport").finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl Transport for Hasty {
+impl Transport for UnconfirmedTransport {
     fn kind(&self) -> &'static str {
-        "hasty"
+        "unconfirmed"
     }
 
     fn capacity(&self) -> Capacity {
@@ -127,11 +127,11 @@ impl Transport for Hasty {
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
-        let mut answers = Vec::new();
+        let mut results = Vec::new();
         for outgoing in batch {
-            answers.push(self.publish_one(outgoing).await);
+            results.push(self.publish_one(outgoing).await);
         }
-        answers
+        results
     }
 
     async fn check(&self, _: &[&str]) -> Result<Vec<Finding>, PublishError> {
@@ -141,11 +141,11 @@ impl Transport for Hasty {
     async fn close(&self) {}
 }
 
-/// The control: the matrix catches a transport that does not wait for confirms.
+/// Control: the fault test catches a transport that does not wait for confirms.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hasty_transport_is_caught() {
-    let (outbox, killed) = (SqliteFixture::new().await, Killed::new(true).await);
-    let caught = tokio::spawn(pass_over(outbox, killed, 1)).await.unwrap_err().into_panic();
-    let told = caught.downcast_ref::<String>().expect("it panics with words");
-    assert!(told.contains("were committed and never arrived"), "{told}");
+async fn transport_without_confirms_is_caught() {
+    let (outbox, broker) = (SqliteFixture::new().await, KillableBroker::new(true).await);
+    let caught = tokio::spawn(pass_over(outbox, broker, 1)).await.unwrap_err().into_panic();
+    let panic = caught.downcast_ref::<String>().expect("the panic has a message");
+    assert!(panic.contains("were committed and never arrived"), "{panic}");
 }

@@ -1,4 +1,4 @@
-//! From one PostgreSQL through RabbitMQ into another, while everything is killed.
+//! End to end: PostgreSQL → relay → RabbitMQ → consumer → PostgreSQL, while every process is killed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -14,9 +14,9 @@ use postrider_transports::rabbitmq::{RabbitMqSource, RabbitMqTransport};
 use rabbit::{Rabbit, durable, table, text};
 use std::sync::Arc;
 
-/// Not a test of its own: the body of the relay's process, which does nothing unless it is told what.
+/// Not a test: the body of the relay process, which does nothing unless it was started by the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay() {
+async fn relay_process() {
     let transport = |url: String| async move {
         let transport: Arc<dyn Transport> = Arc::new(RabbitMqTransport::new(url).unwrap());
         (transport, "orders".to_owned())
@@ -24,9 +24,9 @@ async fn a_relay() {
     pipeline::relay(Format::Binary, transport).await;
 }
 
-/// Not a test of its own: the body of the consumer's process.
+/// Not a test: the body of the consumer process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer() {
+async fn consumer_process() {
     let source = |url: String| async move {
         let builder = RabbitMqSource::builder(url, "orders").with_quorum(true);
         Arc::new(builder.build().unwrap()) as Arc<dyn Source>
@@ -38,10 +38,10 @@ async fn a_consumer() {
 async fn every_message_has_one_effect_and_one_follow_up() {
     let mut broker = RabbitMq::start().await;
     let url = broker.url().to_owned();
-    // Handlers fail and processes die more often than a queue allows unless it is told otherwise.
+    // Handlers fail and processes die more often than the default delivery limit of a queue allows.
     let arguments = table([("x-queue-type", text("quorum")), ("x-delivery-limit", 1_000_000_i32.into())]);
     Rabbit::at(&url).await.declare("orders", durable(), arguments).await;
-    // A broker writes definitions to its disk a moment after it has said that they are there. One that is stopped has.
+    // A broker writes definitions to disk a moment after it has confirmed them. A graceful stop writes them.
     broker.restart().await;
-    pipeline::run(Killed::new(broker), Bodies { relay: "a_relay", consumer: "a_consumer" }).await;
+    pipeline::run(Killed::new(broker), Bodies { relay: "relay_process", consumer: "consumer_process" }).await;
 }

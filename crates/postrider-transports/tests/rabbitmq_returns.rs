@@ -1,4 +1,4 @@
-//! What no queue wants is never taken for accepted; and how that goes wrong.
+//! An unroutable message is never reported as accepted; with controls that show how other publishers lose messages.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -21,35 +21,35 @@ fn written(destination: &str, number: usize) -> Outgoing {
         .unwrap()
 }
 
-/// Whether a message of a mixed batch has nowhere to go. Runs of various lengths, as they come.
+/// Whether a message of a mixed batch is unroutable, in runs of various lengths.
 fn is_unroutable(round: usize, number: usize) -> bool {
     (number * 7 + round * 13).is_multiple_of(3 + round % 5)
 }
 
-/// Two hundred mixed batches, some at one moment: each message has its own answer.
+/// Two hundred mixed batches, two at a time: each message has its own result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unroutable_message_is_never_accepted() {
+async fn unroutable_message_is_never_accepted() {
     let url = shared::url(Kind::RabbitMq);
     let rabbit = Rabbit::at(&url).await;
-    let (queue, nobody) = (rabbit.queue().await, unique("nobody"));
+    let (queue, unbound) = (rabbit.queue().await, unique("unbound"));
     let transport = RabbitMqTransport::new(url).unwrap();
     let (mut unroutable, mut accepted) = (0, Vec::new());
     for round in 0..100 {
         let batch = |round: usize| -> Vec<Outgoing> {
-            let to = |number| if is_unroutable(round, number) { &nobody } else { &queue };
+            let to = |number| if is_unroutable(round, number) { &unbound } else { &queue };
             (0..BATCH).map(|number| written(to(number), number)).collect()
         };
         let (one, other) = (batch(2 * round), batch(2 * round + 1));
         let (ones, others) = tokio::join!(transport.publish(&one), transport.publish(&other));
-        for (sent, answer) in one.iter().chain(&other).zip(ones.into_iter().chain(others)) {
-            if sent.destination == nobody {
+        for (sent, result) in one.iter().chain(&other).zip(ones.into_iter().chain(others)) {
+            if sent.destination == unbound {
                 unroutable += 1;
-                assert!(matches!(&answer, Err(error) if error.name() == "Unroutable"), "{answer:?}");
-                let Err(PublishError::Retry { source, .. }) = answer else { panic!("{answer:?}") };
+                assert!(matches!(&result, Err(error) if error.name() == "Unroutable"), "{result:?}");
+                let Err(PublishError::Retry { source, .. }) = result else { panic!("{result:?}") };
                 let text = source.to_string();
-                assert!(text.contains("unroutable") && text.contains(&nobody), "{text}");
+                assert!(text.contains("unroutable") && text.contains(&unbound), "{text}");
             } else {
-                assert!(answer.is_ok(), "{answer:?}");
+                assert!(result.is_ok(), "{result:?}");
                 accepted.push(sent.id.to_string());
             }
         }
@@ -62,9 +62,9 @@ async fn an_unroutable_message_is_never_accepted() {
     println!("{unroutable} unroutable messages, none accepted");
 }
 
-/// Publishes as many do, and says which messages a naive reading takes for accepted: those whose own confirm is an ack without a
-/// returned message.
-async fn naively(channel: &Channel, mandatory: bool, keys: &[&str]) -> Vec<bool> {
+/// Publishes as many applications do, and returns which messages a naive publisher takes for accepted: those whose own confirm is an ack
+/// without a returned message.
+async fn publish_naively(channel: &Channel, mandatory: bool, keys: &[&str]) -> Vec<bool> {
     let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
     let mut confirms: Vec<PublisherConfirm> = Vec::new();
     for key in keys {
@@ -79,49 +79,50 @@ async fn naively(channel: &Channel, mandatory: bool, keys: &[&str]) -> Vec<bool>
     accepted
 }
 
-/// The control: whoever trusts the client's pairing of returns and confirms loses messages. It depends on how the broker gathers its
-/// confirms, so it is tried until it shows.
+/// Control: a publisher that trusts the client's pairing of returns and confirms loses messages. It depends on how the broker batches its
+/// confirms, so the test repeats until it happens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publisher_that_trusts_the_pairing_loses_messages() {
+async fn publisher_that_pairs_returns_with_confirms_loses_messages() {
     let rabbit = Rabbit::at(&shared::url(Kind::RabbitMq)).await;
-    let (queue, nobody) = (rabbit.queue().await, unique("nobody"));
+    let (queue, unbound) = (rabbit.queue().await, unique("unbound"));
     for round in 0..2_000 {
         let keys: Vec<_> = (0..BATCH)
-            .map(|number| if is_unroutable(round, number) { nobody.as_str() } else { queue.as_str() })
+            .map(|number| if is_unroutable(round, number) { unbound.as_str() } else { queue.as_str() })
             .collect();
         let channel = rabbit.confirming().await;
-        let accepted = naively(&channel, true, &keys).await;
-        let lost = keys.iter().zip(&accepted).filter(|(key, accepted)| **key == nobody && **accepted).count();
+        let accepted = publish_naively(&channel, true, &keys).await;
+        let lost =
+            keys.iter().zip(&accepted).filter(|(key, accepted)| **key == unbound && **accepted).count();
         if lost > 0 {
             println!("round {round}: {lost} unroutable messages of {BATCH} were taken for accepted");
             return;
         }
         channel.close(200, "done".into()).await.unwrap();
     }
-    panic!("two thousand batches, and the client paired them all: is the collecting still needed?");
+    panic!("the client paired all returns of 2,000 batches correctly: is collecting them still needed?");
 }
 
-/// The control: without `mandatory`, all that is unroutable is confirmed.
+/// Control: without `mandatory`, every unroutable message is confirmed.
 #[tokio::test]
-async fn a_publisher_that_does_not_insist_loses_messages() {
+async fn publisher_without_mandatory_loses_messages() {
     let rabbit = Rabbit::at(&shared::url(Kind::RabbitMq)).await;
-    let nobody = unique("nobody");
+    let unbound = unique("unbound");
     let channel = rabbit.confirming().await;
-    assert_eq!(naively(&channel, false, &[nobody.as_str(); BATCH]).await, [true; BATCH]);
+    assert_eq!(publish_naively(&channel, false, &[unbound.as_str(); BATCH]).await, [true; BATCH]);
     let channel = rabbit.confirming().await;
-    let insists = naively(&channel, true, &[nobody.as_str()]).await;
-    assert_eq!(insists, [false], "alone, and mandatory, it is told");
+    let mandatory = publish_naively(&channel, true, &[unbound.as_str()]).await;
+    assert_eq!(mandatory, [false], "a single mandatory message is returned");
 }
 
-/// The control: without confirms, the client says yes to everything, at once.
+/// Control: without confirms, the client reports success for every message at once.
 #[tokio::test]
-async fn a_publisher_without_confirms_hears_nothing() {
+async fn publisher_without_confirms_gets_no_result() {
     let rabbit = Rabbit::at(&shared::url(Kind::RabbitMq)).await;
     let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-    let nobody = unique("nobody");
+    let unbound = unique("unbound");
     let publishing = rabbit.channel.basic_publish(
         "".into(),
-        nobody.as_str().into(),
+        unbound.as_str().into(),
         options,
         b"x",
         BasicProperties::default(),

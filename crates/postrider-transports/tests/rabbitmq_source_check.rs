@@ -1,4 +1,4 @@
-//! What the check of RabbitMQ's source finds, each on a real broker, and that it changes nothing.
+//! One test per finding of the RabbitMQ source check, on a real broker; and the check changes nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ async fn rabbit() -> Rabbit {
     Rabbit::at(&shared::url(Kind::RabbitMq)).await
 }
 
-/// A good quorum queue with one argument that is not.
+/// A good quorum queue with these additional arguments.
 async fn queue_with<const N: usize>(arguments: [(&str, AMQPValue); N]) -> String {
     let queue = unique("orders");
     let mut all = good("quorum");
@@ -52,7 +52,7 @@ async fn codes(queue: &str, is_quorum: bool) -> Vec<(&'static str, Severity)> {
 }
 
 #[tokio::test]
-async fn a_good_place_has_no_findings() {
+async fn good_queue_has_no_findings() {
     assert_eq!(check(&queue_with([]).await, true).await, []);
     assert_eq!(check(&queue_with([("x-delivery-limit", number(20))]).await, true).await, []);
     let to_queue = [("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text("dead"))];
@@ -65,15 +65,15 @@ async fn a_good_place_has_no_findings() {
 }
 
 #[tokio::test]
-async fn a_missing_queue_is_found_and_not_made() {
-    let missing = unique("nowhere");
+async fn check_reports_missing_queue_and_does_not_create_it() {
+    let missing = unique("missing");
     for _ in 0..2 {
         assert_eq!(codes(&missing, true).await, [("missing_queue", Severity::Problem)]);
     }
 }
 
 #[tokio::test]
-async fn a_queue_of_another_connection_is_found() {
+async fn check_reports_exclusive_queue() {
     let (rabbit, queue) = (rabbit().await, unique("orders"));
     let options = QueueDeclareOptions { exclusive: true, ..durable() };
     rabbit.declare(&queue, options, FieldTable::default()).await;
@@ -81,72 +81,72 @@ async fn a_queue_of_another_connection_is_found() {
 }
 
 #[tokio::test]
-async fn a_stream_is_found() {
+async fn check_reports_stream() {
     let queue = unique("orders");
     rabbit().await.declare(&queue, durable(), table([("x-queue-type", text("stream"))])).await;
     assert_eq!(codes(&queue, false).await, [("stream", Severity::Problem)]);
 }
 
 #[tokio::test]
-async fn a_queue_that_does_not_last_is_found() {
+async fn check_reports_transient_auto_delete_and_expiring_queue() {
     let rabbit = rabbit().await;
     let transient = unique("orders");
     rabbit.declare(&transient, QueueDeclareOptions::default(), good("classic")).await;
     assert_eq!(codes(&transient, false).await, [("transient_queue", Severity::Warning)]);
-    let fleeting = unique("orders");
+    let auto_delete = unique("orders");
     let options = QueueDeclareOptions { auto_delete: true, ..durable() };
-    rabbit.declare(&fleeting, options, good("classic")).await;
-    assert_eq!(codes(&fleeting, false).await, [("auto_delete_queue", Severity::Warning)]);
+    rabbit.declare(&auto_delete, options, good("classic")).await;
+    assert_eq!(codes(&auto_delete, false).await, [("auto_delete_queue", Severity::Warning)]);
     let expiring = queue_with([("x-expires", number(600_000))]).await;
     assert_eq!(codes(&expiring, true).await, [("expiring_queue", Severity::Warning)]);
 }
 
 #[tokio::test]
-async fn a_queue_that_drops_what_it_has_is_found() {
+async fn check_reports_queue_that_drops_its_oldest_messages() {
     let full = queue_with([("x-max-length", number(10))]).await;
     assert_eq!(codes(&full, true).await, [("drop_head", Severity::Problem)]);
 }
 
 #[tokio::test]
-async fn messages_that_expire_are_found() {
+async fn check_reports_message_ttl() {
     let expiring = queue_with([("x-message-ttl", number(60_000))]).await;
     assert_eq!(codes(&expiring, true).await, [("message_ttl", Severity::Warning)]);
 }
 
 #[tokio::test]
-async fn refused_messages_that_are_dropped_are_found() {
+async fn check_reports_missing_dead_letter_setting() {
     let queue = unique("orders");
     let arguments = table([("x-queue-type", text("quorum")), ("x-delivery-limit", number(5))]);
     rabbit().await.declare(&queue, durable(), arguments).await;
     let findings = check(&queue, true).await;
     assert_eq!((findings[0].code, findings.len()), ("no_dead_letter_exchange", 1));
-    assert!(findings[0].reason.contains("come again 5 times"), "{findings:?}");
+    assert!(findings[0].reason.contains("redelivered 5 times"), "{findings:?}");
 }
 
 #[tokio::test]
-async fn a_dead_letter_exchange_that_does_not_exist_is_found() {
-    let queue = queue_with([("x-dead-letter-exchange", text(&unique("nowhere")))]).await;
+async fn check_reports_missing_dead_letter_exchange() {
+    let queue = queue_with([("x-dead-letter-exchange", text(&unique("missing")))]).await;
     assert_eq!(codes(&queue, true).await, [("missing_dead_letter_exchange", Severity::Warning)]);
 }
 
 #[tokio::test]
-async fn a_wrong_word_about_the_kind_of_queue_is_found() {
-    assert_eq!(codes(&queue_with([]).await, false).await, [("uncounted", Severity::Note)]);
+async fn check_reports_wrong_quorum_setting() {
+    assert_eq!(codes(&queue_with([]).await, false).await, [("deliveries_not_counted", Severity::Note)]);
     let classic = unique("orders");
     rabbit().await.declare(&classic, durable(), good("classic")).await;
     assert_eq!(codes(&classic, true).await, [("not_quorum", Severity::Warning)]);
 }
 
-/// Declared as it was, it is what it was.
+/// The same declaration succeeds afterwards.
 #[tokio::test]
-async fn looking_changes_nothing() {
+async fn check_changes_nothing() {
     let queue = queue_with([]).await;
     check(&queue, true).await;
     rabbit().await.declare(&queue, durable(), good("quorum")).await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_an_error() {
-    let nobody = RabbitMqSource::connect("amqp://guest:guest@127.0.0.1:1/%2f", "orders").unwrap();
-    assert!(matches!(nobody.check().await, Err(SourceError::Down { .. })));
+async fn check_of_unreachable_broker_is_an_error() {
+    let unreachable = RabbitMqSource::connect("amqp://guest:guest@127.0.0.1:1/%2f", "orders").unwrap();
+    assert!(matches!(unreachable.check().await, Err(SourceError::Unavailable { .. })));
 }

@@ -1,4 +1,4 @@
-//! RabbitMQ over TLS: who is trusted, and who is let in.
+//! RabbitMQ over TLS: server certificates and client certificates (mTLS).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -6,7 +6,7 @@
 mod rabbit;
 mod support;
 
-use postrider_core::{Answer, PublishError, Source, SourceError};
+use postrider_core::{Ack, PublishError, Source, SourceError};
 use postrider_testkit::broker::RabbitMq;
 use postrider_transports::rabbitmq::{RabbitMqOptions, RabbitMqSource, RabbitMqSourceBuilder};
 use rabbit::Rabbit;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use support::{PATIENCE, orders, publish, soon, unused_port};
 use tokio::net::TcpStream;
 
-/// Vouches for others, in files.
+/// A certificate authority, in files.
 struct Authority {
     folder: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -36,7 +36,7 @@ impl Authority {
         self.folder.path().join("root.pem")
     }
 
-    /// A certificate for this name, and its key.
+    /// A certificate for this host name, and its key.
     fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
         let (mut params, key) =
             (CertificateParams::new([name.to_owned()]).unwrap(), KeyPair::generate().unwrap());
@@ -49,14 +49,14 @@ impl Authority {
     }
 }
 
-/// A broker with a port for TLS, for which this authority vouches, and a queue in it.
-struct Encrypted {
+/// A broker with a TLS port, with a certificate of this authority, and a queue in it.
+struct TlsBroker {
     broker: RabbitMq,
     port: u16,
     queue: String,
 }
 
-impl Encrypted {
+impl TlsBroker {
     async fn start(authority: &Authority, settings: &[&str]) -> Self {
         let (port, (certificate, key)) = (unused_port(), authority.issue("localhost"));
         let lines = [
@@ -68,7 +68,7 @@ impl Encrypted {
         let lines: Vec<_> = lines.iter().map(String::as_str).chain(settings.iter().copied()).collect();
         let broker = RabbitMq::start_with(&lines).await;
         let queue = Rabbit::at(broker.url()).await.queue().await;
-        // It opens this port after the other one.
+        // The broker opens the TLS port after the plain one.
         let open = async {
             while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
                 tokio::task::yield_now().await;
@@ -83,7 +83,7 @@ impl Encrypted {
     }
 }
 
-/// One who publishes, and one who receives, with the same settings.
+/// A transport and a source with the same settings.
 #[derive(Debug, Clone)]
 struct Client {
     queue: String,
@@ -98,14 +98,17 @@ impl Client {
         Self { queue: queue.to_owned(), options, builder }
     }
 
-    fn trusting(mut self, file: impl Into<PathBuf>) -> Self {
+    fn with_ca_bundle(mut self, file: impl Into<PathBuf>) -> Self {
         let file = file.into();
-        self.options = self.options.with_root_certificates(&file);
-        self.builder = self.builder.with_root_certificates(file);
+        self.options = self.options.with_ca_bundle(&file);
+        self.builder = self.builder.with_ca_bundle(file);
         self
     }
 
-    fn showing(mut self, (certificate, key): (impl Into<PathBuf>, impl Into<PathBuf>)) -> Self {
+    fn with_client_certificate(
+        mut self,
+        (certificate, key): (impl Into<PathBuf>, impl Into<PathBuf>),
+    ) -> Self {
         let (certificate, key) = (certificate.into(), key.into());
         self.options = self.options.with_client_certificate(&certificate, &key);
         self.builder = self.builder.with_client_certificate(certificate, key);
@@ -113,28 +116,28 @@ impl Client {
     }
 
     /// Sends a message and receives it.
-    async fn gets_through(self) {
+    async fn sends_and_receives(self) {
         let sent = orders(1, &self.queue);
         publish(&self.options.build().unwrap(), &sent).await.remove(0).unwrap();
         let source = self.builder.build().unwrap();
-        let parcel = soon(source.receive(1)).await.unwrap().remove(0);
-        assert_eq!(parcel.incoming.id, Some(sent[0].id.to_string()));
-        soon(source.answer(&[(parcel.ticket, Answer::Done)])).await.remove(0).unwrap();
+        let message = soon(source.receive(1)).await.unwrap().remove(0);
+        assert_eq!(message.incoming.id, Some(sent[0].id.to_string()));
+        soon(source.ack(&[(message.ack_handle, Ack::Ack)])).await.remove(0).unwrap();
         soon(source.close()).await;
     }
 
-    /// Neither gets a connection; what both say of it.
-    async fn refusals(self) -> [String; 2] {
+    /// The connection errors of transport and source.
+    async fn connect_errors(self) -> [String; 2] {
         let transport = self.options.build().unwrap();
         let published = publish(&transport, &orders(1, &self.queue)).await.remove(0);
-        let Err(PublishError::Down { source: published }) = published else { panic!("{published:?}") };
+        let Err(PublishError::Unavailable { source: published }) = published else { panic!("{published:?}") };
         let received = soon(self.builder.build().unwrap().receive(1)).await;
-        let Err(SourceError::Down { source: received }) = received else { panic!("{received:?}") };
+        let Err(SourceError::Unavailable { source: received }) = received else { panic!("{received:?}") };
         [published.to_string(), received.to_string()]
     }
 
-    /// What is wrong with the settings, in the words of both.
-    fn complaint(self) -> String {
+    /// The error of the settings, which is the same for transport and source.
+    fn setting_error(self) -> String {
         let transport = self.options.clone().build().unwrap_err().to_string();
         let shown = format!("{transport} {self:?}");
         assert!(!shown.contains("secret"), "{shown}");
@@ -144,68 +147,77 @@ impl Client {
 }
 
 #[tokio::test]
-async fn tls_is_spoken_with_those_who_are_trusted_only() {
+async fn tls_accepts_only_certificates_of_the_ca_bundle() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
-    let server = Encrypted::start(&ours, &[]).await;
-    server.at("localhost").trusting(ours.root()).gets_through().await;
-    for refused in [server.at("localhost").trusting(theirs.root()), server.at("localhost")] {
-        for said in refused.refusals().await {
-            assert!(said.contains("invalid peer certificate: UnknownIssuer"), "{said}");
+    let server = TlsBroker::start(&ours, &[]).await;
+    server.at("localhost").with_ca_bundle(ours.root()).sends_and_receives().await;
+    for untrusted in [server.at("localhost").with_ca_bundle(theirs.root()), server.at("localhost")] {
+        for error in untrusted.connect_errors().await {
+            assert!(error.contains("invalid peer certificate: UnknownIssuer"), "{error}");
         }
     }
-    // The certificate is for a name.
-    for said in server.at("127.0.0.1").trusting(ours.root()).refusals().await {
-        assert!(said.contains("certificate not valid for name \"127.0.0.1\""), "{said}");
+    // The certificate is for another host name.
+    for error in server.at("127.0.0.1").with_ca_bundle(ours.root()).connect_errors().await {
+        assert!(error.contains("certificate not valid for name \"127.0.0.1\""), "{error}");
     }
-    // Without TLS, whoever is trusted is not there.
+    // The plain port does not speak TLS.
     let plain = format!("amqps://guest:guest@localhost:{}/%2f", server.broker.port());
-    for said in Client::to(&plain, &server.queue).trusting(ours.root()).refusals().await {
-        assert!(said.contains("no connection to RabbitMQ at localhost"), "{said}");
+    for error in Client::to(&plain, &server.queue).with_ca_bundle(ours.root()).connect_errors().await {
+        assert!(error.contains("no connection to RabbitMQ at localhost"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_broker_that_asks_for_a_certificate_is_shown_one() {
+async fn client_certificate_is_sent_to_a_broker_that_requires_mtls() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
-    let asking = ["ssl_options.verify = verify_peer", "ssl_options.fail_if_no_peer_cert = true"];
-    let server = Encrypted::start(&ours, &asking).await;
-    let client = || server.at("localhost").trusting(ours.root());
-    client().showing(ours.issue("relay")).gets_through().await;
-    // It lets them finish their part and then ends the connection. Whether they still read why is a matter of luck.
-    for refused in [client(), client().showing(theirs.issue("relay"))] {
-        for said in refused.refusals().await {
-            assert!(said.contains("no connection to RabbitMQ at localhost"), "{said}");
+    let mtls = ["ssl_options.verify = verify_peer", "ssl_options.fail_if_no_peer_cert = true"];
+    let server = TlsBroker::start(&ours, &mtls).await;
+    let client = || server.at("localhost").with_ca_bundle(ours.root());
+    client().with_client_certificate(ours.issue("relay")).sends_and_receives().await;
+    // The broker completes the handshake and then closes the connection. The clients may or may not read the reason.
+    for untrusted in [client(), client().with_client_certificate(theirs.issue("relay"))] {
+        for error in untrusted.connect_errors().await {
+            assert!(error.contains("no connection to RabbitMQ at localhost"), "{error}");
         }
     }
 }
 
 #[test]
-fn certificates_that_make_no_sense_are_refused_in_words() {
+fn invalid_certificate_settings_are_rejected_with_the_reason() {
     let ours = Authority::new("ours");
     let (certificate, key) = ours.issue("relay");
     let (_, other) = ours.issue("other");
     let wrong = ours.folder.path().join("wrong.pem");
     std::fs::write(&wrong, "-----BEGIN CERTIFICATE-----\nc2VjcmV0\n-----END CERTIFICATE-----\n").unwrap();
-    let nowhere = || PathBuf::from("/nobody/has/this.pem");
+    let missing_file = || PathBuf::from("/missing/file.pem");
     let encrypted = || Client::to("amqps://relay:secret@rabbit.example/shop", "orders");
     let plain = || Client::to("amqp://relay:secret@rabbit.example/shop", "orders");
 
-    let no_tls = "url: has no TLS and there are certificates: begin it with amqps://";
-    assert_eq!(plain().trusting(ours.root()).complaint(), no_tls);
-    assert_eq!(plain().showing((&certificate, &key)).complaint(), no_tls);
-    let unreadable = "/nobody/has/this.pem cannot be read: No such file or directory (os error 2)";
-    assert_eq!(encrypted().trusting(nowhere()).complaint(), format!("root_certificates: {unreadable}"));
-    for missing in [(nowhere(), key.clone()), (certificate.clone(), nowhere())] {
-        assert_eq!(encrypted().showing(missing).complaint(), format!("client_certificate: {unreadable}"));
+    let no_tls = "url: has no TLS, but certificates are configured; write amqps://";
+    assert_eq!(plain().with_ca_bundle(ours.root()).setting_error(), no_tls);
+    assert_eq!(plain().with_client_certificate((&certificate, &key)).setting_error(), no_tls);
+    let unreadable = "/missing/file.pem cannot be read: No such file or directory (os error 2)";
+    assert_eq!(
+        encrypted().with_ca_bundle(missing_file()).setting_error(),
+        format!("ca_bundle: {unreadable}")
+    );
+    for missing in [(missing_file(), key.clone()), (certificate.clone(), missing_file())] {
+        assert_eq!(
+            encrypted().with_client_certificate(missing).setting_error(),
+            format!("client_certificate: {unreadable}")
+        );
     }
-    for (refused, words) in [
-        (encrypted().trusting(&key), "has no certificate of the format PEM"),
-        (encrypted().trusting(&wrong), "has one that is not understood"),
-        (encrypted().showing((&key, &key)), "has no certificate of the format PEM"),
-        (encrypted().showing((&certificate, &certificate)), "has no key of the format PEM"),
-        (encrypted().showing((&certificate, &other)), "cannot be used: "),
+    for (client, text) in [
+        (encrypted().with_ca_bundle(&key), "contains no PEM certificate"),
+        (encrypted().with_ca_bundle(&wrong), "contains a certificate that cannot be parsed"),
+        (encrypted().with_client_certificate((&key, &key)), "contains no PEM certificate"),
+        (
+            encrypted().with_client_certificate((&certificate, &certificate)),
+            "contains no unencrypted PEM key",
+        ),
+        (encrypted().with_client_certificate((&certificate, &other)), "cannot be used: "),
     ] {
-        let said = refused.complaint();
-        assert!(said.contains(words), "{said}");
+        let error = client.setting_error();
+        assert!(error.contains(text), "{error}");
     }
 }

@@ -1,5 +1,5 @@
-//! Redis Streams pass the suite: on a server that all tests share, where streams are made by the first message, and on one that is
-//! killed, where they must exist.
+//! The transport suite on Redis Streams: on a shared server, where the first message creates a stream, and on one that is killed, where
+//! streams must exist; and tests of its own features.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -23,8 +23,8 @@ use std::{sync::Arc, time::Duration};
 use support::{Certificate, PATIENCE, order, orders, publish, soon, unused_port};
 use tokio::sync::Mutex;
 
-/// The least that a server can be told to refuse.
-const LARGEST: &str = "1048576";
+/// The smallest limit that a server accepts.
+const MAX_VALUE_BYTES: &str = "1048576";
 const TOO_LARGE: usize = 1_048_577;
 
 struct RedisFixture {
@@ -37,20 +37,20 @@ async fn shared_server() -> RedisFixture {
 }
 
 async fn own_server() -> RedisFixture {
-    let own = Redis::start_with(&["--proto-max-bulk-len", LARGEST]).await;
+    let own = Redis::start_with(&["--proto-max-bulk-len", MAX_VALUE_BYTES]).await;
     RedisFixture { url: own.url().to_owned(), own: Some(Mutex::new(own)) }
 }
 
-mod on_a_shared_server {
+mod shared_server_suite {
     postrider_testkit::transport_suite!(super::shared_server);
 }
 
-mod on_a_server_that_crashes_with_streams_that_must_exist {
+mod crashing_server_with_must_exist_suite {
     postrider_testkit::transport_suite!(super::own_server);
 }
 
 fn builder(url: &str) -> RedisBuilder {
-    RedisTransport::builder(url).with_answer_timeout(PATIENCE).with_connect_timeout(PATIENCE)
+    RedisTransport::builder(url).with_response_timeout(PATIENCE).with_connect_timeout(PATIENCE)
 }
 
 fn transport(url: &str) -> RedisTransport {
@@ -120,45 +120,45 @@ impl TransportFixture for RedisFixture {
 }
 
 #[tokio::test]
-async fn one_bad_entry_is_told_and_its_neighbours_arrive() {
+async fn rejected_entry_does_not_affect_its_neighbours() {
     let url = shared::url(Kind::Redis);
     let (good, list) = (new_stream(), new_stream());
     run::<i64>(&url, &format!("LPUSH {list} a")).await;
     let batch = [order(1, &good), order(2, &list), order(3, &good)];
-    let answers = publish(&transport(&url), &batch).await;
-    assert!(answers[0].is_ok() && answers[2].is_ok(), "{answers:?}");
-    assert!(matches!(answers[1], Err(PublishError::Reject { .. })), "{answers:?}");
+    let results = publish(&transport(&url), &batch).await;
+    assert!(results[0].is_ok() && results[2].is_ok(), "{results:?}");
+    assert!(matches!(results[1], Err(PublishError::Reject { .. })), "{results:?}");
     assert_eq!(entries(&url, &good).await.len(), 2);
 }
 
 #[tokio::test]
-async fn a_stream_is_made_by_the_first_message_unless_it_must_exist() {
+async fn first_message_creates_the_stream_unless_it_must_exist() {
     let url = shared::url(Kind::Redis);
     let stream = new_stream();
     let strict = builder(&url).must_exist().build().unwrap();
-    let answers = publish(&strict, &orders(1, &stream)).await;
-    let Err(PublishError::Retry { source, .. }) = &answers[0] else { panic!("{answers:?}") };
+    let results = publish(&strict, &orders(1, &stream)).await;
+    let Err(PublishError::Retry { source, .. }) = &results[0] else { panic!("{results:?}") };
     assert!(source.to_string().contains(&format!("XGROUP CREATE {stream} readers $ MKSTREAM")), "{source}");
     publish(&transport(&url), &orders(1, &stream)).await.remove(0).unwrap();
     publish(&strict, &orders(1, &stream)).await.remove(0).unwrap();
 }
 
 #[tokio::test]
-async fn a_full_server_refuses_for_now() {
+async fn full_server_is_retried() {
     let server = Redis::start_with(&["--maxmemory-policy", "noeviction"]).await;
     let (transport, batch) = (transport(server.url()), orders(3, "orders"));
     run::<()>(server.url(), "CONFIG SET maxmemory 1").await;
-    let answers = publish(&transport, &batch).await;
-    assert!(answers.iter().all(|answer| matches!(answer, Err(PublishError::Retry { .. }))), "{answers:?}");
+    let results = publish(&transport, &batch).await;
+    assert!(results.iter().all(|result| matches!(result, Err(PublishError::Retry { .. }))), "{results:?}");
     run::<()>(server.url(), "CONFIG SET maxmemory 0").await;
-    for answer in publish(&transport, &batch).await {
-        answer.unwrap();
+    for result in publish(&transport, &batch).await {
+        result.unwrap();
     }
 }
 
-/// Nothing is trimmed, whatever the server's settings for lists and streams are.
+/// Streams are not trimmed, whatever the server's settings for lists and streams are.
 #[tokio::test]
-async fn everything_that_was_accepted_stays() {
+async fn accepted_entries_are_never_trimmed() {
     let url = shared::url(Kind::Redis);
     let stream = new_stream();
     let transport = transport(&url);
@@ -182,13 +182,13 @@ async fn with_replica() -> (Redis, Redis) {
 }
 
 #[tokio::test]
-async fn a_replica_is_down_until_it_is_the_primary() {
+async fn replica_is_unavailable_until_it_is_promoted() {
     let (primary, replica) = with_replica().await;
     let (transport, batch) = (transport(replica.url()), orders(2, "orders"));
-    for answer in publish(&transport, &batch).await {
-        assert!(matches!(answer, Err(PublishError::Down { .. })), "{answer:?}");
+    for result in publish(&transport, &batch).await {
+        assert!(matches!(result, Err(PublishError::Unavailable { .. })), "{result:?}");
     }
-    // It may be written to, but its primary is gone, and it may not do anything without.
+    // The replica is writable, but its primary is gone, and it may not serve stale data.
     drop(primary);
     soon(async {
         while !run::<String>(replica.url(), "INFO replication").await.contains("master_link_status:down") {
@@ -198,47 +198,47 @@ async fn a_replica_is_down_until_it_is_the_primary() {
     .await;
     run::<()>(replica.url(), "CONFIG SET replica-serve-stale-data no").await;
     run::<()>(replica.url(), "CONFIG SET replica-read-only no").await;
-    for answer in publish(&transport, &batch).await {
-        let Err(PublishError::Down { source }) = answer else { panic!("{answer:?}") };
+    for result in publish(&transport, &batch).await {
+        let Err(PublishError::Unavailable { source }) = result else { panic!("{result:?}") };
         assert!(source.to_string().starts_with("MASTERDOWN"), "{source}");
     }
     run::<()>(replica.url(), "REPLICAOF NO ONE").await;
-    for answer in publish(&transport, &batch).await {
-        answer.unwrap();
+    for result in publish(&transport, &batch).await {
+        result.unwrap();
     }
 }
 
-/// A node that has no part in any cluster yet.
+/// A node without a cluster.
 async fn node() -> Redis {
-    // Unless told otherwise, it is so far beyond the other port that there may be none.
+    // The default cluster port is so far above the other port that it may not exist.
     Redis::start_with(&["--cluster-enabled", "yes", "--cluster-port", &unused_port().to_string()]).await
 }
 
 #[tokio::test]
-async fn a_node_without_its_cluster_is_down_and_another_nodes_stream_is_refused() {
+async fn cluster_down_is_unavailable_and_moved_is_retried() {
     let (first, second) = (node().await, node().await);
     let transport = transport(second.url());
-    let answers = publish(&transport, &orders(1, "orders")).await;
-    assert!(matches!(answers[0], Err(PublishError::Down { .. })), "{answers:?}");
+    let results = publish(&transport, &orders(1, "orders")).await;
+    assert!(matches!(results[0], Err(PublishError::Unavailable { .. })), "{results:?}");
 
     run::<()>(first.url(), "CLUSTER ADDSLOTSRANGE 0 16383").await;
     let (_, bus): (String, String) = run(first.url(), "CONFIG GET cluster-port").await;
     run::<()>(second.url(), &format!("CLUSTER MEET 127.0.0.1 {} {bus}", first.port())).await;
-    let answer = soon(async {
+    let result = soon(async {
         loop {
             match publish(&transport, &orders(1, "orders")).await.remove(0) {
                 Err(PublishError::Retry { source, .. }) => return source.to_string(),
-                Err(PublishError::Down { .. }) => tokio::task::yield_now().await,
+                Err(PublishError::Unavailable { .. }) => tokio::task::yield_now().await,
                 other => panic!("{other:?}"),
             }
         }
     })
     .await;
-    assert!(answer.starts_with("MOVED"), "{answer}");
+    assert!(result.starts_with("MOVED"), "{result}");
 }
 
 #[tokio::test]
-async fn replicas_are_counted_where_that_is_asked_for() {
+async fn with_replicas_requires_replicated_entries() {
     let (primary, replica) = with_replica().await;
     let with = |count| builder(primary.url()).with_replicas(count, Duration::from_secs(1)).build().unwrap();
     let (one, two) = (with(1), with(2));
@@ -248,19 +248,19 @@ async fn replicas_are_counted_where_that_is_asked_for() {
         }
     })
     .await;
-    for answer in publish(&two, &orders(3, "orders")).await {
-        assert!(matches!(answer, Err(PublishError::Unknown { .. })), "{answer:?}");
+    for result in publish(&two, &orders(3, "orders")).await {
+        assert!(matches!(result, Err(PublishError::Unknown { .. })), "{result:?}");
     }
     drop(replica);
-    // What is refused is refused, whoever has the others.
+    // A rejected entry stays rejected, whatever the replicas have.
     run::<i64>(primary.url(), "LPUSH list a").await;
-    let answers = publish(&one, &[order(1, "orders"), order(2, "list")]).await;
-    assert!(matches!(answers[0], Err(PublishError::Unknown { .. })), "{answers:?}");
-    assert!(matches!(answers[1], Err(PublishError::Reject { .. })), "{answers:?}");
+    let results = publish(&one, &[order(1, "orders"), order(2, "list")]).await;
+    assert!(matches!(results[0], Err(PublishError::Unknown { .. })), "{results:?}");
+    assert!(matches!(results[1], Err(PublishError::Reject { .. })), "{results:?}");
 }
 
 #[tokio::test]
-async fn a_password_is_used_and_never_shown() {
+async fn password_is_used_and_never_shown() {
     let server = Redis::start().await;
     run::<()>(server.url(), "ACL SETUSER ann on >s3cret/ ~* +@all").await;
     run::<()>(server.url(), "ACL SETUSER default off").await;
@@ -268,18 +268,18 @@ async fn a_password_is_used_and_never_shown() {
     let good = transport(&format!("redis://ann:s3cret%2F@{at}"));
     publish(&good, &orders(1, "orders")).await.remove(0).unwrap();
     let bad = transport(&format!("redis://ann:wr0ng@{at}"));
-    let answers = publish(&bad, &orders(1, "orders")).await;
-    assert!(matches!(answers[0], Err(PublishError::Down { .. })), "{answers:?}");
-    assert!(!format!("{answers:?} {bad:?}").contains("wr0ng"), "{answers:?} {bad:?}");
+    let results = publish(&bad, &orders(1, "orders")).await;
+    assert!(matches!(results[0], Err(PublishError::Unavailable { .. })), "{results:?}");
+    assert!(!format!("{results:?} {bad:?}").contains("wr0ng"), "{results:?} {bad:?}");
     let error = RedisTransport::connect("http://ann:wr0ng@host").unwrap_err().to_string();
     assert!(error.starts_with("url: ") && !error.contains("wr0ng"), "{error}");
-    // Let it be stopped: the harness knows no password.
+    // The harness has no password to stop the server.
     let admin = format!("redis://ann:s3cret%2F@{at}");
     run::<()>(&admin, "ACL SETUSER default on nopass ~* +@all").await;
 }
 
 #[tokio::test]
-async fn tls_is_spoken_with_those_who_are_trusted_only() {
+async fn tls_accepts_only_certificates_of_the_ca_bundle() {
     let (ours, theirs) = (Certificate::new(), Certificate::new());
     let (certificate, key, port) = (ours.certificate(), ours.key(), unused_port());
     let server = Redis::start_with(&[
@@ -296,36 +296,36 @@ async fn tls_is_spoken_with_those_who_are_trusted_only() {
     ])
     .await;
     let url = format!("rediss://localhost:{port}");
-    let trusting = |url: &str, file| builder(url).with_root_certificates(file);
-    let right = trusting(&url, ours.certificate()).build().unwrap();
+    let with_ca_bundle = |url: &str, file| builder(url).with_ca_bundle(file);
+    let right = with_ca_bundle(&url, ours.certificate()).build().unwrap();
     publish(&right, &orders(1, "orders")).await.remove(0).unwrap();
     let plain = format!("rediss://localhost:{}", server.port());
-    for refused in [
-        trusting(&url, theirs.certificate()),
+    for untrusted in [
+        with_ca_bundle(&url, theirs.certificate()),
         builder(&url),
-        // The certificate is for a name.
-        trusting(&format!("rediss://127.0.0.1:{port}"), ours.certificate()),
-        // It waits for more of what it does not understand.
-        trusting(&plain, ours.certificate()).with_connect_timeout(Duration::from_secs(1)),
+        // The certificate is for another host name.
+        with_ca_bundle(&format!("rediss://127.0.0.1:{port}"), ours.certificate()),
+        // The plain port waits for more input.
+        with_ca_bundle(&plain, ours.certificate()).with_connect_timeout(Duration::from_secs(1)),
     ] {
-        let refused = refused.build().unwrap();
-        let answers = publish(&refused, &orders(1, "orders")).await;
-        assert!(matches!(answers[0], Err(PublishError::Down { .. })), "{refused:?}: {answers:?}");
+        let untrusted = untrusted.build().unwrap();
+        let results = publish(&untrusted, &orders(1, "orders")).await;
+        assert!(matches!(results[0], Err(PublishError::Unavailable { .. })), "{untrusted:?}: {results:?}");
     }
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_in_words() {
-    let refused = |builder: RedisBuilder| builder.build().unwrap_err().to_string();
+fn invalid_settings_are_rejected_with_the_reason() {
+    let error = |builder: RedisBuilder| builder.build().unwrap_err().to_string();
     let url = "redis://127.0.0.1:6379";
     assert_eq!(
-        refused(RedisTransport::builder("127.0.0.1")),
-        "url: write redis://user:password@host:6379/0, or rediss:// with TLS"
+        error(RedisTransport::builder("127.0.0.1")),
+        "url: is not a Redis URL; write redis://user:password@host:6379/0, or rediss:// for TLS"
     );
     assert_eq!(
-        refused(RedisTransport::builder(url).with_answer_timeout(Duration::ZERO)),
-        "answer_timeout: is zero; nothing would ever be accepted"
+        error(RedisTransport::builder(url).with_response_timeout(Duration::ZERO)),
+        "response_timeout: is zero; nothing would ever be accepted"
     );
-    assert!(refused(RedisTransport::builder(url).with_replicas(1, Duration::ZERO)).starts_with("replicas: "));
-    assert!(refused(RedisTransport::builder(url).with_root_certificates("/nowhere")).starts_with("root_"));
+    assert!(error(RedisTransport::builder(url).with_replicas(1, Duration::ZERO)).starts_with("replicas: "));
+    assert!(error(RedisTransport::builder(url).with_ca_bundle("/nowhere")).starts_with("ca_bundle: "));
 }

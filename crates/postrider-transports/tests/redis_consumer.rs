@@ -1,4 +1,4 @@
-//! A consumer of Redis Streams passes the suite.
+//! The consumer suite on Redis Streams.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]

@@ -1,4 +1,4 @@
-//! Redis Streams under faults: killed again and again, over connections that are cut.
+//! Redis Streams under faults: the server is killed repeatedly, and connections are cut.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -22,13 +22,13 @@ use sqlite::SqliteFixture;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Mutex;
 
-struct Killed {
+struct KillableBroker {
     broker: Mutex<Redis>,
     url: String,
     stream: String,
 }
 
-impl Killed {
+impl KillableBroker {
     async fn new() -> Self {
         let broker = Redis::start().await;
         let url = broker.url().to_owned();
@@ -37,7 +37,7 @@ impl Killed {
 }
 
 #[async_trait]
-impl FaultFixture for Killed {
+impl FaultFixture for KillableBroker {
     fn server(&self) -> String {
         self.url.replace("redis://", "")
     }
@@ -66,6 +66,6 @@ impl FaultFixture for Killed {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_and_cuts_lose_nothing() {
-    let outcome = pass_over(SqliteFixture::new().await, Killed::new().await, cycles()).await;
-    assert!(outcome.failures > 0 && outcome.rolled_back > 0, "it was too quiet: {outcome:?}");
+    let outcome = pass_over(SqliteFixture::new().await, KillableBroker::new().await, cycles()).await;
+    assert!(outcome.failures > 0 && outcome.rolled_back > 0, "too few faults: {outcome:?}");
 }

@@ -1,4 +1,4 @@
-//! How others publish to Redis, and what they lose where this transport does not.
+//! Controls: naive ways of publishing to Redis, and the messages that they lose and this transport does not.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -23,11 +23,11 @@ fn pipeline(batch: &[Outgoing]) -> Pipeline {
     pipeline
 }
 
-fn accepted(answers: &[Result<Receipt, PublishError>]) -> Vec<bool> {
-    answers.iter().map(Result::is_ok).collect()
+fn accepted(results: &[Result<Receipt, PublishError>]) -> Vec<bool> {
+    results.iter().map(Result::is_ok).collect()
 }
 
-/// Three to a stream, and in the middle one to something else.
+/// Three messages; the one in the middle goes to a key of another type.
 async fn mixed(url: &str) -> (String, Vec<Outgoing>) {
     let (stream, list) = (new_stream(), new_stream());
     run::<i64>(url, &format!("LPUSH {list} a")).await;
@@ -35,34 +35,34 @@ async fn mixed(url: &str) -> (String, Vec<Outgoing>) {
     (stream, batch)
 }
 
-/// The answer of the whole is taken for that of each: one that was refused is lost.
+/// The result of the pipeline is taken for that of each entry: a refused entry is lost.
 #[tokio::test]
-async fn a_pipeline_that_went_well_hides_what_was_refused() {
+async fn successful_pipeline_hides_a_refused_entry() {
     let url = shared::url(Kind::Redis);
     let (stream, batch) = mixed(&url).await;
     let sent: Result<Vec<Value>, _> =
         soon(pipeline(&batch).ignore_errors().query_async(&mut connection(&url).await)).await;
-    assert!(sent.is_ok(), "the naive one settles all three");
-    assert_eq!(entries(&url, &stream).await.len(), 2, "and one is nowhere");
-    let answers = publish(&RedisTransport::connect(&url).unwrap(), &batch).await;
-    assert_eq!(accepted(&answers), [true, false, true]);
+    assert!(sent.is_ok(), "the naive publisher settles all three");
+    assert_eq!(entries(&url, &stream).await.len(), 2, "and one is lost");
+    let results = publish(&RedisTransport::connect(&url).unwrap(), &batch).await;
+    assert_eq!(accepted(&results), [true, false, true]);
 }
 
-/// The other way round: one that was refused makes all of them come again, for ever.
+/// The other way round: a refused entry makes the publisher send all of them again, without end.
 #[tokio::test]
-async fn a_pipeline_that_failed_hides_what_was_accepted() {
+async fn failed_pipeline_hides_accepted_entries() {
     let url = shared::url(Kind::Redis);
     let (stream, batch) = mixed(&url).await;
     for _ in 0..3 {
         let sent: Result<(), _> = soon(pipeline(&batch).query_async(&mut connection(&url).await)).await;
-        assert!(sent.is_err(), "the naive one sends all three again");
+        assert!(sent.is_err(), "the naive publisher sends all three again");
     }
-    assert_eq!(entries(&url, &stream).await.len(), 6, "the two good ones are there three times");
+    assert_eq!(entries(&url, &stream).await.len(), 6, "the two good entries are stored three times");
 }
 
-/// The same where the server is full from the second message on.
+/// The same with a server that is full from the second message on.
 #[tokio::test]
-async fn a_pipeline_that_went_well_hides_what_a_full_server_refused() {
+async fn successful_pipeline_hides_entries_refused_by_a_full_server() {
     let server = Redis::start().await;
     let (url, batch) = (server.url(), orders(3, "orders"));
     let mut filling = redis::pipe();
@@ -74,21 +74,21 @@ async fn a_pipeline_that_went_well_hides_what_a_full_server_refused() {
         filling.add_command(command.clone());
     }
     let sent: Result<Vec<Value>, _> = soon(filling.query_async(&mut connection(url).await)).await;
-    assert!(sent.is_ok(), "the naive one settles all three");
-    assert_eq!(run::<usize>(url, "XLEN orders").await, 1, "and two are nowhere");
-    let answers = publish(&RedisTransport::connect(url).unwrap(), &batch).await;
-    assert_eq!(accepted(&answers), [false, false, false]);
+    assert!(sent.is_ok(), "the naive publisher settles all three");
+    assert_eq!(run::<usize>(url, "XLEN orders").await, 1, "and two are lost");
+    let results = publish(&RedisTransport::connect(url).unwrap(), &batch).await;
+    assert_eq!(accepted(&results), [false, false, false]);
 }
 
-/// `WAIT` does not fail when nobody came: it says how many did.
+/// `WAIT` does not fail when no replica has the entry: it returns how many have it.
 #[tokio::test]
-async fn a_wait_that_is_not_read_counts_what_no_replica_has() {
+async fn ignored_wait_reply_hides_missing_replicas() {
     let server = Redis::start().await;
     let mut naive = pipeline(&orders(1, "orders"));
     naive.cmd("WAIT").arg(1).arg(10).ignore();
     let sent: Result<(String,), _> = soon(naive.query_async(&mut connection(server.url()).await)).await;
-    assert!(sent.is_ok(), "the naive one settles what no replica has");
+    assert!(sent.is_ok(), "the naive publisher settles a message that no replica has");
     let careful = RedisTransport::builder(server.url()).with_replicas(1, Duration::from_millis(10));
-    let answers = publish(&careful.build().unwrap(), &orders(1, "orders")).await;
-    assert!(matches!(answers[0], Err(PublishError::Unknown { .. })), "{answers:?}");
+    let results = publish(&careful.build().unwrap(), &orders(1, "orders")).await;
+    assert!(matches!(results[0], Err(PublishError::Unknown { .. })), "{results:?}");
 }

@@ -1,4 +1,4 @@
-//! From one PostgreSQL through Redis Streams into another, while everything is killed.
+//! End to end: PostgreSQL → relay → Redis Streams → consumer → PostgreSQL, while every process is killed.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -12,9 +12,9 @@ use postrider_testkit::broker::Redis;
 use postrider_transports::redis::{RedisSource, RedisTransport};
 use std::{sync::Arc, time::Duration};
 
-/// Not a test of its own: the body of the relay's process, which does nothing unless it is told what.
+/// Not a test: the body of the relay process, which does nothing unless it was started by the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay() {
+async fn relay_process() {
     let transport = |url: String| async move {
         let transport: Arc<dyn Transport> = Arc::new(RedisTransport::connect(url).unwrap());
         (transport, "orders".to_owned())
@@ -22,12 +22,12 @@ async fn a_relay() {
     pipeline::relay(Format::Binary, transport).await;
 }
 
-/// Not a test of its own: the body of the consumer's process.
+/// Not a test: the body of the consumer process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer() {
+async fn consumer_process() {
     let source = |url: String| async move {
         let builder = RedisSource::builder(url, "orders").with_group("billing").create_group();
-        Arc::new(builder.with_hold(Duration::from_secs(2)).build().unwrap()) as Arc<dyn Source>
+        Arc::new(builder.with_ack_deadline(Duration::from_secs(2)).build().unwrap()) as Arc<dyn Source>
     };
     pipeline::consumer(source).await;
 }
@@ -35,5 +35,5 @@ async fn a_consumer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_message_has_one_effect_and_one_follow_up() {
     let broker = Redis::start().await;
-    pipeline::run(Killed::new(broker), Bodies { relay: "a_relay", consumer: "a_consumer" }).await;
+    pipeline::run(Killed::new(broker), Bodies { relay: "relay_process", consumer: "consumer_process" }).await;
 }

@@ -1,4 +1,4 @@
-//! What a group would miss is told before it is missed. One test for each finding.
+//! One test per finding of the Redis source check.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -20,7 +20,7 @@ use postrider_transports::redis::RedisSourceBuilder;
 use server::{connection, run};
 use support::{soon, unused_port};
 
-/// What a server needs to keep what it accepted.
+/// Settings of a server that keeps accepted messages.
 const GOOD: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 const GROUP: &str = "XGROUP CREATE orders billing 0 MKSTREAM";
 
@@ -36,7 +36,7 @@ fn codes(findings: &[Finding]) -> Vec<(Severity, &str)> {
     findings.iter().map(|finding| (finding.severity, finding.code)).collect()
 }
 
-/// A good server with these arguments, on which these commands were run, has this finding.
+/// A good server with these arguments has this finding after these commands.
 async fn finds(
     arguments: &[&str],
     commands: &[&str],
@@ -53,13 +53,13 @@ async fn finds(
 }
 
 #[tokio::test]
-async fn a_good_group_has_no_findings() {
+async fn good_group_has_no_findings() {
     let server = Redis::start_with(&GOOD).await;
     let source = || builder(server.url(), "orders");
     assert_eq!(check(source().create_group()).await, []);
     run::<()>(server.url(), GROUP).await;
     assert_eq!(check(source()).await, []);
-    // Read, in hand, done and deleted, and not yet read.
+    // One entry is acked and deleted, one is pending, and one is not yet read.
     for command in [
         "XADD orders 1-1 a b",
         "XADD orders 1-2 a b",
@@ -74,21 +74,21 @@ async fn a_good_group_has_no_findings() {
 }
 
 #[tokio::test]
-async fn a_missing_group_is_told() {
+async fn check_reports_missing_group() {
     let finding = finds(&[], &[], |builder| builder, (Problem, "no_group")).await;
     assert!(finding.fix.starts_with(GROUP), "{finding:?}");
     finds(&[], &["XGROUP CREATE orders other 0 MKSTREAM"], |builder| builder, (Problem, "no_group")).await;
 }
 
 #[tokio::test]
-async fn entries_that_were_removed_unread_are_told() {
+async fn check_reports_entries_trimmed_unread() {
     let commands = [GROUP, "XADD orders 1-1 a b", "XADD orders 1-2 a b", "XTRIM orders MAXLEN 1"];
     let finding = finds(&[], &commands, |builder| builder, (Problem, "trimmed_unread")).await;
     assert!(finding.reason.starts_with("at least 1 entries"), "{finding:?}");
 }
 
 #[tokio::test]
-async fn entries_that_were_removed_while_they_are_pending_are_told() {
+async fn check_reports_pending_entries_that_were_trimmed() {
     let commands =
         [GROUP, "XADD orders 1-1 a b", "XREADGROUP GROUP billing ann STREAMS orders >", "XDEL orders 1-1"];
     finds(&[], &commands, |builder| builder, (Problem, "trimmed_pending")).await;
@@ -97,13 +97,13 @@ async fn entries_that_were_removed_while_they_are_pending_are_told() {
 }
 
 #[tokio::test]
-async fn deleting_what_other_groups_read_is_told() {
+async fn check_reports_delete_when_done_with_other_groups() {
     let commands = [GROUP, "XGROUP CREATE orders other 0"];
     finds(&[], &commands, RedisSourceBuilder::with_delete_when_done, (Problem, "deletes_for_others")).await;
 }
 
 #[tokio::test]
-async fn a_group_that_is_far_behind_is_told() {
+async fn check_notes_large_lag() {
     let server = Redis::start_with(&GOOD).await;
     run::<()>(server.url(), GROUP).await;
     let fill = "for i = 1, 100001 do redis.call('XADD', KEYS[1], '*', 'a', 'b') end";
@@ -113,9 +113,9 @@ async fn a_group_that_is_far_behind_is_told() {
     assert_eq!(codes(&check(builder(server.url(), "orders")).await), [(Note, "behind")]);
 }
 
-/// What is wrong for those who write is wrong for those who read.
+/// Findings of the server and the stream concern publishers and consumers.
 #[tokio::test]
-async fn what_the_server_or_the_stream_would_lose_is_told() {
+async fn check_includes_findings_of_server_and_stream() {
     let same = |builder| builder;
     let evicting = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
     finds(&evicting, &[GROUP], same, (Problem, "eviction")).await;
@@ -126,11 +126,11 @@ async fn what_the_server_or_the_stream_would_lose_is_told() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_cannot_be_asked() {
+async fn check_of_unreachable_server_is_an_error() {
     let url = format!("redis://127.0.0.1:{}", unused_port());
-    let nowhere = builder(&url, "orders").build().unwrap();
-    let asked = soon(nowhere.check()).await;
-    assert!(matches!(asked, Err(SourceError::Down { .. })), "{asked:?}");
-    let asked = soon(nowhere.redelivers()).await;
-    assert!(matches!(asked, Err(SourceError::Down { .. })), "{asked:?}");
+    let unreachable = builder(&url, "orders").build().unwrap();
+    let result = soon(unreachable.check()).await;
+    assert!(matches!(result, Err(SourceError::Unavailable { .. })), "{result:?}");
+    let result = soon(unreachable.redelivery_window()).await;
+    assert!(matches!(result, Err(SourceError::Unavailable { .. })), "{result:?}");
 }

@@ -1,6 +1,6 @@
 //! SQS and SNS pass the suite: standard queues, FIFO queues, a topic with a queue behind it, and a FIFO topic with one.
 //!
-//! The server is moto, which holds everything in memory: nothing there survives a crash, so `sqs_faults` has a server of its own.
+//! The server is moto, which keeps messages in memory and loses them in a crash, so `sqs_faults` has a server of its own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -38,7 +38,7 @@ struct AwsFixture {
     ending: &'static str,
     url: String,
     aws: Aws,
-    /// The queue behind each destination, and what came out of it so far.
+    /// The queue behind each destination, and the messages received from it so far.
     queues: Mutex<BTreeMap<String, (String, Vec<Received>)>>,
 }
 
@@ -166,7 +166,7 @@ fn bodies(received: &[Received]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_batch_of_any_size_is_cut_into_requests() {
+async fn batch_of_any_size_is_split_into_requests() {
     let (aws, name) = (aws().await, unique("orders"));
     let queue = aws.queue(&name, &[]).await;
     let mut batch = orders(37, &name);
@@ -174,15 +174,15 @@ async fn a_batch_of_any_size_is_cut_into_requests() {
     for outgoing in batch.iter_mut().take(5) {
         outgoing.body = vec![b'x'; 600_000].into();
     }
-    for answer in publish(&sqs(), &batch).await {
-        answer.unwrap();
+    for result in publish(&sqs(), &batch).await {
+        result.unwrap();
     }
     assert_eq!(aws.drain(&queue).await.len(), 37);
 }
 
-/// Bytes are counted with attributes: ten that fit by their bodies alone do not go together.
+/// The size includes attributes: ten messages that fit by their bodies alone do not fit into one request.
 #[tokio::test]
-async fn attributes_count_where_the_limit_is_reached() {
+async fn size_limit_includes_attributes() {
     let (aws, name) = (aws().await, unique("orders"));
     let queue = aws.queue(&name, &[]).await;
     let mut batch = orders(2, &name);
@@ -190,41 +190,41 @@ async fn attributes_count_where_the_limit_is_reached() {
         outgoing.body = vec![b'x'; 1_048_576 - 400].into();
         outgoing.headers.push(("long".to_owned(), "v".repeat(400)));
     }
-    for answer in publish(&sqs(), &batch).await {
-        assert!(matches!(answer, Err(PublishError::Reject { .. })), "{answer:?}");
+    for result in publish(&sqs(), &batch).await {
+        assert!(matches!(result, Err(PublishError::Reject { .. })), "{result:?}");
     }
     assert_eq!(aws.drain(&queue).await.len(), 0);
 }
 
 #[tokio::test]
-async fn a_queue_is_named_by_its_url_as_well() {
+async fn queue_is_addressed_by_name_or_url() {
     let (aws, name) = (aws().await, unique("orders"));
     let queue = aws.queue(&name, &[]).await;
     publish(&sqs(), &orders(1, &queue)).await.remove(0).unwrap();
     assert_eq!(aws.drain(&queue).await.len(), 1);
     let gone = queue.replace(&name, "missing");
-    let answer = publish(&sqs(), &orders(1, &gone)).await.remove(0);
-    let Err(PublishError::Retry { source, .. }) = answer else { panic!("{answer:?}") };
+    let result = publish(&sqs(), &orders(1, &gone)).await.remove(0);
+    let Err(PublishError::Retry { source, .. }) = result else { panic!("{result:?}") };
     assert!(source.to_string().ends_with("aws sqs create-queue --queue-name missing"), "{source}");
 }
 
 #[tokio::test]
-async fn a_topic_is_named_by_its_arn_as_well() {
+async fn topic_is_addressed_by_name_or_arn() {
     let (aws, name) = (aws().await, unique("orders"));
     let (topic, queue) = (aws.topic(&name).await, aws.queue(&name, &[]).await);
     aws.subscribe(&topic, &queue, &[("RawMessageDelivery", "true")]).await;
     let sns = SnsTransport::new(options(&shared::url(Kind::Sqs))).unwrap();
     publish(&sns, &orders(1, &topic)).await.remove(0).unwrap();
     assert_eq!(aws.drain(&queue).await.len(), 1);
-    let answer = publish(&sns, &orders(1, "missing.fifo")).await.remove(0);
-    let Err(PublishError::Retry { source, .. }) = answer else { panic!("{answer:?}") };
+    let result = publish(&sns, &orders(1, "missing.fifo")).await.remove(0);
+    let Err(PublishError::Retry { source, .. }) = result else { panic!("{result:?}") };
     let command = "aws sns create-topic --name missing.fifo --attributes FifoTopic=true";
     assert!(source.to_string().ends_with(command), "{source}");
 }
 
 /// The list of topics has pages of a hundred.
 #[tokio::test]
-async fn a_topic_is_found_among_many() {
+async fn topic_is_found_on_later_pages() {
     let (aws, prefix) = (aws().await, unique("many"));
     for number in 0..250 {
         aws.topic(&format!("{prefix}-{number}")).await;
@@ -234,59 +234,59 @@ async fn a_topic_is_found_among_many() {
 }
 
 #[tokio::test]
-async fn a_queue_that_was_deleted_and_made_again_is_found_again() {
+async fn recreated_queue_is_resolved_again() {
     let (aws, name, sqs) = (aws().await, unique("orders"), sqs());
     let queue = aws.queue(&name, &[]).await;
     publish(&sqs, &orders(1, &name)).await.remove(0).unwrap();
     aws.sqs.delete_queue().queue_url(&queue).send().await.unwrap();
-    let answer = publish(&sqs, &orders(1, &name)).await.remove(0);
-    assert!(matches!(answer, Err(PublishError::Retry { .. })), "{answer:?}");
+    let result = publish(&sqs, &orders(1, &name)).await.remove(0);
+    assert!(matches!(result, Err(PublishError::Retry { .. })), "{result:?}");
     let queue = aws.queue(&name, &[]).await;
     publish(&sqs, &orders(1, &name)).await.remove(0).unwrap();
     assert_eq!(aws.drain(&queue).await.len(), 1);
 }
 
 #[tokio::test]
-async fn what_names_no_queue_is_refused_for_good() {
+async fn invalid_queue_name_is_rejected() {
     let batch = [order(1, ""), order(2, "no queue"), order(3, "a.b")];
-    for answer in publish(&sqs(), &batch).await {
-        assert!(matches!(answer, Err(PublishError::Reject { .. })), "{answer:?}");
+    for result in publish(&sqs(), &batch).await {
+        assert!(matches!(result, Err(PublishError::Reject { .. })), "{result:?}");
     }
 }
 
-/// moto refuses the whole request for it, and does not say which one it was.
+/// moto refuses the whole request because of one message, and does not say which one.
 #[tokio::test]
-async fn one_that_spoils_its_request_is_found_and_its_neighbours_arrive() {
+async fn bad_message_is_rejected_and_its_batch_is_delivered() {
     let (aws, name) = (aws().await, unique("orders"));
     let queue = aws.queue(&name, &[(QueueAttributeName::MaximumMessageSize, "1024")]).await;
     let mut batch = orders(10, &name);
     batch[4].body = vec![b'x'; 2_000].into();
-    let answers = publish(&sqs(), &batch).await;
-    for (number, answer) in answers.iter().enumerate() {
+    let results = publish(&sqs(), &batch).await;
+    for (number, result) in results.iter().enumerate() {
         match number {
-            4 => assert!(matches!(answer, Err(PublishError::Reject { .. })), "{answer:?}"),
-            _ => assert!(answer.is_ok(), "{number}: {answer:?}"),
+            4 => assert!(matches!(result, Err(PublishError::Reject { .. })), "{result:?}"),
+            _ => assert!(result.is_ok(), "{number}: {result:?}"),
         }
     }
     assert_eq!(aws.drain(&queue).await.len(), 9);
 }
 
-/// What fails in the middle of a group keeps what is behind it from being sent; other groups go on.
+/// A failure in the middle of a group stops the messages behind it; other groups continue.
 #[tokio::test]
-async fn a_group_of_fifo_halts_at_its_first_failure() {
+async fn fifo_group_stops_at_first_failure() {
     let (aws, name) = (aws().await, unique("orders") + ".fifo");
     let queue = aws.queue(&name, &[(QueueAttributeName::MaximumMessageSize, "1024")]).await;
     let mut batch: Vec<_> =
         (0..4).flat_map(|number| [keyed(number, "a", &name), keyed(number, "b", &name)]).collect();
-    batch[2].body = vec![b'x'; 2_000].into(); // the second of a; the server says so
-    let answers = publish(&sqs(), &batch).await;
-    assert!(matches!(answers[2], Err(PublishError::Reject { .. })), "{answers:?}");
+    batch[2].body = vec![b'x'; 2_000].into(); // the second of a; the server refuses it
+    let results = publish(&sqs(), &batch).await;
+    assert!(matches!(results[2], Err(PublishError::Reject { .. })), "{results:?}");
     for behind in [4, 6] {
-        assert!(matches!(answers[behind], Err(PublishError::Retry { .. })), "{answers:?}");
+        assert!(matches!(results[behind], Err(PublishError::Retry { .. })), "{results:?}");
     }
-    assert!([0, 1, 3, 5, 7].into_iter().all(|good| answers[good].is_ok()), "{answers:?}");
+    assert!([0, 1, 3, 5, 7].into_iter().all(|good| results[good].is_ok()), "{results:?}");
 
-    batch[2].body = "1".into(); // as somebody mended it
+    batch[2].body = "1".into(); // fixed
     let again: Vec<_> = [2, 4, 6].into_iter().map(|number: usize| batch[number].clone()).collect();
     assert!(publish(&sqs(), &again).await.iter().all(Result::is_ok));
     let received = aws.drain(&queue).await;
@@ -296,22 +296,22 @@ async fn a_group_of_fifo_halts_at_its_first_failure() {
     }
 }
 
-/// The same where it was never sent.
+/// The same for a message that was never sent.
 #[tokio::test]
-async fn a_group_of_fifo_halts_at_what_is_too_large() {
+async fn fifo_group_stops_at_oversized_message() {
     let (aws, name) = (aws().await, unique("orders") + ".fifo");
     let queue = aws.queue(&name, &[]).await;
     let mut batch: Vec<_> = (0..3).map(|number| keyed(number, "a", &name)).collect();
     batch[1].body = vec![b'x'; 2_000_000].into();
-    let answers = publish(&sqs(), &batch).await;
-    assert!(answers[0].is_ok(), "{answers:?}");
-    assert!(matches!(answers[1], Err(PublishError::Reject { .. })), "{answers:?}");
-    assert!(matches!(answers[2], Err(PublishError::Retry { .. })), "{answers:?}");
+    let results = publish(&sqs(), &batch).await;
+    assert!(results[0].is_ok(), "{results:?}");
+    assert!(matches!(results[1], Err(PublishError::Reject { .. })), "{results:?}");
+    assert!(matches!(results[2], Err(PublishError::Retry { .. })), "{results:?}");
     assert_eq!(bodies(&aws.drain(&queue).await), ["0"]);
 }
 
 #[tokio::test]
-async fn what_comes_again_to_fifo_is_accepted_and_there_once() {
+async fn fifo_retry_is_accepted_and_deduplicated() {
     let (aws, name) = (aws().await, unique("orders") + ".fifo");
     let queue = aws.queue(&name, &[]).await;
     let batch: Vec<_> = (0..12).map(|number| keyed(number, &format!("key {number}"), &name)).collect();
@@ -321,9 +321,9 @@ async fn what_comes_again_to_fifo_is_accepted_and_there_once() {
     assert_eq!(aws.drain(&queue).await.len(), 12);
 }
 
-/// Whatever characters there are in payloads and headers, on both ways.
+/// All characters in payloads and headers, for both services.
 #[tokio::test]
-async fn every_character_arrives() {
+async fn every_character_is_delivered_unchanged() {
     let aws = aws().await;
     let name = unique("orders");
     let (topic, queue) = (aws.topic(&name).await, aws.queue(&name, &[]).await);
@@ -351,43 +351,43 @@ async fn every_character_arrives() {
     }
 }
 
-/// No connection ends, and no answer comes.
+/// The connection stays open, and no response arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn silence_is_unknown_after_a_while() {
+async fn missing_response_is_unknown_after_timeout() {
     let (url, name) = (shared::url(Kind::Sqs), unique("orders"));
     Aws::at(&url).await.queue(&name, &[]).await;
     let (proxy, through) = FaultProxy::before_url(&url).await;
-    let impatient = options(&through).with_answer_timeout(Duration::from_secs(2));
+    let impatient = options(&through).with_response_timeout(Duration::from_secs(2));
     let impatient = SqsTransport::new(impatient).unwrap();
     soon(async { while impatient.publish(&orders(1, &name)).await.remove(0).is_err() {} }).await;
     proxy.set(Fault::BlackHole);
-    for answer in publish(&impatient, &orders(3, &name)).await {
-        assert!(matches!(answer, Err(PublishError::Unknown { .. })), "{answer:?}");
+    for result in publish(&impatient, &orders(3, &name)).await {
+        assert!(matches!(result, Err(PublishError::Unknown { .. })), "{result:?}");
     }
 }
 
-/// Without TLS there is no connection, and nothing was sent.
+/// If TLS fails there is no connection, and nothing was sent.
 #[tokio::test]
-async fn tls_that_is_not_answered_or_not_trusted_is_down() {
+async fn failed_or_untrusted_tls_is_unavailable() {
     let plain = shared::url(Kind::Sqs).replace("http://", "https://");
     let mine = std::fs::read_to_string(Certificate::new().certificate()).unwrap();
-    let transport = SqsTransport::new(options(&plain).with_root_certificates(mine)).unwrap();
-    for answer in publish(&transport, &orders(2, "orders")).await {
-        assert!(matches!(answer, Err(PublishError::Down { .. })), "{answer:?}");
+    let transport = SqsTransport::new(options(&plain).with_ca_bundle(mine)).unwrap();
+    for result in publish(&transport, &orders(2, "orders")).await {
+        assert!(matches!(result, Err(PublishError::Unavailable { .. })), "{result:?}");
     }
 
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("https://{}", silent.local_addr().unwrap());
     let impatient = options(&url).with_connect_timeout(Duration::from_millis(100));
-    let answer = publish(&SqsTransport::new(impatient).unwrap(), &orders(1, "orders")).await.remove(0);
-    assert!(matches!(answer, Err(PublishError::Down { .. })), "{answer:?}");
+    let result = publish(&SqsTransport::new(impatient).unwrap(), &orders(1, "orders")).await.remove(0);
+    assert!(matches!(result, Err(PublishError::Unavailable { .. })), "{result:?}");
 }
 
 #[tokio::test]
 async fn secrets_are_never_shown() {
     let transport = sqs();
-    let answers = publish(&transport, &orders(1, "missing")).await;
-    let shown = format!("{transport:?} {:?} {answers:?}", options("http://127.0.0.1:1"));
+    let results = publish(&transport, &orders(1, "missing")).await;
+    let shown = format!("{transport:?} {:?} {results:?}", options("http://127.0.0.1:1"));
     assert!(!shown.contains("s3cret"), "{shown}");
     let error = SqsTransport::new(AwsOptions::new().with_endpoint_url("http://ann:s3cret@host")).unwrap_err();
     assert!(!error.to_string().contains("s3cret"), "{error}");

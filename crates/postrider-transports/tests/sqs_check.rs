@@ -1,4 +1,4 @@
-//! What the checks of SQS and SNS find, one by one; and nothing where nothing is wrong.
+//! The findings of the checks of SQS and SNS, one by one; and none for safe settings.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -31,7 +31,7 @@ async fn of_topic(destination: &str) -> Vec<Finding> {
     soon(sns.check(&[destination])).await.unwrap()
 }
 
-/// What a good queue with these settings is told.
+/// The findings of a good queue with these settings changed.
 async fn finds(settings: &[(Setting, &str)], expected: &[(Severity, &str)]) {
     let aws = aws().await;
     for ending in ["", ".fifo"] {
@@ -46,39 +46,39 @@ async fn finds(settings: &[(Setting, &str)], expected: &[(Severity, &str)]) {
 }
 
 #[tokio::test]
-async fn a_good_queue_has_no_findings() {
+async fn check_of_good_queue_finds_nothing() {
     finds(&[], &[]).await;
 }
 
 #[tokio::test]
-async fn a_missing_queue_is_told() {
+async fn check_reports_missing_queue() {
     assert_eq!(codes(&of_queue("missing").await), [(Problem, "no_queue")]);
     let findings = of_queue("missing.fifo").await;
     assert_eq!(findings[0].fix, "aws sqs create-queue --queue-name missing.fifo --attributes FifoQueue=true");
 }
 
 #[tokio::test]
-async fn what_names_no_queue_is_told() {
+async fn check_reports_invalid_queue_name() {
     assert_eq!(codes(&of_queue("no queue").await), [(Problem, "bad_destination")]);
 }
 
 #[tokio::test]
-async fn a_short_retention_is_told() {
+async fn check_reports_short_retention() {
     finds(&[(Setting::MessageRetentionPeriod, "86400")], &[(Warning, "short_retention")]).await;
 }
 
 #[tokio::test]
-async fn a_limit_below_ours_is_told() {
+async fn check_reports_small_message_limit() {
     finds(&[(Setting::MaximumMessageSize, "262144")], &[(Warning, "small_messages")]).await;
 }
 
 #[tokio::test]
-async fn messages_that_are_never_hidden_are_told() {
+async fn check_reports_zero_visibility_timeout() {
     finds(&[(Setting::VisibilityTimeout, "0")], &[(Note, "no_visibility_timeout")]).await;
 }
 
 #[tokio::test]
-async fn a_policy_that_denies_everybody_is_told() {
+async fn check_reports_policy_that_denies_sending() {
     let statement =
         r#"{"Sid":"no","Effect":"Deny","Principal":"*","Action":"sqs:SendMessage","Resource":"*"}"#;
     let policy = format!(r#"{{"Version":"2012-10-17","Statement":[{statement}]}}"#);
@@ -86,14 +86,14 @@ async fn a_policy_that_denies_everybody_is_told() {
 }
 
 #[tokio::test]
-async fn a_queue_without_dead_letters_is_told() {
+async fn check_reports_queue_without_redrive_policy() {
     let (aws, name) = (aws().await, unique("orders"));
     aws.queue(&name, &[]).await;
     assert_eq!(codes(&of_queue(&name).await), [(Warning, "no_redrive")]);
 }
 
 #[tokio::test]
-async fn a_missing_dead_letter_queue_is_told() {
+async fn check_reports_missing_dead_letter_queue() {
     let (aws, name, dead) = (aws().await, unique("orders"), unique("dead"));
     let policy = aws.redrive(&dead, "1209600", 10).await;
     aws.queue(&name, &[(Setting::RedrivePolicy, &policy)]).await;
@@ -104,14 +104,14 @@ async fn a_missing_dead_letter_queue_is_told() {
 }
 
 #[tokio::test]
-async fn dead_letters_that_do_not_outlive_their_queue_are_told() {
+async fn check_reports_short_dead_letter_retention() {
     let (aws, name) = (aws().await, unique("orders"));
     let policy = aws.redrive(&unique("dead"), "345600", 10).await;
     aws.queue(&name, &[(Setting::RedrivePolicy, &policy)]).await;
     assert_eq!(codes(&of_queue(&name).await), [(Warning, "short_dead_letters")]);
 }
 
-/// What a topic with one subscription of these settings is told.
+/// The findings of a topic with one subscription of these settings.
 async fn subscription_finds(settings: &[(&str, &str)], expected: &[(Severity, &str)]) {
     let aws = aws().await;
     for ending in ["", ".fifo"] {
@@ -128,47 +128,47 @@ const REDRIVE: (&str, &str) =
     ("RedrivePolicy", r#"{"deadLetterTargetArn":"arn:aws:sqs:eu-central-1:123456789012:dead"}"#);
 
 #[tokio::test]
-async fn a_good_topic_has_no_findings() {
+async fn check_of_good_topic_finds_nothing() {
     subscription_finds(&[RAW, REDRIVE], &[]).await;
 }
 
 #[tokio::test]
-async fn a_missing_topic_is_told() {
+async fn check_reports_missing_topic() {
     assert_eq!(codes(&of_topic("missing").await), [(Problem, "no_topic")]);
     let arn = "arn:aws:sns:eu-central-1:123456789012:missing";
     assert_eq!(codes(&of_topic(arn).await), [(Problem, "no_topic")]);
 }
 
 #[tokio::test]
-async fn what_names_no_topic_is_told() {
+async fn check_reports_invalid_topic_name() {
     assert_eq!(codes(&of_topic("no topic").await), [(Problem, "bad_destination")]);
 }
 
 #[tokio::test]
-async fn a_topic_that_nobody_hears_is_told() {
+async fn check_reports_topic_without_subscription() {
     let (aws, name) = (aws().await, unique("orders"));
     aws.topic(&name).await;
     assert_eq!(codes(&of_topic(&name).await), [(Problem, "no_subscription")]);
 }
 
 #[tokio::test]
-async fn a_subscription_without_dead_letters_is_told() {
+async fn check_reports_subscription_without_redrive_policy() {
     subscription_finds(&[RAW], &[(Warning, "no_redrive")]).await;
 }
 
 #[tokio::test]
-async fn a_subscription_that_leaves_messages_out_is_told() {
+async fn check_reports_subscription_filter() {
     let filter = ("FilterPolicy", r#"{"color":["blue"]}"#);
     subscription_finds(&[RAW, REDRIVE, filter], &[(Warning, "filtered")]).await;
 }
 
 #[tokio::test]
-async fn a_subscription_that_wraps_messages_is_told() {
+async fn check_reports_subscription_without_raw_delivery() {
     subscription_finds(&[REDRIVE], &[(Note, "not_raw")]).await;
 }
 
 #[tokio::test]
-async fn a_subscription_that_keeps_no_order_is_told() {
+async fn check_reports_unordered_subscription_of_fifo_topic() {
     let (aws, name) = (aws().await, unique("orders"));
     let (topic, queue) = (aws.topic(&format!("{name}.fifo")).await, aws.queue(&name, &[]).await);
     aws.subscribe(&topic, &queue, &[RAW, REDRIVE]).await;
@@ -176,10 +176,10 @@ async fn a_subscription_that_keeps_no_order_is_told() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_cannot_be_asked() {
+async fn check_without_service_is_unavailable() {
     let nowhere = options(&format!("http://127.0.0.1:{}", unused_port()));
     let asked = soon(SqsTransport::new(nowhere.clone()).unwrap().check(&["orders"])).await;
-    assert!(matches!(asked, Err(PublishError::Down { .. })), "{asked:?}");
+    assert!(matches!(asked, Err(PublishError::Unavailable { .. })), "{asked:?}");
     let asked = soon(SnsTransport::new(nowhere).unwrap().check(&["orders"])).await;
-    assert!(matches!(asked, Err(PublishError::Down { .. })), "{asked:?}");
+    assert!(matches!(asked, Err(PublishError::Unavailable { .. })), "{asked:?}");
 }

@@ -1,8 +1,8 @@
-//! SQS under faults: stopped again and again, over connections that are cut, and with partial failures besides.
+//! SQS under faults: a server that is stopped repeatedly, behind connections that are cut, with partial failures.
 //!
-//! SQS keeps what it has confirmed; it is the way to it that fails. moto forgets everything when it is killed, and takes longer for a hundred messages
-//! than the matrix waits for them. So the other side is a server of the test's own: it speaks the protocol of SQS, keeps what it has accepted
-//! over stops, refuses every seventeenth entry, and leaves others out of its answer, whether it has kept them or not.
+//! SQS keeps confirmed messages; the network fails. moto forgets all messages when it is killed, and takes longer for a hundred messages
+//! than the matrix waits for them. So the test has a server of its own: it implements the protocol of SQS, keeps accepted messages
+//! across restarts, refuses every seventeenth entry, and omits others from its response, whether it has kept them or not.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -26,8 +26,8 @@ use postrider_testkit::{
     transport::Received,
 };
 use postrider_transports::sqs::SqsTransport;
-use protocol::{Answer, entries, say};
-use receiver::{Arrived, Receiver, Reply};
+use protocol::{BatchResponse, entries, respond};
+use receiver::{ReceivedRequest, Receiver, ScriptedResponse};
 use serde_json::{Value, json};
 use server::{decode, options};
 use sqlite::SqliteFixture;
@@ -38,7 +38,7 @@ use std::{
 
 const QUEUE: &str = "http://sqs.example/1/orders";
 
-/// Everything that was kept, and how many entries came so far.
+/// The entries that were kept, and the number of entries received so far.
 type Kept = Arc<Mutex<(Vec<Received>, usize)>>;
 
 struct Stopped {
@@ -51,17 +51,17 @@ impl Stopped {
     async fn new(is_naive: bool) -> Self {
         let (server, kept) = (Receiver::start().await, Kept::default());
         let keeping = Arc::clone(&kept);
-        server.answers(move |arrived| match arrived.header("x-amz-target") {
-            "AmazonSQS.GetQueueUrl" => say(200, &json!({"QueueUrl": QUEUE})),
+        server.respond_with(move |arrived| match arrived.header("x-amz-target") {
+            "AmazonSQS.GetQueueUrl" => respond(200, &json!({"QueueUrl": QUEUE})),
             _ => take(arrived, &keeping),
         });
         Self { server, kept, is_naive }
     }
 }
 
-fn take(arrived: &Arrived, kept: &Kept) -> Reply {
+fn take(arrived: &ReceivedRequest, kept: &Kept) -> ScriptedResponse {
     let mut kept = kept.lock().unwrap();
-    let mut answer = Answer::default();
+    let mut answer = BatchResponse::default();
     for entry in entries(arrived) {
         kept.1 += 1;
         answer.unwell(kept.1, entry["Id"].as_str().unwrap(), || {
@@ -91,7 +91,7 @@ impl FaultFixture for Stopped {
     async fn transport(&self, proxy: &str) -> Arc<dyn Transport> {
         let url = format!("http://{proxy}");
         if self.is_naive {
-            return Arc::new(Naive(aws_sdk_sqs::Client::new(&server::config(&url).await)));
+            return Arc::new(NaiveTransport(aws_sdk_sqs::Client::new(&server::config(&url).await)));
         }
         Arc::new(SqsTransport::new(options(&url).with_connect_timeout(Duration::from_secs(1))).unwrap())
     }
@@ -101,7 +101,7 @@ impl FaultFixture for Stopped {
     }
 
     async fn restart(&self) {
-        self.server.start_again().await;
+        self.server.restart().await;
     }
 
     async fn arrived(&self) -> Vec<Received> {
@@ -112,15 +112,15 @@ impl FaultFixture for Stopped {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_and_cuts_lose_nothing() {
     let outcome = pass_over(SqliteFixture::new().await, Stopped::new(false).await, cycles()).await;
-    assert!(outcome.failures > 0 && outcome.rolled_back > 0, "it was too quiet: {outcome:?}");
+    assert!(outcome.failures > 0 && outcome.rolled_back > 0, "too few faults were injected: {outcome:?}");
 }
 
-/// Takes a request that went well for messages that did. It is careful about everything else.
+/// Treats a successful request as success of all its messages. It is correct in every other respect.
 #[derive(Debug)]
-struct Naive(aws_sdk_sqs::Client);
+struct NaiveTransport(aws_sdk_sqs::Client);
 
 #[async_trait]
-impl Transport for Naive {
+impl Transport for NaiveTransport {
     fn kind(&self) -> &'static str {
         "naive"
     }
@@ -150,11 +150,11 @@ impl Transport for Naive {
     async fn close(&self) {}
 }
 
-/// The control: the matrix catches a transport that does not read the lists.
+/// Control: the matrix catches a transport that does not read the lists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_naive_transport_is_caught() {
+async fn control_naive_transport_loses_messages() {
     let (outbox, stopped) = (SqliteFixture::new().await, Stopped::new(true).await);
     let caught = tokio::spawn(pass_over(outbox, stopped, 1)).await.unwrap_err().into_panic();
-    let told = caught.downcast_ref::<String>().expect("it panics with words");
-    assert!(told.contains("were committed and never arrived"), "{told}");
+    let message = caught.downcast_ref::<String>().expect("the panic has a message");
+    assert!(message.contains("were committed and never arrived"), "{message}");
 }

@@ -1,6 +1,6 @@
-//! From one PostgreSQL through SQS into another, while everything is killed.
+//! Pipeline from one PostgreSQL through SQS into another, while all processes are killed.
 //!
-//! moto is too slow for that, and forgets everything when it is killed. So the queue is on a server of the test's own, which is told by its URL.
+//! moto is too slow for that, and forgets all messages when it is killed. So the queue is on a server of the test's own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ mod support;
 
 use async_trait::async_trait;
 use pipeline::{Bodies, Broker};
-use postrider_core::{Answer, Format, Parcel, Source, Transport};
+use postrider_core::{Ack, Format, ReceivedMessage, Source, Transport};
 use postrider_transports::sqs::{SqsSource, SqsTransport};
 use queue::SqsServer;
 use server::options;
@@ -29,7 +29,7 @@ use support::{orders, publish, soon};
 
 #[async_trait]
 impl Broker for SqsServer {
-    fn told(&self) -> String {
+    fn connection_settings(&self) -> String {
         self.url()
     }
 
@@ -42,7 +42,7 @@ fn source(url: &str, visibility_timeout: Duration) -> SqsSource {
     SqsSource::builder(options(url), "orders").with_visibility_timeout(visibility_timeout).build().unwrap()
 }
 
-/// Not a test of its own: the body of the relay's process, which does nothing unless it is told what.
+/// Not a test of its own: the body of the relay's process, which does nothing without its environment variables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay() {
     let transport = |url: String| async move {
@@ -66,24 +66,25 @@ async fn every_message_has_one_effect_and_one_follow_up() {
     pipeline::run(server, Bodies { relay: "a_relay", consumer: "a_consumer" }).await;
 }
 
-/// The server keeps what it must, and loses what it may.
+/// The server keeps accepted messages, and redelivers those in flight.
 #[tokio::test]
-async fn a_kill_keeps_what_was_accepted_and_brings_back_what_was_in_flight() {
+async fn killed_server_keeps_accepted_messages_and_redelivers_in_flight() {
     let server = SqsServer::start().await;
     let transport = SqsTransport::new(options(&server.url())).unwrap();
     for answer in publish(&transport, &orders(3, "orders")).await {
         answer.unwrap();
     }
     let source = source(&server.url(), Duration::from_secs(3600));
-    assert_eq!(source.redelivers().await.unwrap().within, Some(Duration::from_secs(4 * 24 * 3600)));
+    assert_eq!(source.redelivery_window().await.unwrap().within, Some(Duration::from_secs(4 * 24 * 3600)));
     let before = soon(source.receive(10)).await.unwrap();
     server.kill_and_restart().await;
     let again = soon(source.receive(10)).await.unwrap();
-    let deliveries = |parcels: &[Parcel]| parcels.iter().map(|parcel| parcel.deliveries).collect::<Vec<_>>();
+    let deliveries =
+        |messages: &[ReceivedMessage]| messages.iter().map(|message| message.deliveries).collect::<Vec<_>>();
     assert_eq!((deliveries(&before), deliveries(&again)), (vec![Some(1); 3], vec![Some(2); 3]));
-    for (parcels, left) in [(before, 3), (again, 0)] {
-        let answers: Vec<_> = parcels.into_iter().map(|parcel| (parcel.ticket, Answer::Done)).collect();
-        assert!(soon(source.answer(&answers)).await.iter().all(Result::is_ok));
+    for (messages, left) in [(before, 3), (again, 0)] {
+        let answers: Vec<_> = messages.into_iter().map(|message| (message.ack_handle, Ack::Ack)).collect();
+        assert!(soon(source.ack(&answers)).await.iter().all(Result::is_ok));
         assert_eq!(server.len(), left);
     }
 }

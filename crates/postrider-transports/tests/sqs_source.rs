@@ -1,6 +1,6 @@
 //! The source of SQS passes the suite, on standard and on FIFO queues.
 //!
-//! The server is moto, which holds everything in memory: nothing there survives a crash.
+//! The server is moto, which keeps messages in memory and loses them in a crash.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

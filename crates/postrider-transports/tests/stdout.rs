@@ -1,4 +1,4 @@
-//! Lines of JSON pass the suite, and tell a broken pipe from a whole one.
+//! The line transport passes the suite, and reports a broken pipe.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ use std::{
     time::SystemTime,
 };
 
-/// A pipe that somebody reads, up to a number of bytes.
+/// A pipe whose reader stops after a number of bytes.
 #[derive(Debug, Clone, Default)]
 struct Pipe {
     written: Arc<Mutex<Vec<u8>>>,
@@ -119,9 +119,9 @@ fn order(number: usize) -> Outgoing {
     Outgoing::write(&message, MessageId::at(now), now, "/shop", "orders".to_owned(), Format::Binary).unwrap()
 }
 
-/// What was written whole may have been read; what was not written whole was not.
+/// Complete lines may have been read; incomplete ones were not.
 #[tokio::test]
-async fn a_pipe_that_breaks_in_the_middle_of_a_batch_says_which_may_have_arrived() {
+async fn broken_pipe_separates_unknown_from_unsent_messages() {
     let pipe = Pipe::default();
     let batch = [order(1), order(2), order(3)];
     LineTransport::new(pipe.clone()).publish(&batch).await;
@@ -130,6 +130,6 @@ async fn a_pipe_that_breaks_in_the_middle_of_a_batch_says_which_may_have_arrived
     let broken = Pipe { breaks_after: Some(line + line / 2), ..Pipe::default() };
     let answers = LineTransport::new(broken).publish(&batch).await;
     assert!(matches!(answers[0], Err(PublishError::Unknown { .. })), "{answers:?}");
-    assert!(matches!(answers[1], Err(PublishError::Down { .. })), "{answers:?}");
-    assert!(matches!(answers[2], Err(PublishError::Down { .. })), "{answers:?}");
+    assert!(matches!(answers[1], Err(PublishError::Unavailable { .. })), "{answers:?}");
+    assert!(matches!(answers[2], Err(PublishError::Unavailable { .. })), "{answers:?}");
 }

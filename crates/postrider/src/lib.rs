@@ -1,55 +1,80 @@
-#![doc = include_str!("../../../README.md")]
+//! Transactional outbox, relay and inbox: write a message in your own transaction, and Postrider delivers it.
 //!
-//! # Where things are
+//! A message that is *staged* in a transaction exists if and only if that transaction commits. A [`Worker`] then runs your handlers,
+//! a [`Relay`] publishes to brokers and webhooks, and on the receiving side a [`Consumer`] handles each message exactly once in effect.
 //!
-//! This crate holds no logic: it re-exports the rooms of the house, each store behind its own feature.
+//! # Five items to start with
 //!
-//! | module | what is in it |
+//! | item | for |
 //! |---|---|
-//! | the crate's root | [`Message`], its names, [`Event`], [`Outbox`], [`Inbox`], [`Store`], [`Settlement`], [`RetryStrategy`] |
-//! | [`follow_up`], [`audit`] | calls that follow a change: [`FollowUp`], [`Reference`], and staging them; the ledger of what became of them |
-//! | [`inspect`], [`schema`], [`timetable`], [`wake`] | the other seams of a store |
-//! | [`trace`] | the trace in which messages are staged |
-//! | [`cloudevents`], [`hlc`], [`codec`] | what travels, and in what order |
+//! | [`Event`] | your message types: `#[derive(Event)]` gives them an event type, a queue and JSON |
+//! | [`OutboxExt::stage`] | staging in your transaction: `store.outbox().stage(&mut tx, &event)` |
+//! | [`Worker`] and [`Queue`] | running handlers, with retries, timeouts, concurrency and rate limits |
+//! | [`Relay`], [`Destination`] and [`Route`] | publishing to Kafka, RabbitMQ, NATS, Redis, SQS/SNS and webhooks |
+//! | [`Consumer`] | receiving from them, with deduplication in the handler's transaction |
+//!
+//! ```
+//! use postrider::{Context, Event, Failure, OutboxExt, Queue, Worker, memory::MemoryStore};
+//!
+//! #[derive(Event, serde::Serialize, serde::Deserialize)]
+//! #[event(type = "order.placed", queue = "orders")]
+//! struct OrderPlaced { order: u64 }
+//!
+//! async fn confirm(event: OrderPlaced, _: Context) -> Result<(), Failure> {
+//!     println!("order {} is confirmed", event.order);
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = MemoryStore::new(); // or `SqliteStore::open`, or `PostgresStore::connect`
+//! let mut tx = store.begin();
+//! store.stage(&mut tx, &OrderPlaced { order: 17 }).await?;
+//! tx.commit();
+//!
+//! let worker = Worker::builder(store).queue(Queue::new("orders").on(confirm)).build()?;
+//! let report = worker.run_until_idle().await?; // in a service: `run_until_signal`
+//! assert_eq!(report.delivered, 1);
+//! # Ok(()) }
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | the crate's root | [`Message`], names, [`Event`], [`Outbox`], [`Inbox`], [`Store`], [`Settlement`], [`RetryStrategy`] |
 #![cfg_attr(
-    feature = "worker",
-    doc = "| [`worker`] | claims messages, runs their handlers and settles them |"
+    feature = "postgres",
+    doc = "| [`postgres`] | the PostgreSQL store, and staging with sqlx, tokio-postgres, diesel-async and SeaORM |"
 )]
-#![cfg_attr(feature = "relay", doc = "| [`relay`] | claims messages and publishes them |")]
-#![cfg_attr(
-    feature = "consumer",
-    doc = "| [`consumer`] | receives messages, and runs handlers whose effects are there once |"
-)]
+#![cfg_attr(feature = "sqlite", doc = "| [`sqlite`] | the SQLite store, and staging with sqlx and SeaORM |")]
+#![cfg_attr(feature = "memory", doc = "| [`memory`] | the in-memory store, for tests |")]
+#![cfg_attr(feature = "worker", doc = "| [`worker`] | workers and their queues |")]
+#![cfg_attr(feature = "relay", doc = "| [`relay`] | relays, routes and destinations |")]
+#![cfg_attr(feature = "consumer", doc = "| [`consumer`] | consumers with an inbox |")]
 #![cfg_attr(
     any(feature = "relay", feature = "consumer"),
-    doc = "| [`transports`] | where a relay publishes to, and a consumer receives from |"
+    doc = "| [`transports`] | brokers and webhooks, in both directions |"
 )]
 #![cfg_attr(
     feature = "saga",
-    doc = "| [`saga`] | makes the calls that follow a change, until each has ended in a known state |"
+    doc = "| [`saga`] | follow-ups and sagas: external calls with audit and compensation |"
 )]
-#![cfg_attr(feature = "cron", doc = "| [`cron`] | schedules, and the scheduler that stages what recurs |")]
-#![cfg_attr(feature = "memory", doc = "| [`memory`] | the store in memory, for tests |")]
-#![cfg_attr(
-    feature = "sqlite",
-    doc = "| [`sqlite`] | the store in a file of SQLite, and staging and admitting in the transactions of your driver |"
-)]
-#![cfg_attr(
-    feature = "postgres",
-    doc = "| [`postgres`] | the store in PostgreSQL, and staging and admitting in the transactions of your driver |"
-)]
+#![cfg_attr(feature = "cron", doc = "| [`cron`] | recurring messages |")]
 #![cfg_attr(
     feature = "testing",
-    doc = "| [`testing`] | a store with a virtual clock, assertions, and faults on demand, for your own tests |"
+    doc = "| [`testing`] | for your tests: a store with a virtual clock, assertions and faults on demand |"
 )]
+//! | [`follow_up`], [`audit`] | follow-ups and the ledger of their outcomes |
+//! | [`inspect`], [`schema`], [`checkup`] | operators' view, migrations, health checks |
+//! | [`cloudevents`], [`hlc`], [`codec`], [`trace`] | wire format, causal order, encoding, trace context |
 #![cfg_attr(
     all(feature = "opentelemetry", feature = "worker", feature = "memory"),
     doc = r#"
 # The feature `opentelemetry`
 
-A message carries the trace in which it is staged, and the span of its handler is linked to it, so that a trace viewer shows
-producer and consumer together. There is nothing to call: have spans, of `tracing` bridged with `tracing-opentelemetry` or of
-OpenTelemetry itself.
+A message carries the trace in which it is staged, and the span of its handler is linked to that trace, so that a trace viewer shows
+producer and consumer together. No call is needed: use spans of `tracing`, bridged with `tracing-opentelemetry`, or of OpenTelemetry.
 
 ```
 use opentelemetry::trace::TracerProvider;
@@ -87,6 +112,7 @@ assert_eq!(handled.links[0].span_context.span_id(), checkout.span_context.span_i
 ```
 "#
 )]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub use postrider_core::*;
 #[cfg(feature = "saga")]
@@ -94,13 +120,15 @@ pub use postrider_engine::SagaRunner;
 #[cfg(feature = "cron")]
 pub use postrider_engine::cron;
 #[cfg(feature = "consumer")]
-pub use postrider_engine::{Consumed, Consumer, consumer};
+pub use postrider_engine::{Consumer, ConsumerReport, consumer};
 #[cfg(any(feature = "worker", feature = "relay", feature = "consumer", feature = "saga"))]
 pub use postrider_engine::{Context, Failure, Tx};
 #[cfg(feature = "relay")]
 pub use postrider_engine::{Destination, Relay, Route, relay};
 #[cfg(feature = "worker")]
 pub use postrider_engine::{Queue, Worker, worker};
+#[cfg(feature = "derive")]
+pub use postrider_macros::Event;
 #[cfg(feature = "memory")]
 pub use postrider_stores::memory;
 #[cfg(feature = "postgres")]
@@ -112,20 +140,32 @@ pub use postrider_testing as testing;
 #[cfg(any(feature = "relay", feature = "consumer"))]
 pub use postrider_transports as transports;
 
-/// Calls that follow a change: who makes them, and the plans of those that succeed together or are made good.
+/// Follow-ups and sagas: the runner, resolvers and plans.
 pub mod saga {
     pub use postrider_core::saga as plan;
     #[cfg(feature = "saga")]
     pub use postrider_engine::saga::*;
 }
 
-/// The guides whose code is run.
+/// README and guides whose code is compiled and run.
 #[cfg(doctest)]
 mod guides {
+    #[cfg(all(feature = "derive", feature = "sqlite", feature = "relay", feature = "worker"))]
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
     #[cfg(feature = "relay")]
     #[doc = include_str!("../../../docs/guides/own-transport.md")]
     mod own_transport {}
+    #[cfg(all(feature = "relay", feature = "memory"))]
+    #[doc = include_str!("../../../docs/guides/relaying.md")]
+    mod relaying {}
     #[cfg(all(feature = "saga", feature = "postgres"))]
     #[doc = include_str!("../../../docs/guides/sagas.md")]
     mod sagas {}
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../../../docs/guides/testing.md")]
+    mod testing {}
+    #[cfg(all(feature = "cron", feature = "postgres"))]
+    #[doc = include_str!("../../../docs/guides/workers.md")]
+    mod workers {}
 }

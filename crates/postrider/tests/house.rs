@@ -1,12 +1,12 @@
-//! The plan of the house: which room may touch which, checked against what cargo knows.
+//! The dependency rules of the workspace, checked against cargo's metadata.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What each room may depend on besides the libraries in `ANYBODY`. A room that is not listed here is not built yet.
-const ROOMS: [(&str, &[&str]); 11] = [
+/// The dependencies that each crate may have, in addition to those in `ANY_CRATE`.
+const CRATES: [(&str, &[&str]); 12] = [
     ("postrider-core", &["opentelemetry", "rand", "sha2", "tracing", "tracing-opentelemetry"]),
     (
         "postrider-stores",
@@ -67,6 +67,7 @@ const ROOMS: [(&str, &[&str]); 11] = [
             "tracing-opentelemetry",
         ],
     ),
+    ("postrider-macros", &["proc-macro2", "quote", "syn"]),
     ("postrider-servers", &["anyhow", "nix", "tempfile"]),
     (
         "postrider-testkit",
@@ -87,6 +88,7 @@ const ROOMS: [(&str, &[&str]); 11] = [
         &[
             "postrider-core",
             "postrider-engine",
+            "postrider-macros",
             "postrider-stores",
             "postrider-testing",
             "postrider-transports",
@@ -102,6 +104,7 @@ const ROOMS: [(&str, &[&str]); 11] = [
             "clap_mangen",
             "hdrhistogram",
             "indicatif",
+            "jiff",
             "metrics",
             "metrics-exporter-prometheus",
             "miette",
@@ -151,7 +154,7 @@ const ROOMS: [(&str, &[&str]); 11] = [
 ];
 
 /// Plain data: no I/O, no runtime, no clock.
-const ANYBODY: [&str; 7] = ["async-trait", "base64", "bytes", "serde", "serde_json", "thiserror", "uuid"];
+const ANY_CRATE: [&str; 7] = ["async-trait", "base64", "bytes", "serde", "serde_json", "thiserror", "uuid"];
 
 fn workspace() -> Vec<Package> {
     let metadata = MetadataCommand::new().no_deps().exec().unwrap();
@@ -164,15 +167,15 @@ fn normal_dependencies(package: &Package) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_room_touches_only_what_it_may() {
-    let rooms: BTreeMap<_, _> = ROOMS.into_iter().collect();
+fn every_crate_has_only_allowed_dependencies() {
+    let crates: BTreeMap<_, _> = CRATES.into_iter().collect();
     for package in workspace() {
         let name = package.name.as_str();
-        let may = rooms.get(name).unwrap_or_else(|| panic!("{name} is no room of the plan: add it to ROOMS"));
+        let may = crates.get(name).unwrap_or_else(|| panic!("{name} is not listed: add it to CRATES"));
         for dependency in normal_dependencies(&package) {
             assert!(
-                may.contains(&dependency.as_str()) || ANYBODY.contains(&dependency.as_str()),
-                "{name} must not touch {dependency}"
+                may.contains(&dependency.as_str()) || ANY_CRATE.contains(&dependency.as_str()),
+                "{name} must not depend on {dependency}"
             );
         }
     }
@@ -185,18 +188,18 @@ fn only_tests_depend_on_the_test_kit() {
     }
 }
 
-/// Nothing that we ship starts servers.
+/// No published crate starts servers.
 #[test]
-fn only_those_who_test_depend_on_servers() {
+fn only_test_crates_depend_on_servers() {
     for package in workspace() {
         let may = ["postrider-testkit", "xtask"].contains(&package.name.as_str());
         assert!(may || !normal_dependencies(&package).contains("postrider-servers"), "{} does", package.name);
     }
 }
 
-/// What users test with is theirs to ask for. It brings the store in memory and no driver, and nothing that we ship needs it.
+/// The crate for users' tests is optional, brings the memory store and no driver, and no other crate needs it.
 #[test]
-fn what_users_test_with_is_optional_and_brings_no_driver() {
+fn testing_crate_is_optional_and_has_no_driver() {
     for package in workspace() {
         for dependency in &package.dependencies {
             let name = package.name.as_str();
@@ -209,14 +212,17 @@ fn what_users_test_with_is_optional_and_brings_no_driver() {
                 assert!(!dependency.uses_default_features);
             }
             if dependency.name == "postrider-engine" && is_normal && name != "postrider-testing" {
-                assert!(!dependency.features.contains(&"testing".to_owned()), "{name} rehearses");
+                assert!(
+                    !dependency.features.contains(&"testing".to_owned()),
+                    "{name} enables fault injection"
+                );
             }
         }
     }
 }
 
-/// Nobody gets OpenTelemetry who did not ask for it, and nobody gets its machinery: that is the application's choice. The core
-/// takes nothing of it, nor of `tracing`, unless it is asked to. The program is an application itself, and may be built with it.
+/// OpenTelemetry is optional, and its SDK is the application's choice. The core depends on neither it nor `tracing` by default. The
+/// program is an application itself, and may be built with it.
 #[test]
 fn opentelemetry_is_optional_and_never_its_sdk() {
     for package in workspace() {
@@ -226,13 +232,13 @@ fn opentelemetry_is_optional_and_never_its_sdk() {
             let of_core = name == "postrider-core" && dependency.name == "tracing";
             if of_core || dependency.name.contains("opentelemetry") {
                 assert!(dependency.optional, "{name} always depends on {}", dependency.name);
-                let is_machinery = dependency.name == "opentelemetry_sdk" && name != "postrider-cli";
-                assert!(!is_machinery, "{name} depends on {}", dependency.name);
+                let is_sdk = dependency.name == "opentelemetry_sdk" && name != "postrider-cli";
+                assert!(!is_sdk, "{name} depends on {}", dependency.name);
             }
         }
         for feature in package.features.get("default").into_iter().flatten() {
             let is_of_it = feature.contains("opentelemetry") || feature == "otlp";
-            assert!(!is_of_it, "{name} has it by default");
+            assert!(!is_of_it, "{name} enables it by default");
         }
     }
 }
@@ -245,9 +251,9 @@ fn nothing_depends_on_the_program() {
     }
 }
 
-/// Siblings do not know each other: one module per store, and one driver in each.
+/// One module per store, and one driver in each.
 #[test]
-fn no_store_knows_another() {
+fn no_store_uses_another() {
     let stores = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider-stores/src");
     let names = ["memory", "sqlite", "postgres"];
     for name in names {
@@ -255,15 +261,15 @@ fn no_store_knows_another() {
             let path = file.unwrap().path();
             let Ok(text) = std::fs::read_to_string(&path) else { continue };
             for other in names.iter().filter(|other| **other != name) {
-                assert!(!text.contains(&format!("crate::{other}")), "{} knows {other}", path.display());
+                assert!(!text.contains(&format!("crate::{other}")), "{} uses {other}", path.display());
             }
         }
     }
 }
 
-/// Nobody gets a driver that they did not ask for, and no driver's module knows another.
+/// Drivers are optional, and no driver's module uses another.
 #[test]
-fn every_driver_is_optional_and_alone() {
+fn every_driver_is_optional_and_independent() {
     let drivers = ["sqlx", "tokio-postgres", "diesel-async", "sea-orm"];
     let packages = workspace();
     let stores = packages.iter().find(|package| package.name.as_str() == "postrider-stores").unwrap();
@@ -276,16 +282,16 @@ fn every_driver_is_optional_and_alone() {
     for (store, own) in [("postgres", &modules[..]), ("sqlite", &[modules[0].clone(), modules[3].clone()])] {
         for module in own {
             let text = std::fs::read_to_string(format!("{stores}/{store}/drivers/{module}.rs")).unwrap();
-            // SeaORM has no rows of its own in SQLite: they are those of the sqlx below, and so are the types in them.
+            // SeaORM's rows in SQLite are those of the underlying sqlx.
             let text = text.replace("use sqlx::{Decode, Sqlite, Type};", "");
             for other in modules.iter().filter(|other| *other != module) {
-                assert!(!text.contains(&format!("{other}::")), "{store}: {module} knows {other}");
+                assert!(!text.contains(&format!("{other}::")), "{store}: {module} uses {other}");
             }
         }
     }
 }
 
-/// A file, or all that are in a folder and in those below it.
+/// A file, or all files below a folder.
 fn files_in(path: std::path::PathBuf) -> Vec<std::path::PathBuf> {
     if !path.is_dir() {
         return vec![path];
@@ -293,16 +299,16 @@ fn files_in(path: std::path::PathBuf) -> Vec<std::path::PathBuf> {
     std::fs::read_dir(&path).unwrap().flat_map(|entry| files_in(entry.unwrap().path())).collect()
 }
 
-/// Nobody gets a client that they did not ask for, and no transport knows another.
+/// Clients are optional, and no transport uses another's.
 #[test]
-fn every_client_is_optional_and_alone() {
+fn every_client_is_optional_and_independent() {
     let packages = workspace();
     let transports = packages.iter().find(|package| package.name.as_str() == "postrider-transports").unwrap();
     let always = ["postrider-core", "tokio"];
     for dependency in transports.dependencies.iter().filter(|each| each.kind == DependencyKind::Normal) {
         let name = dependency.name.as_str();
         assert!(
-            dependency.optional || always.contains(&name) || ANYBODY.contains(&name),
+            dependency.optional || always.contains(&name) || ANY_CRATE.contains(&name),
             "{name} is not optional"
         );
     }
@@ -314,21 +320,21 @@ fn every_client_is_optional_and_alone() {
         for file in files_in(module) {
             let text = std::fs::read_to_string(&file).unwrap();
             for (_, client) in clients.iter().filter(|(own, _)| *own != name) {
-                assert!(!text.contains(&format!("{client}::")), "{} knows {client}", file.display());
+                assert!(!text.contains(&format!("{client}::")), "{} uses {client}", file.display());
             }
         }
     }
 }
 
-/// SQL text is put together in one place; everywhere else it comes from a template, and values are bound.
+/// SQL text is built in one place per store; everywhere else it comes from a template, and values are bound.
 #[test]
-fn sql_is_asserted_safe_in_one_place_only() {
+fn sql_is_asserted_safe_in_one_place_per_store() {
     let stores = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider-stores/src");
-    // PostgreSQL's schema.rs runs the migrations, which are templates too.
+    // schema.rs runs the migrations, which are templates; SQLite's does so in a test.
     let places = [
         ("postgres", &["names.rs", "schema.rs"][..]),
         ("postgres/drivers", &[]),
-        ("sqlite", &["names.rs"]),
+        ("sqlite", &["names.rs", "schema.rs"]),
         ("sqlite/drivers", &[]),
     ];
     for (store, expected) in places {

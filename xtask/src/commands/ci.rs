@@ -1,7 +1,7 @@
-//! `cargo xtask ci`: everything a change has to pass.
+//! `cargo xtask ci`: every check that a change must pass.
 //!
-//! A failing step does not hide the next ones, so one run shows all there is to mend. The tests
-//! come last: the runner's summary is what the run ends with.
+//! A failing step does not stop the next ones, so one run shows every problem. The tests come last,
+//! so that the run ends with the summary of the test runner.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::commands::test;
 use crate::packages;
 use crate::process;
 use crate::signals::Signals;
-use crate::terminal::{heading, say};
+use crate::terminal::{heading, info};
 use crate::tools;
 use crate::workspace::cargo;
 
@@ -35,16 +35,16 @@ const STEPS: &[Step] = &[
     Step { name: "documentation", arguments: &["doc", "--workspace", "--no-deps", "--all-features"] },
 ];
 
-/// Runs every step; the result is the exit code of the first that failed.
+/// Runs every step and returns the exit code of the first that failed.
 pub(crate) fn run(args: Args, signals: &Signals) -> Result<u8> {
     let started = Instant::now();
-    // The first step that compiles comes before the tests, which look for all else.
+    // The lints compile before the tests, which check for everything else.
     packages::ensure(&tools::missing_packages(tools::BUILD), args.servers.missing())?;
-    let open = |name: &str| heading(&format!("[{:>6.1} s] {name}", started.elapsed().as_secs_f64()));
+    let print_heading = |name: &str| heading(&format!("[{:>6.1} s] {name}", started.elapsed().as_secs_f64()));
     let mut first_failure = 0;
     let mut failed = Vec::new();
     for Step { name, arguments } in STEPS {
-        open(name);
+        print_heading(name);
         let code = process::run(cargo().args(*arguments).env("RUSTDOCFLAGS", "-Dwarnings"), signals)?;
         if code != 0 {
             failed.push(*name);
@@ -53,11 +53,11 @@ pub(crate) fn run(args: Args, signals: &Signals) -> Result<u8> {
             first_failure = code;
         }
     }
-    open("tests");
+    print_heading("tests");
     let tests = test::Args { only: Vec::new(), servers: args.servers, runner: Vec::new() };
     let tested = test::run(&tests, signals);
     if !failed.is_empty() {
-        say(&format!("failed before the tests, see above: {}", failed.join(", ")));
+        info(&format!("failed before the tests (see above): {}", failed.join(", ")));
     }
     let code = tested?;
     Ok(if first_failure == 0 { code } else { first_failure })

@@ -1,22 +1,22 @@
-//! `cargo xtask faults`: the relay's fault matrix, for longer than the tests run it.
+//! `cargo xtask faults`: a long run of the relay's fault matrix.
 
 use anyhow::Result;
 
-use crate::commands::test::{self, How, Servers};
+use crate::commands::test::{self, RunOptions, Servers};
 use crate::runner::Runner;
 use crate::signals::Signals;
 use crate::suites::Selection;
 
-/// How the matrix is told how long it lasts.
+/// The variable with the number of cycles.
 const CYCLES: &str = "POSTRIDER_FAULT_CYCLES";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How often each broker is killed; there are 2,000 messages in a cycle
+    /// Kill each broker this many times; a cycle has 2,000 messages
     #[arg(long, default_value_t = 20, value_name = "NUMBER")]
     cycles: u32,
 
-    /// Only these brokers: http, rabbitmq, nats, redis, kafka, sqs
+    /// Run only these brokers: http, rabbitmq, nats, redis, kafka, sqs
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
 
@@ -24,9 +24,13 @@ pub(crate) struct Args {
     servers: Servers,
 }
 
-/// Runs the matrix; the result is the runner's exit code.
+/// Runs the matrix and returns the exit code of the test runner.
 pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
     let runner = Runner::choose()?;
-    let how = How { runner, extra: runner.patiently(), variables: vec![(CYCLES, args.cycles.to_string())] };
-    test::run_selected(&Selection::faults(&args.only)?, &how, &args.servers, signals)
+    let run_options = RunOptions {
+        runner,
+        extra: runner.long_run_arguments(),
+        variables: vec![(CYCLES, args.cycles.to_string())],
+    };
+    test::run_selected(&Selection::faults(&args.only)?, &run_options, &args.servers, signals)
 }

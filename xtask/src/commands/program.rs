@@ -1,4 +1,4 @@
-//! `cargo xtask program`: what the program costs before it has carried anything.
+//! `cargo xtask program`: build time, size and start-up time of the program.
 
 use std::fs;
 use std::path::Path;
@@ -11,15 +11,15 @@ use tempfile::TempDir;
 
 use crate::process;
 use crate::signals::Signals;
-use crate::terminal::say;
+use crate::terminal::info;
 use crate::workspace::{cargo, root};
 
-/// How often the program is started to take the median.
+/// The number of starts, of which the median is printed.
 const STARTS: usize = 21;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Build into an empty folder, and tell how long that takes
+    /// Build into an empty folder and print the build time
     #[arg(long)]
     cold: bool,
 }
@@ -31,14 +31,14 @@ pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
 
     let took = build(&target, &[], signals)?;
     if args.cold {
-        println!("built from nothing, as `cargo run --release` does     {:>8.0} s", took.as_secs_f64());
+        println!("clean build, as `cargo run --release` does            {:>8.0} s", took.as_secs_f64());
     }
-    println!("stripped, as it is built by default                   {:>8.1} MB", stripped(&program)?);
+    println!("size, stripped, default features                      {:>8.1} MB", stripped(&program)?);
     println!("`postrider --version`, median of {STARTS}                   {:>8.1} ms", start(&program)?);
-    println!("`postrider dev`, from its begin to the first handler  {:>8.1} ms", first_handled(&program)?);
+    println!("`postrider dev`, start to first handled message       {:>8.1} ms", first_handled_ms(&program)?);
     build(&target, &["--features", "full"], signals)?;
-    println!("stripped, with every destination                      {:>8.1} MB", stripped(&program)?);
-    println!("`postrider --version` with every destination          {:>8.1} ms", start(&program)?);
+    println!("size, stripped, feature `full`                        {:>8.1} MB", stripped(&program)?);
+    println!("`postrider --version`, feature `full`                 {:>8.1} ms", start(&program)?);
     Ok(0)
 }
 
@@ -48,22 +48,22 @@ fn build(target: &Path, features: &[&str], signals: &Signals) -> Result<Duration
     command.args(["build", "--release", "--package", "postrider-cli"]).args(features);
     let code = process::run(command.env("CARGO_TARGET_DIR", target), signals)?;
     if code != 0 {
-        bail!("the program does not build");
+        bail!("cannot build the program");
     }
     Ok(began_at.elapsed())
 }
 
-/// How many megabytes it has without what only debuggers read.
+/// The size in megabytes without debug symbols.
 fn stripped(program: &Path) -> Result<f64> {
     let copy = program.with_extension("stripped");
     output(Command::new("strip").arg("-o").arg(&copy).arg(program))
-        .context("strip is in the package binutils")?;
+        .context("cannot strip the program: install binutils")?;
     let bytes = fs::metadata(&copy)?.len();
     fs::remove_file(&copy)?;
     Ok(bytes as f64 / 1e6)
 }
 
-/// How long it takes to be started and to end, in milliseconds.
+/// The run time of `--version` in milliseconds.
 fn start(program: &Path) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..STARTS {
@@ -75,12 +75,12 @@ fn start(program: &Path) -> Result<f64> {
     Ok(times[STARTS / 2].as_secs_f64() * 1000.0)
 }
 
-/// What `dev` tells about itself, in milliseconds.
-fn first_handled(program: &Path) -> Result<f64> {
+/// The time to the first handled message that `dev` reports, in milliseconds.
+fn first_handled_ms(program: &Path) -> Result<f64> {
     const KEY: &str = "\"first_handled_ms\":";
     let report = output(Command::new(program).args(["dev", "--for", "3s", "--json"]))?;
-    let (_, after) = report.split_once(KEY).context("nothing was handled")?;
+    let (_, after) = report.split_once(KEY).context("`postrider dev` handled no message")?;
     let number = after.split([',', '}']).next().unwrap_or_default();
-    say(&format!("dev: {}", report.trim()));
-    number.parse().with_context(|| format!("nothing was handled: {report}"))
+    info(&format!("dev: {}", report.trim()));
+    number.parse().with_context(|| format!("`postrider dev` handled no message: {report}"))
 }

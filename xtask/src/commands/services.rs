@@ -1,4 +1,4 @@
-//! `cargo xtask services`: the servers of the tests, for as long as somebody needs them.
+//! `cargo xtask services`: the servers of the tests, until Ctrl-C.
 
 use std::io::Write;
 use std::thread::sleep;
@@ -7,23 +7,23 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use postrider_servers::Kind;
 
+use crate::cluster::RunningServers;
 use crate::commands::test::{self, programs};
-use crate::fleet::Fleet;
 use crate::options::Options;
 use crate::scratch;
 use crate::signals::Signals;
-use crate::terminal::say;
+use crate::terminal::info;
 use crate::version::Major;
 
 const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Start only these: postgres, rabbitmq, nats, redis, kafka, sqs
+    /// Start only these servers: postgres, rabbitmq, nats, redis, kafka, sqs
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<Kind>,
 
-    /// The major version to start
+    /// Start this major version of PostgreSQL
     #[arg(long, value_name = "VERSION")]
     postgres: Option<Major>,
 
@@ -31,28 +31,31 @@ pub(crate) struct Args {
     options: Options,
 }
 
-/// Starts the servers and waits to be told to stop.
+/// Starts the servers and waits for a signal.
 pub(crate) fn run(args: &Args, signals: &Signals) -> Result<u8> {
     let kinds = if args.only.is_empty() { Kind::ALL.to_vec() } else { args.only.clone() };
     if args.postgres.is_some() && !kinds.contains(&Kind::Postgres) {
-        bail!("`--postgres` chooses a server that `--only` leaves out");
+        bail!("`--postgres` needs `postgres` in `--only`");
     }
     let rounds = test::rounds(&kinds, &[], args.postgres.as_slice(), args.options.missing())?;
-    let afterwards = args.options.afterwards();
-    let scratch = scratch::folder(afterwards);
-    let Some(wanted) = rounds.first() else { bail!("there is nothing to start") };
-    let mut fleet = Fleet::start(wanted, &scratch, afterwards, signals)?;
-    for server in fleet.servers() {
+    let cleanup = args.options.cleanup();
+    let scratch = scratch::folder(cleanup);
+    let Some(required) = rounds.first() else { bail!("no server to start") };
+    let mut cluster = RunningServers::start(required, &scratch, cleanup, signals)?;
+    for server in cluster.servers() {
         let (kind, version, folder) = (server.kind(), server.version(), server.folder().display());
-        say(&format!("{kind} {version} is process {} in {folder}", server.id().unwrap_or_default()));
+        info(&format!(
+            "{kind} {version} running: process {}, folder {folder}",
+            server.id().unwrap_or_default()
+        ));
     }
-    say("Ctrl-C stops them");
-    for (variable, value) in fleet.urls().chain(wanted.iter().map(programs)) {
+    info("press Ctrl-C to stop the servers");
+    for (variable, value) in cluster.urls().chain(required.iter().map(programs)) {
         writeln!(std::io::stdout(), "export {variable}={value}")?;
     }
     std::io::stdout().flush()?;
     while signals.take().is_none() {
-        fleet.check()?;
+        cluster.check()?;
         sleep(POLL);
     }
     Ok(0)

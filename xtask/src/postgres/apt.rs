@@ -1,4 +1,4 @@
-//! Debian's package of PostgreSQL, without the database cluster that it would create by itself.
+//! Debian's package of PostgreSQL, without the database cluster that the package creates by default.
 
 use std::fs;
 use std::path::Path;
@@ -8,30 +8,30 @@ use anyhow::{Context, Result, bail};
 use nix::unistd::geteuid;
 use postrider_servers::process::succeeds;
 
-use crate::packages::{self, Missing};
-use crate::terminal::say;
+use crate::packages::{self, OnMissing};
+use crate::terminal::info;
 use crate::version::Major;
 
 /// Tells Debian's scripts not to create a database cluster of their own.
 const CLUSTER: &str = "/etc/postgresql-common/createcluster.conf";
 
-/// Installs the usual version, or where Debian has another one, that. Returns the package's name.
-pub(crate) fn install(missing: Missing) -> Result<String> {
-    let package = format!("postgresql-{}", Major::USUAL);
+/// Installs the default version, or the version that Debian has instead. Returns the name of the package.
+pub(crate) fn install(missing: OnMissing) -> Result<String> {
+    let package = format!("postgresql-{}", Major::DEFAULT);
     let command = format!("apt-get update && apt-get install -y --no-install-recommends {package}");
-    if missing == Missing::Fail {
-        bail!("it is not installed, and installing was ruled out; it would be: {command}");
+    if missing == OnMissing::Fail {
+        bail!("not installed, and --no-install is set; to install it, run: {command}");
     }
     if !packages::is_debian() {
         bail!(
-            "it is not installed, and there is no apt-get: install PostgreSQL with your system's own \
-             tools, with `postgres` and `initdb` on the PATH"
+            "not installed, and this system has no apt-get: install PostgreSQL with `postgres` and `initdb` \
+             on the PATH"
         );
     }
     if !geteuid().is_root() {
         bail!(
-            "it is not installed; as root, run: {command}\n\
-             or name a version that can be fetched with npm, such as `--postgres 18`"
+            "not installed; as root, run: {command}\n\
+             or choose a version that can be fetched with npm, such as `--postgres 18`"
         );
     }
     packages::update()?;
@@ -42,14 +42,14 @@ pub(crate) fn install(missing: Missing) -> Result<String> {
     Ok(package)
 }
 
-/// Stays after the installation: a cluster that nobody asked for is no better later.
+/// Stays in place after the installation, so that later installations create no cluster either.
 fn forbid_cluster() -> Result<()> {
     let path = Path::new(CLUSTER);
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
     if packages::create(path, "create_main_cluster = false\n").context(CLUSTER)? {
-        say(&format!("wrote {CLUSTER}: PostgreSQL's package will create no cluster of its own"));
+        info(&format!("wrote {CLUSTER}: PostgreSQL's package creates no default cluster"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Where PostgreSQL's programs are.
+//! The folder of PostgreSQL's programs.
 
 use std::env;
 use std::fs;
@@ -8,11 +8,11 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use postrider_servers::process;
 
-use crate::packages::Missing;
+use crate::packages::OnMissing;
 use crate::postgres::{apt, fetch};
 use crate::version::Major;
 
-/// Debian keeps its versions side by side here, and off the `PATH`.
+/// The folder of Debian's versions, which are not on the `PATH`.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
 /// The programs of one version.
@@ -23,7 +23,7 @@ pub(crate) struct Build {
 }
 
 impl Build {
-    /// Looks at a folder; `None` unless it holds the programs of a supported version.
+    /// The build in a folder; `None` if the folder has no programs of a supported version.
     pub(crate) fn inspect(folder: &Path) -> Option<Self> {
         if !folder.join("initdb").is_file() {
             return None;
@@ -32,30 +32,30 @@ impl Build {
         Some(Self { folder: folder.to_path_buf(), major: Major::from_banner(&banner)? })
     }
 
-    /// Where its programs are.
+    /// The folder of its programs.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The build that tests run on unless told otherwise: the usual version where there is one, else
-    /// any other that is installed.
-    pub(crate) fn usual(missing: Missing) -> Result<Self> {
+    /// The default build of the tests: the default version if it is installed, else any other
+    /// installed version.
+    pub(crate) fn default_build(missing: OnMissing) -> Result<Self> {
         let find = || {
             let installed = installed();
-            let usual = installed.iter().find(|build| build.major == Major::USUAL);
-            usual.or(installed.first()).cloned()
+            let default_build = installed.iter().find(|build| build.major == Major::DEFAULT);
+            default_build.or(installed.first()).cloned()
         };
         match find() {
             Some(build) => Ok(build),
             None => {
                 let package = apt::install(missing)?;
-                find().with_context(|| format!("installed {package}, yet found no PostgreSQL"))
+                find().with_context(|| format!("installed {package}, but found no PostgreSQL"))
             }
         }
     }
 
     /// The build of one version.
-    pub(crate) fn of(major: Major, missing: Missing) -> Result<Self> {
+    pub(crate) fn of(major: Major, missing: OnMissing) -> Result<Self> {
         let find = || installed().into_iter().find(|build| build.major == major);
         if let Some(build) = find() {
             return Ok(build);
@@ -63,13 +63,13 @@ impl Build {
         if fetch::offers(major) {
             return fetch::build(major, missing);
         }
-        if major == Major::USUAL {
+        if major == Major::DEFAULT {
             let package = apt::install(missing)?;
             return find().with_context(|| {
-                format!("{package} is another version here; try one of those: {}", fetch::offered())
+                format!("package {package} has another version here; choose one of: {}", fetch::offered())
             });
         }
-        bail!("it is not installed, and only {} can be fetched", fetch::offered())
+        bail!("not installed, and only {} can be fetched", fetch::offered())
     }
 }
 
@@ -81,11 +81,11 @@ fn installed() -> Vec<Build> {
     builds
 }
 
-/// Folders that the caller prefers by having them on the `PATH`.
+/// The folders on the caller's `PATH`, which come first.
 fn on_path() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<_> = env::split_paths(&path)
-        // Some systems link single programs; their siblings are where the link leads.
+        // Some systems link single programs; the other programs are in the folder of the link's target.
         .filter_map(|folder| folder.join("postgres").canonicalize().ok())
         .filter_map(|program| program.parent().map(Path::to_path_buf))
         .collect();

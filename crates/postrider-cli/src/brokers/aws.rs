@@ -1,6 +1,6 @@
 //! Amazon SQS and SNS.
 
-use crate::config::Place;
+use crate::config::EndpointSection;
 #[cfg(feature = "sns")]
 use postrider::transports::sns::SnsTransport;
 use postrider::{
@@ -8,25 +8,25 @@ use postrider::{
     transports::sqs::{AwsOptions, SqsSource, SqsTransport},
 };
 
-pub(crate) fn sqs(place: &Place) -> Result<SqsTransport, Invalid> {
-    SqsTransport::new(options(place))
+pub(crate) fn sqs(section: &EndpointSection) -> Result<SqsTransport, Invalid> {
+    SqsTransport::new(options(section))
 }
 
-pub(crate) fn sqs_source(place: &Place) -> Result<SqsSource, Invalid> {
-    SqsSource::connect(options(place), place.needed("queue")?)
+pub(crate) fn sqs_source(section: &EndpointSection) -> Result<SqsSource, Invalid> {
+    SqsSource::connect(options(section), section.required("queue")?)
 }
 
 #[cfg(feature = "sns")]
-pub(crate) fn sns(place: &Place) -> Result<SnsTransport, Invalid> {
-    SnsTransport::new(options(place))
+pub(crate) fn sns(section: &EndpointSection) -> Result<SnsTransport, Invalid> {
+    SnsTransport::new(options(section))
 }
 
-fn options(place: &Place) -> AwsOptions {
+fn options(section: &EndpointSection) -> AwsOptions {
     let mut options = AwsOptions::new();
-    if let Some(url) = place.secret("url") {
+    if let Some(url) = section.secret("url") {
         options = options.with_endpoint_url(url.reveal());
     }
-    match place.text("region") {
+    match section.string("region") {
         Some(region) => options.with_region(region),
         None => options,
     }

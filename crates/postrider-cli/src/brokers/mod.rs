@@ -1,15 +1,15 @@
-//! How the places of the file are made: a transport to each, and a source from it. Nobody is connected to yet.
+//! Builds the transport of a destination and the source of a consumer from their sections. Nothing connects yet.
 
-/// Tells a builder whom we trust there, and what we show. Builders of transports and of sources have the same words for it, and no
-/// trait in common.
+/// Sets the CA bundle and the client certificate (mTLS) of a builder. The builders of transports and sources have the same methods,
+/// and no trait in common.
 #[cfg(any(feature = "rabbitmq", feature = "nats", feature = "kafka"))]
-macro_rules! trusting {
-    ($builder:expr, $place:expr) => {{
-        let (mut builder, place) = ($builder, $place);
-        if let Some(file) = place.text("ca_file") {
-            builder = builder.with_root_certificates(file);
+macro_rules! with_tls {
+    ($builder:expr, $section:expr) => {{
+        let (mut builder, section) = ($builder, $section);
+        if let Some(file) = section.string("ca_file") {
+            builder = builder.with_ca_bundle(file);
         }
-        if let Some((certificate, key)) = place.certificate() {
+        if let Some((certificate, key)) = section.client_certificate() {
             builder = builder.with_client_certificate(certificate, key);
         }
         builder

@@ -1,16 +1,16 @@
 //! RabbitMQ.
 
-use crate::config::Place;
+use crate::config::EndpointSection;
 use postrider::{
     Invalid,
     transports::rabbitmq::{RabbitMqOptions, RabbitMqSource, RabbitMqTransport},
 };
 
-pub(crate) fn transport(place: &Place) -> Result<RabbitMqTransport, Invalid> {
-    trusting!(RabbitMqOptions::new(place.url()?), place).build()
+pub(crate) fn transport(section: &EndpointSection) -> Result<RabbitMqTransport, Invalid> {
+    with_tls!(RabbitMqOptions::new(section.url()?), section).build()
 }
 
-pub(crate) fn source(place: &Place) -> Result<RabbitMqSource, Invalid> {
-    let builder = RabbitMqSource::builder(place.url()?, place.needed("queue")?);
-    trusting!(builder, place).with_quorum(place.flag("quorum")).build()
+pub(crate) fn source(section: &EndpointSection) -> Result<RabbitMqSource, Invalid> {
+    let builder = RabbitMqSource::builder(section.url()?, section.required("queue")?);
+    with_tls!(builder, section).with_quorum(section.flag("quorum")).build()
 }

@@ -1,6 +1,6 @@
-//! Webhooks: sent to a receiver, and received at an address of our own.
+//! Webhooks, sent and received.
 
-use crate::config::{Place, Secret};
+use crate::config::{EndpointSection, Secret};
 use axum::Router;
 use postrider::{
     Invalid,
@@ -8,59 +8,59 @@ use postrider::{
 };
 use std::{fs, net::SocketAddr};
 
-pub(crate) fn transport(place: &Place) -> Result<HttpTransport, Invalid> {
-    HttpTransport::new(options(place)?)
+pub(crate) fn transport(section: &EndpointSection) -> Result<HttpTransport, Invalid> {
+    HttpTransport::new(options(section)?)
 }
 
-/// How a receiver is reached.
-pub(crate) fn options(place: &Place) -> Result<HttpOptions, Invalid> {
-    let mut options = match place.secret("url") {
+/// The options of a webhook receiver.
+pub(crate) fn options(section: &EndpointSection) -> Result<HttpOptions, Invalid> {
+    let mut options = match section.secret("url") {
         Some(url) => HttpOptions::below(url.reveal())?,
         None => HttpOptions::new(),
     };
-    for secret in secrets(place)? {
+    for secret in secrets(section)? {
         options = options.with_secret(secret);
     }
-    if let Some(authorization) = place.secret("authorization") {
+    if let Some(authorization) = section.secret("authorization") {
         options = options.with_header("authorization", authorization.reveal())?;
     }
-    if let Some(file) = place.text("ca_file") {
+    if let Some(file) = section.string("ca_file") {
         let pem = fs::read_to_string(file)
             .map_err(|error| Invalid::rule("ca_file", format!("{file} cannot be read: {error}")))?;
         options = options.trust(&pem)?;
     }
-    if place.flag("allow_http") {
+    if section.flag("allow_http") {
         options = options.allow_http();
     }
-    for network in place.texts("allow_networks") {
+    for network in section.strings("allow_networks") {
         options = options.allow_network(network)?;
     }
-    Ok(match place.duration("timeout") {
+    Ok(match section.duration("timeout") {
         Some(timeout) => options.with_timeout(timeout),
         None => options,
     })
 }
 
-/// Where webhooks are received, and what takes them in there.
-pub(crate) fn source(place: &Place) -> Result<(HttpSource, SocketAddr, Router), Invalid> {
-    let builder = HttpSource::builder(place.needed("path")?);
-    let secrets = secrets(place)?;
+/// The source, the address to listen on, and the router to serve there.
+pub(crate) fn source(section: &EndpointSection) -> Result<(HttpSource, SocketAddr, Router), Invalid> {
+    let builder = HttpSource::builder(section.required("path")?);
+    let secrets = secrets(section)?;
     let builder = if secrets.is_empty() {
         builder.without_signatures()
     } else {
         secrets.into_iter().fold(builder, HttpSourceBuilder::with_secret)
     };
     let source = builder.build()?;
-    let listen = place.needed("listen")?;
-    let address = listen
-        .parse()
-        .map_err(|_| Invalid::rule("listen", format!("{listen:?} is no address such as 127.0.0.1:8080")))?;
+    let listen = section.required("listen")?;
+    let address = listen.parse().map_err(|_| {
+        Invalid::rule("listen", format!("{listen:?} is not an address; write one such as 127.0.0.1:8080"))
+    })?;
     let router = source.router();
     Ok((source, address, router))
 }
 
-/// Several with spaces in between: a new one is known to everybody before the old one goes.
-fn secrets(place: &Place) -> Result<Vec<signature::Secret>, Invalid> {
-    let text = place.secret("secret").map(Secret::reveal).unwrap_or_default();
+/// Signing secrets, separated by spaces: several are valid while a secret is rotated.
+fn secrets(section: &EndpointSection) -> Result<Vec<signature::Secret>, Invalid> {
+    let text = section.secret("secret").map(Secret::reveal).unwrap_or_default();
     text.split_whitespace().map(signature::Secret::parse).collect()
 }

@@ -1,11 +1,12 @@
-//! `postrider bench`: how fast messages are staged and carried here, on this machine and this database.
+//! `postrider bench`: measures staging and delivery on this machine and this database.
 //!
-//! It stages messages in transactions, one each and many each; then a worker whose handler does nothing carries all of them; then
-//! single messages are staged for a worker that waits, and the time to their handler is taken. What it stages, it carries.
+//! The benchmark stages messages in transactions, one each and many each; then a worker whose handler does nothing delivers all of
+//! them; then it stages single messages for an idle worker, and measures the time to their handler. It delivers everything that it
+//! stages.
 
 use crate::{
-    answer, database::Database, duration, exit::Exit, logs, opened::Opened, problem::Problem, stager::Stager,
-    table::Table, words,
+    database::Database, duration, exit::Exit, format, logs, open_database::OpenDatabase, output,
+    problem::Problem, stager::Stager, table::Table,
 };
 use hdrhistogram::Histogram;
 use postrider::{Context, Error, Failure, Message, Queue, Worker};
@@ -26,79 +27,80 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 const QUEUE: &str = "postrider-bench";
-/// Who is this slow does not answer.
+/// A database or worker that is slower than this counts as unavailable.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The longest time that is told apart.
+/// The longest latency that the histogram records.
 const MOST_MICROS: u64 = PATIENCE.as_micros() as u64;
 
 const EXAMPLES: &str = "Examples:
-  postrider bench                                        on SQLite, in a temporary file
-  postrider bench --db postgres://localhost/shop         on your own database; its tables must be there
+  postrider bench                                 on a temporary SQLite file
+  postrider bench --db postgres://localhost/shop  on a migrated database
   postrider bench --messages 200000 --payload 1000 --json
 
-Everything it stages goes to the queue postrider-bench, which must be empty, and is carried before it ends.";
+The benchmark uses the queue postrider-bench, which must be empty, and delivers
+everything that it stages.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A file for SQLite, or postgres://user@host:5432/database; a temporary file unless given
+    /// SQLite file, or postgres://user@host:5432/database [default: a temporary file]
     #[arg(long, value_name = "PATH|URL")]
     db: Option<Database>,
 
-    /// How many messages are staged in transactions of many, and then carried
+    /// Messages to stage in batches and then deliver
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     messages: u32,
 
-    /// How many messages a transaction stages where it stages many
+    /// Messages per transaction when staging in batches
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
 
-    /// How many bytes a message has
+    /// Payload size of a message
     #[arg(long, value_name = "BYTES", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     payload: u32,
 
-    /// How many connections stage at once
+    /// Connections that stage concurrently
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     writers: u8,
 
-    /// How many handlers run at once
+    /// Handlers that run concurrently
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     concurrency: u16,
 
-    /// How long single messages are staged one by one
+    /// Duration of each phase that stages single messages
     #[arg(long = "for", value_name = "DURATION", default_value = "3s", value_parser = duration::parse)]
-    lasts: Duration,
+    duration: Duration,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
 
-/// What was measured, for programs. Its keys are a promise.
+/// The measurements as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
 struct Report {
     database: String,
     payload_bytes: u32,
-    /// One message a transaction.
-    staged_singly: Pace,
-    /// Many messages a transaction.
-    staged_in_batches: Pace,
-    carried: Pace,
-    /// From before a single message is staged to its handler, while the worker waits.
+    /// One message per transaction.
+    staged_singly: Throughput,
+    /// Many messages per transaction.
+    staged_in_batches: Throughput,
+    delivered: Throughput,
+    /// From before a single message is staged to its handler, with an idle worker.
     latency_ms: Latency,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Pace {
+struct Throughput {
     messages: u64,
     seconds: f64,
     per_second: f64,
 }
 
-impl Pace {
-    fn new(messages: u64, took: Duration) -> Self {
-        let seconds = took.as_secs_f64();
+impl Throughput {
+    fn new(messages: u64, elapsed: Duration) -> Self {
+        let seconds = elapsed.as_secs_f64();
         Self { messages, seconds, per_second: messages as f64 / seconds.max(f64::MIN_POSITIVE) }
     }
 }
@@ -121,87 +123,92 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
         }
     };
     let opened = match folder {
-        Some(_) => Opened::open(&database).await?,
-        None => Opened::existing(&database).await?,
+        Some(_) => OpenDatabase::open(&database).await?,
+        None => OpenDatabase::existing(&database).await?,
     };
-    let measured = async {
+    let measurement = async {
         if folder.is_some() {
             opened.schema().migrate().await.map_err(|error| opened.problem(&error))?;
         }
-        is_empty(&opened).await?;
+        ensure_empty(&opened).await?;
         measure(&opened, &args, &stop).await.map_err(|error| opened.problem(&error))
     };
-    let measured = measured.await;
+    let measured = measurement.await;
     opened.close().await;
     let Some(report) = measured? else { return Ok(Exit::Interrupted) };
-    if args.json { answer::json(&report) } else { answer::text(&told(&report)) }?;
-    Ok(Exit::Well)
+    if args.json { output::json(&report) } else { output::text(&to_text(&report)) }?;
+    Ok(Exit::Success)
 }
 
-/// Somebody else's messages would be carried, too.
-async fn is_empty(opened: &Opened) -> Result<(), Problem> {
+/// The worker would deliver the messages of others, too.
+async fn ensure_empty(opened: &OpenDatabase) -> Result<(), Problem> {
     let counts = opened.inspect().counts().await.map_err(|error| opened.problem(&error))?;
     let left = counts.iter().find(|(name, _)| name.as_str() == QUEUE);
-    let left = left
-        .map_or(0, |(_, counts)| counts.pending.at_least + counts.leased.at_least + counts.waiting.at_least);
+    let left = left.map_or(0, |(_, counts)| {
+        counts.pending.at_least + counts.leased.at_least + counts.scheduled.at_least
+    });
     if left == 0 {
         return Ok(());
     }
     Err(Problem::new(
-        format!("the queue {QUEUE} is not empty: an earlier run was broken off"),
+        format!("queue {QUEUE} is not empty: an earlier run was interrupted"),
         format!(
-            "remove what is left: postrider messages discard --queue {QUEUE} --yes --why 'a broken off bench'"
+            "discard the rest: postrider messages discard --queue {QUEUE} --yes --why 'interrupted benchmark'"
         ),
     ))
 }
 
-/// Measures, or answers with nothing when it is stopped; then what was staged is carried nevertheless.
-async fn measure(opened: &Opened, args: &Args, stop: &CancellationToken) -> Result<Option<Report>, Error> {
-    let letter = Message::builder(QUEUE).payload(vec![b'x'; args.payload as usize]).build()?;
+/// Measures, or returns none when it is stopped; staged messages are delivered in either case.
+async fn measure(
+    opened: &OpenDatabase,
+    args: &Args,
+    stop: &CancellationToken,
+) -> Result<Option<Report>, Error> {
+    let message = Message::builder(QUEUE).payload(vec![b'x'; args.payload as usize]).build()?;
     let arrivals = Arrivals::new();
     let worker = worker(opened, args, &arrivals)?;
 
-    eprintln!("staging one a transaction, for {}", words::span(args.lasts));
-    let until = Extent::Until(Instant::now() + args.lasts);
-    let staged_singly = stage(opened, args.writers, vec![letter.clone()], until, stop).await?;
-    eprintln!("staging {} a transaction", args.batch);
+    eprintln!("staging one message per transaction for {}", format::span(args.duration));
+    let until = Extent::Until(Instant::now() + args.duration);
+    let staged_singly = stage(opened, args.writers, vec![message.clone()], until, stop).await?;
+    eprintln!("staging {} messages per transaction", args.batch);
     let transactions = Extent::Transactions(args.messages.div_ceil(args.batch));
-    let batch = vec![letter.clone(); args.batch as usize];
+    let batch = vec![message.clone(); args.batch as usize];
     let staged_in_batches = stage(opened, args.writers, batch, transactions, stop).await?;
 
     let all = staged_singly.messages + staged_in_batches.messages;
-    eprintln!("carrying {all}");
+    eprintln!("delivering {all} messages");
     let began_at = Instant::now();
     let running = worker.start();
-    let carried_all = arrivals.reach(all).await;
-    let carried = Pace::new(all, began_at.elapsed());
+    let delivered_all = arrivals.reach(all).await;
+    let delivered = Throughput::new(all, began_at.elapsed());
 
-    let latency = match carried_all && !stop.is_cancelled() {
+    let latency = match delivered_all && !stop.is_cancelled() {
         true => {
-            eprintln!("staging one by one, for {}", words::span(args.lasts));
-            single(opened, &letter, &arrivals, args.lasts, stop).await
+            eprintln!("staging single messages for an idle worker for {}", format::span(args.duration));
+            single(opened, &message, &arrivals, args.duration, stop).await
         }
         false => Ok(None),
     };
-    running.shutdown(PATIENCE).await;
+    running.stop(PATIENCE).await;
     let report = latency?.map(|latency_ms| Report {
         database: opened.database().to_string(),
         payload_bytes: args.payload,
         staged_singly,
         staged_in_batches,
-        carried,
+        delivered,
         latency_ms,
     });
     Ok(report)
 }
 
-fn worker(opened: &Opened, args: &Args, arrivals: &Arrivals) -> Result<Worker, Error> {
+fn worker(opened: &OpenDatabase, args: &Args, arrivals: &Arrivals) -> Result<Worker, Error> {
     let arrivals = arrivals.clone();
     let concurrency = usize::from(args.concurrency);
     let queue = Queue::new(QUEUE).concurrency(concurrency).on_any(move |_: Context| {
         let arrivals = arrivals.clone();
         async move {
-            arrivals.came();
+            arrivals.count_one();
             Ok::<(), Failure>(())
         }
     });
@@ -209,7 +216,7 @@ fn worker(opened: &Opened, args: &Args, arrivals: &Arrivals) -> Result<Worker, E
     Ok(builder.concurrency(concurrency).queue(queue).build()?)
 }
 
-/// How long staging goes on.
+/// When staging ends.
 #[derive(Debug, Clone, Copy)]
 enum Extent {
     Until(Instant),
@@ -217,7 +224,7 @@ enum Extent {
 }
 
 impl Extent {
-    fn has(self, begun: u32) -> bool {
+    fn includes(self, begun: u32) -> bool {
         match self {
             Self::Until(time) => Instant::now() < time,
             Self::Transactions(all) => begun < all,
@@ -225,14 +232,14 @@ impl Extent {
     }
 }
 
-/// Stages the same batch again and again, with several connections at once.
+/// Stages the same batch repeatedly, with several connections concurrently.
 async fn stage(
-    opened: &Opened,
+    opened: &OpenDatabase,
     writers: u8,
     batch: Vec<Message>,
     extent: Extent,
     stop: &CancellationToken,
-) -> Result<Pace, Error> {
+) -> Result<Throughput, Error> {
     let (batch, begun) = (Arc::new(batch), Arc::new(AtomicU32::new(0)));
     let mut stagers = Vec::new();
     for _ in 0..writers {
@@ -244,7 +251,7 @@ async fn stage(
         let (batch, begun, stop) = (Arc::clone(&batch), Arc::clone(&begun), stop.clone());
         writing.spawn(async move {
             let mut staged = 0;
-            while !stop.is_cancelled() && extent.has(begun.fetch_add(1, Relaxed)) {
+            while !stop.is_cancelled() && extent.includes(begun.fetch_add(1, Relaxed)) {
                 stager.stage(&batch).await?;
                 staged += batch.len() as u64;
             }
@@ -253,25 +260,25 @@ async fn stage(
         });
     }
     let staged = writing.join_all().await.into_iter().sum::<Result<u64, _>>()?;
-    Ok(Pace::new(staged, began_at.elapsed()))
+    Ok(Throughput::new(staged, began_at.elapsed()))
 }
 
-/// Stages single messages for a worker that waits for them. Nothing when it is stopped.
+/// Stages single messages for an idle worker, and measures their latency. None when it is stopped.
 async fn single(
-    opened: &Opened,
-    letter: &Message,
+    opened: &OpenDatabase,
+    message: &Message,
     arrivals: &Arrivals,
-    lasts: Duration,
+    duration: Duration,
     stop: &CancellationToken,
 ) -> Result<Option<Latency>, Error> {
     let mut stager = Stager::connect(opened.database()).await?;
     let mut micros =
         Histogram::<u64>::new_with_max(MOST_MICROS, 3).map_err(|error| Error::Other(Box::new(error)))?;
-    let until = Instant::now() + lasts;
+    let until = Instant::now() + duration;
     while Instant::now() < until {
         let began_at = Instant::now();
         let expected = arrivals.count() + 1;
-        stager.stage(slice::from_ref(letter)).await?;
+        stager.stage(slice::from_ref(message)).await?;
         if !arrivals.reach(expected).await || stop.is_cancelled() {
             return Ok(None);
         }
@@ -292,7 +299,7 @@ impl Arrivals {
         Self(watch::Sender::new(0))
     }
 
-    fn came(&self) {
+    fn count_one(&self) {
         self.0.send_modify(|count| *count += 1);
     }
 
@@ -300,11 +307,11 @@ impl Arrivals {
         *self.0.borrow()
     }
 
-    /// Waits until so many have come; no longer, when none comes any more.
+    /// Waits until this many messages were handled; returns false when none arrives for too long.
     async fn reach(&self, count: u64) -> bool {
-        let mut come = self.0.subscribe();
-        while *come.borrow_and_update() < count {
-            if !matches!(timeout(PATIENCE, come.changed()).await, Ok(Ok(()))) {
+        let mut arrivals = self.0.subscribe();
+        while *arrivals.borrow_and_update() < count {
+            if !matches!(timeout(PATIENCE, arrivals.changed()).await, Ok(Ok(()))) {
                 return false;
             }
         }
@@ -312,24 +319,24 @@ impl Arrivals {
     }
 }
 
-fn told(report: &Report) -> String {
-    let mut table = Table::new(["WHAT", "MESSAGES", "SECONDS", "A SECOND"]);
-    let mut push = |what: &str, pace: Pace| {
-        let Pace { messages, seconds, per_second } = pace;
+fn to_text(report: &Report) -> String {
+    let mut table = Table::new(["PHASE", "MESSAGES", "SECONDS", "PER SECOND"]);
+    let mut push = |phase: &str, throughput: Throughput| {
+        let Throughput { messages, seconds, per_second } = throughput;
         table.push([
-            what.to_owned(),
+            phase.to_owned(),
             messages.to_string(),
             format!("{seconds:.2}"),
             format!("{per_second:.0}"),
         ]);
     };
-    push("staged, one a transaction", report.staged_singly);
-    push("staged, many a transaction", report.staged_in_batches);
-    push("carried, from claim to settlement", report.carried);
+    push("staged, one per transaction", report.staged_singly);
+    push("staged, in batches", report.staged_in_batches);
+    push("delivered, from claim to settlement", report.delivered);
     let Latency { messages, p50, p95, p99 } = report.latency_ms;
     format!(
-        "{}, messages of {} bytes\n\n{table}\n\
-         from staging to the handler of a worker that waits, {messages} messages: \
+        "{}, payload {} bytes\n\n{table}\n\
+         latency from staging to the handler of an idle worker, {messages} messages: \
          p50 {p50:.2} ms, p95 {p95:.2} ms, p99 {p99:.2} ms",
         report.database, report.payload_bytes
     )

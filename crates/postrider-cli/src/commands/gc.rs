@@ -1,12 +1,13 @@
-//! `postrider gc`: removes what may go now.
+//! `postrider gc`: deletes expired data.
 
 use crate::{
-    answer, duration,
+    duration,
     exit::Exit,
-    opened::Opened,
+    open_database::OpenDatabase,
+    output,
     problem::Problem,
     progress::Progress,
-    shared::{Doer, Target},
+    shared::{Operator, Target},
     table::Table,
 };
 use postrider::{ConsumerName, PruneRequest, inspect::Prunable};
@@ -14,17 +15,19 @@ use serde::Serialize;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How many rows go in one transaction.
+/// How many rows one transaction deletes.
 const CHUNK: usize = 5000;
 
 const EXAMPLES: &str = "Examples:
-  postrider gc --dry-run --db shop.db                               what may go now
-  postrider gc --inbox-older-than 14d --db shop.db                  kept messages, and marks of the inbox
-  postrider gc --audit-older-than 365d --why 'kept for a year' --vacuum --db shop.db
+  postrider gc --dry-run --db shop.db
+  postrider gc --inbox-older-than 14d --db shop.db
+  postrider gc --audit-older-than 365d --why 'one year' --vacuum --db shop.db
 
-Kept messages go when their queue's keep_for is over; on PostgreSQL by whole days. A message whose mark is gone is new when it
-arrives again: keep marks for longer than anybody may send it again. Dead letters stay: postrider dead discard --until 90d
-removes old ones, and writes that down. Ctrl-C stops it between two steps; run again, it goes on.";
+Kept messages expire when the keep_for of their queue is over; on PostgreSQL by
+whole days. A message whose deduplication record was deleted is handled as new
+when it is redelivered: keep the records for longer than the redelivery window.
+Dead letters stay: postrider dead discard --until 90d removes old ones, and
+writes an audit row. Ctrl-C stops between two steps; run again to continue.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -32,47 +35,47 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
 
-    /// Also marks of the inbox that were made longer ago than this: 14d
+    /// Also delete deduplication records of the inbox older than this: 14d
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     inbox_older_than: Option<Duration>,
 
-    /// Only the marks of this consumer
+    /// Only the deduplication records of this consumer
     #[arg(long, requires = "inbox_older_than")]
     consumer: Option<ConsumerName>,
 
-    /// Also what operators did longer ago than this: 365d; needs --why
+    /// Also delete audit rows older than this: 365d; needs --why
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "why")]
     audit_older_than: Option<Duration>,
 
-    /// Who removes what operators did; the user who is logged in unless given
+    /// Who deletes the audit rows [default: the current user]
     #[arg(long, requires = "audit_older_than")]
     actor: Option<String>,
 
-    /// Why that is removed; it is written down
+    /// Why the audit rows are deleted; stored in the audit trail
     #[arg(long, requires = "audit_older_than")]
     why: Option<String>,
 
-    /// Give the room back to the file system; SQLite only, writers wait
+    /// Return free space to the file system; SQLite only, blocks writers
     #[arg(long)]
     vacuum: bool,
 
-    /// Say how much may go, and remove nothing
+    /// Print how many rows would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
 
-/// What was removed, for programs. Its keys are a promise.
+/// The deleted rows as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Messages that were kept after success.
+    /// Messages that were kept after delivery.
     kept: u64,
-    /// Marks of the inbox.
+    /// Deduplication records of the inbox.
     inbox: u64,
-    /// Rows of what operators did.
+    /// Rows of the audit trail.
     audit: u64,
     vacuumed: bool,
     dry_run: bool,
@@ -82,12 +85,12 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
     args.target.work(async |opened| collect(opened, &args, &stop).await).await
 }
 
-async fn collect(opened: &Opened, args: &Args, stop: &CancellationToken) -> Result<Exit, Problem> {
+async fn collect(opened: &OpenDatabase, args: &Args, stop: &CancellationToken) -> Result<Exit, Problem> {
     if args.vacuum && !opened.can_vacuum() {
-        return Err(Problem::new("PostgreSQL gives room back by itself: autovacuum", "leave --vacuum out")
-            .ending(Exit::Misused));
+        return Err(Problem::new("--vacuum is for SQLite; PostgreSQL has autovacuum", "leave --vacuum out")
+            .with_exit(Exit::Usage));
     }
-    let doer = args.why.clone().map(|why| Doer::of(args.actor.clone(), why));
+    let doer = args.why.clone().map(|why| Operator::of(args.actor.clone(), why));
     let action = doer.map(|doer| doer.action()).transpose()?;
     let problem = |error| opened.problem(&error);
     let mut request = PruneRequest::new().with_limit(CHUNK);
@@ -98,19 +101,19 @@ async fn collect(opened: &Opened, args: &Args, stop: &CancellationToken) -> Resu
         };
     }
     let operate = opened.operate();
-    let counting = stop.run_until_cancelled(operate.prunable(&request, args.audit_older_than)).await;
-    let Some(before) = counting else { return Ok(Exit::Interrupted) };
+    let count = stop.run_until_cancelled(operate.prunable(&request, args.audit_older_than)).await;
+    let Some(before) = count else { return Ok(Exit::Interrupted) };
     let before = before.map_err(problem)?;
     if args.dry_run {
-        tell(args, before, false)?;
-        return Ok(Exit::Well);
+        print(args, before, false)?;
+        return Ok(Exit::Success);
     }
     let progress = Progress::of(before.archived + before.inbox + before.audit);
     let mut removed = Prunable::default();
-    let mut is_whole = true;
+    let mut is_complete = true;
     loop {
         if stop.is_cancelled() {
-            is_whole = false;
+            is_complete = false;
             break;
         }
         let pruned = opened.store().prune(&request).await.map_err(problem)?;
@@ -123,40 +126,40 @@ async fn collect(opened: &Opened, args: &Args, stop: &CancellationToken) -> Resu
     if let (Some(age), Some(action)) = (args.audit_older_than, &action) {
         while removed.audit < before.audit {
             if stop.is_cancelled() {
-                is_whole = false;
+                is_complete = false;
                 break;
             }
-            let gone = operate.prune_audit(age, CHUNK, action).await.map_err(problem)?;
-            removed.audit += gone;
-            progress.advance(gone);
-            if gone == 0 {
+            let deleted = operate.prune_audit(age, CHUNK, action).await.map_err(problem)?;
+            removed.audit += deleted;
+            progress.advance(deleted);
+            if deleted == 0 {
                 break;
             }
         }
     }
     drop(progress);
-    // Whole days go without being counted: what is missing now is gone.
+    // Whole days are dropped without being counted: the difference was deleted.
     let after = operate.prunable(&request, None).await.map_err(problem)?;
     removed.archived = before.archived.saturating_sub(after.archived);
-    if args.vacuum && is_whole {
+    if args.vacuum && is_complete {
         opened.vacuum().await.map_err(problem)?;
     }
-    tell(args, removed, args.vacuum && is_whole)?;
-    if !is_whole {
-        eprintln!("Interrupted. Run it again to go on.");
+    print(args, removed, args.vacuum && is_complete)?;
+    if !is_complete {
+        eprintln!("Interrupted. Run the command again to continue.");
         return Ok(Exit::Interrupted);
     }
-    Ok(Exit::Well)
+    Ok(Exit::Success)
 }
 
-fn tell(args: &Args, counts: Prunable, vacuumed: bool) -> Result<(), Problem> {
+fn print(args: &Args, counts: Prunable, vacuumed: bool) -> Result<(), Problem> {
     let Prunable { archived: kept, inbox, audit, .. } = counts;
     if args.json {
-        return answer::json(&Report { kept, inbox, audit, vacuumed, dry_run: args.dry_run });
+        return output::json(&Report { kept, inbox, audit, vacuumed, dry_run: args.dry_run });
     }
-    let mut table = Table::new(["WHAT", if args.dry_run { "MAY GO" } else { "REMOVED" }]);
-    for (what, count) in [("kept messages", kept), ("marks of the inbox", inbox), ("audit rows", audit)] {
-        table.push([what.to_owned(), count.to_string()]);
+    let mut table = Table::new(["ROWS", if args.dry_run { "EXPIRED" } else { "DELETED" }]);
+    for (rows, count) in [("kept messages", kept), ("deduplication records", inbox), ("audit rows", audit)] {
+        table.push([rows.to_owned(), count.to_string()]);
     }
-    answer::text(&table.to_string())
+    output::text(&table.to_string())
 }

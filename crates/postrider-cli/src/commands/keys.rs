@@ -1,11 +1,11 @@
-//! `postrider keys`: what is ordered by key, and does not run.
+//! `postrider keys`: ordering keys that are blocked.
 
 use crate::{
-    answer,
     exit::Exit,
-    opened::Opened,
+    open_database::OpenDatabase,
+    output,
     problem::Problem,
-    shared::{Doer, Listing, Target},
+    shared::{Listing, Operator, Target},
     table::Table,
 };
 use postrider::{MessageId, OrderingKey, QueueName, Reason, cloudevents::rfc3339, inspect::BlockedKey};
@@ -14,16 +14,22 @@ use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
   postrider keys blocked --queue orders --db shop.db
-  postrider keys release --queue orders order-17 --why 'the address was mended' --db shop.db
+  postrider keys release --queue orders order-17 --why 'address fixed' \\
+    --db shop.db
 
-A key is blocked while its first message waits for a retry, or for a hand after it failed for good. Released, it runs now.";
+A key is blocked while its first message waits for a retry, or is parked after
+it failed permanently. A released key runs at once. The exit code of release is
+4 when the key is not blocked.";
 
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum Keys {
-    /// List the keys that wait for a retry or for a hand, longest first
+    /// List keys that wait for a retry or are parked, longest first
     Blocked(BlockedArgs),
-    /// Let a blocked key run again now; ends with 4 when it is not blocked
+    /// Release a blocked key, so that it runs at once
+    #[command(
+        override_usage = "postrider keys release [OPTIONS] --db <PATH|URL> --queue <QUEUE>\n                 --why <WHY> <KEY>"
+    )]
     Release(ReleaseArgs),
 }
 
@@ -32,7 +38,7 @@ pub(crate) struct BlockedArgs {
     #[command(flatten)]
     target: Target,
 
-    /// The queue
+    /// Queue
     #[arg(long)]
     queue: QueueName,
 
@@ -45,24 +51,24 @@ pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     target: Target,
 
-    /// The queue
+    /// Queue
     #[arg(long)]
     queue: QueueName,
 
-    /// The key
+    /// Ordering key
     key: OrderingKey,
 
     #[command(flatten)]
-    doer: Doer,
+    doer: Operator,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
 
-/// A key, for programs. Its keys are a promise.
+/// A blocked key as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
-struct Blocked {
+struct BlockedKeyView {
     key: OrderingKey,
     head: MessageId,
     due_at: Option<String>,
@@ -70,14 +76,14 @@ struct Blocked {
     error: Option<String>,
 }
 
-impl From<BlockedKey> for Blocked {
+impl From<BlockedKey> for BlockedKeyView {
     fn from(BlockedKey { key, head, due_at, reason, error }: BlockedKey) -> Self {
         Self { key, head, due_at: due_at.map(rfc3339::format), reason, error }
     }
 }
 
 #[derive(Debug, Serialize)]
-struct Released {
+struct ReleaseReport {
     queue: QueueName,
     key: OrderingKey,
     released: bool,
@@ -92,9 +98,9 @@ impl Keys {
     }
 }
 
-async fn blocked(opened: &Opened, args: &BlockedArgs) -> Result<Exit, Problem> {
+async fn blocked(opened: &OpenDatabase, args: &BlockedArgs) -> Result<Exit, Problem> {
     let keys = opened.inspect().blocked_keys(&args.queue, args.listing.wanted()).await;
-    let keys = keys.map_err(|error| opened.problem(&error))?.into_iter().map(Blocked::from).collect();
+    let keys = keys.map_err(|error| opened.problem(&error))?.into_iter().map(BlockedKeyView::from).collect();
     args.listing.answer(
         keys,
         |keys| {
@@ -114,20 +120,20 @@ async fn blocked(opened: &Opened, args: &BlockedArgs) -> Result<Exit, Problem> {
     )
 }
 
-async fn release(opened: &Opened, args: &ReleaseArgs) -> Result<Exit, Problem> {
+async fn release(opened: &OpenDatabase, args: &ReleaseArgs) -> Result<Exit, Problem> {
     let ReleaseArgs { queue, key, .. } = args;
     let released = opened.operate().release_key(queue, key, &args.doer.action()?).await;
     if !released.map_err(|error| opened.problem(&error))? {
         return Err(Problem::new(
             format!("key {key} of queue {queue} is not blocked"),
-            format!("look with postrider keys blocked --queue {queue}"),
+            format!("list blocked keys: postrider keys blocked --queue {queue}"),
         )
-        .ending(Exit::NotFound));
+        .with_exit(Exit::NotFound));
     }
     if args.json {
-        answer::json(&Released { queue: queue.clone(), key: key.clone(), released: true })?;
+        output::json(&ReleaseReport { queue: queue.clone(), key: key.clone(), released: true })?;
     } else {
-        answer::text(&format!("{key} runs again"))?;
+        output::text(&format!("released key {key}"))?;
     }
-    Ok(Exit::Well)
+    Ok(Exit::Success)
 }

@@ -1,26 +1,29 @@
-//! `postrider migrate`: the tables of the store.
+//! `postrider migrate`: the schema of the store.
 
-use crate::{answer, database::Database, exit::Exit, logs, opened::Opened, problem::Problem, shared::Target};
+use crate::{
+    database::Database, exit::Exit, logs, open_database::OpenDatabase, output, problem::Problem,
+    shared::Target,
+};
 use postrider::{postgres, schema::Drift, sqlite};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
-  postrider migrate up --db shop.db                        make the tables, or bring them to this version
-  postrider migrate status --db postgres://localhost/shop  which version they have
-  postrider migrate validate --db shop.db                  whether they are what this version needs
-  postrider migrate print --kind postgres > postrider.sql  the same as SQL, for a migration tool of your own";
+  postrider migrate up --db shop.db
+  postrider migrate status --db postgres://localhost/shop
+  postrider migrate validate --db shop.db
+  postrider migrate print --kind postgres > postrider.sql";
 
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum Migrate {
-    /// Make the tables, or bring them to this version; a file of SQLite that is missing is made
+    /// Create or upgrade the schema; creates a missing SQLite file
     Up(Args),
-    /// Tell which version the tables have, and whether that is this one
+    /// Show the schema version, and the version this program needs
     Status(Args),
-    /// List everything that is missing or altered; ends with 1 if there is something
+    /// List schema drift; exits with 1 when there is any
     Validate(Args),
-    /// Print the statements that make the tables; needs no database
+    /// Print the SQL that creates the schema; needs no database
     Print(PrintArgs),
 }
 
@@ -29,14 +32,14 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PrintArgs {
-    /// For which database
+    /// Kind of database
     #[arg(long)]
     kind: Kind,
 }
@@ -47,18 +50,18 @@ enum Kind {
     Sqlite,
 }
 
-/// Where the tables are, for programs. Its keys are a promise.
+/// The schema version as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
-struct Standing {
-    /// What was applied last; none when there are no tables.
+struct SchemaVersion {
+    /// The last migration that was applied; none when there are no tables.
     applied: Option<i64>,
     needed: i64,
     up_to_date: bool,
 }
 
-/// What was found, for programs. Its keys are a promise.
+/// The drift as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
-struct Found {
+struct DriftReport {
     drift: Vec<Difference>,
 }
 
@@ -67,7 +70,7 @@ struct Difference {
     object: String,
     expected: String,
     found: Option<String>,
-    /// What mends it; none when postrider migrate up does.
+    /// The statement that fixes the drift; none when `postrider migrate up` does.
     fix: Option<String>,
 }
 
@@ -82,14 +85,14 @@ impl Migrate {
         match self {
             Self::Up(args) => up(&args, &stop).await,
             Self::Status(args) => {
-                let status = async |opened: &Opened| status(opened, args.json).await;
+                let status = async |opened: &OpenDatabase| status(opened, args.json).await;
                 args.target.look(&stop, status).await
             }
             Self::Validate(args) => {
-                let validate = async |opened: &Opened| validate(opened, args.json).await;
+                let validate = async |opened: &OpenDatabase| validate(opened, args.json).await;
                 args.target.look(&stop, validate).await
             }
-            Self::Print(PrintArgs { kind }) => answer::text(&statements(kind)).map(|()| Exit::Well),
+            Self::Print(PrintArgs { kind }) => output::text(&statements(kind)).map(|()| Exit::Success),
         }
     }
 }
@@ -98,67 +101,73 @@ async fn up(args: &Args, stop: &CancellationToken) -> Result<Exit, Problem> {
     logs::start(None, "error");
     let database = &args.target.database();
     if database.way().behind_pooler {
-        let what = "migrations hold a lock of their session, and a pooler lends sessions to others";
+        let what = "migrations need a session lock, which a pooler in transaction mode cannot hold";
         let advice = "give --db the server's own address, without --behind-pooler";
-        return Err(Problem::new(what, advice).ending(Exit::Misused));
+        return Err(Problem::new(what, advice).with_exit(Exit::Usage));
     }
     let migrating = async {
-        let opened = Opened::open(database).await?;
+        let opened = OpenDatabase::open(database).await?;
         let migrated = opened.schema().migrate().await.map_err(|error| database.problem(&error));
-        let standing = match migrated {
-            Ok(()) => standing(&opened).await,
+        let version = match migrated {
+            Ok(()) => version(&opened).await,
             Err(problem) => Err(problem),
         };
         opened.close().await;
-        standing
+        version
     };
-    let Some(standing) = stop.run_until_cancelled(migrating).await else { return Ok(Exit::Interrupted) };
-    tell(&standing?, database, args.json)?;
-    Ok(Exit::Well)
+    let Some(version) = stop.run_until_cancelled(migrating).await else { return Ok(Exit::Interrupted) };
+    print(&version?, database, args.json)?;
+    Ok(Exit::Success)
 }
 
-async fn status(opened: &Opened, json: bool) -> Result<Exit, Problem> {
-    tell(&standing(opened).await?, opened.database(), json)?;
-    Ok(Exit::Well)
+async fn status(opened: &OpenDatabase, json: bool) -> Result<Exit, Problem> {
+    print(&version(opened).await?, opened.database(), json)?;
+    Ok(Exit::Success)
 }
 
-async fn standing(opened: &Opened) -> Result<Standing, Problem> {
+async fn version(opened: &OpenDatabase) -> Result<SchemaVersion, Problem> {
     let migrations = opened.schema().migrations().await.map_err(|error| opened.problem(&error))?;
     let (applied, needed) = (migrations.applied.last().map(|last| last.number), migrations.needed);
-    Ok(Standing { applied, needed, up_to_date: applied == Some(needed) })
+    Ok(SchemaVersion { applied, needed, up_to_date: applied == Some(needed) })
 }
 
-fn tell(standing: &Standing, database: &Database, json: bool) -> Result<(), Problem> {
+fn print(version: &SchemaVersion, database: &Database, json: bool) -> Result<(), Problem> {
     if json {
-        return answer::json(standing);
+        return output::json(version);
     }
-    let Standing { applied, needed, .. } = standing;
-    answer::text(&match applied {
-        None => format!("{database}: no tables; this program needs version {needed}: postrider migrate up"),
-        Some(applied) if applied == needed => format!("{database}: version {applied}, up to date"),
+    let SchemaVersion { applied, needed, .. } = version;
+    output::text(&match applied {
+        None => format!(
+            "{database}: not migrated; this program needs schema version {needed}: run postrider migrate up"
+        ),
+        Some(applied) if applied == needed => format!("{database}: schema version {applied}, up to date"),
         Some(applied) if applied < needed => {
-            format!("{database}: version {applied}; this program needs {needed}: postrider migrate up")
+            format!(
+                "{database}: schema version {applied}; this program needs {needed}: run postrider migrate up"
+            )
         }
         Some(applied) => {
-            format!("{database}: version {applied}; this program knows {needed}: use a newer program")
+            format!(
+                "{database}: schema version {applied} is newer than this program, which knows {needed}: install a newer postrider"
+            )
         }
     })
 }
 
-async fn validate(opened: &Opened, json: bool) -> Result<Exit, Problem> {
+async fn validate(opened: &OpenDatabase, json: bool) -> Result<Exit, Problem> {
     let drift = opened.schema().validate().await.map_err(|error| opened.problem(&error))?;
-    let exit = if drift.is_empty() { Exit::Well } else { Exit::Failed };
+    let exit = if drift.is_empty() { Exit::Success } else { Exit::Failed };
     if json {
-        answer::json(&Found { drift: drift.into_iter().map(Difference::from).collect() })?;
+        output::json(&DriftReport { drift: drift.into_iter().map(Difference::from).collect() })?;
         return Ok(exit);
     }
     for difference in &drift {
-        answer::text(&difference.to_string())?;
+        output::text(&difference.to_string())?;
     }
     match drift.len() {
-        0 => answer::text(&format!("{}: the tables are what this version needs", opened.database()))?,
+        0 => output::text(&format!("{}: the schema is what this version needs", opened.database()))?,
         count => eprintln!(
-            "{count} {} from what this version needs; what is missing, postrider migrate up may make",
+            "{count} {} from the schema that this version needs; postrider migrate up may create missing objects",
             if count == 1 { "difference" } else { "differences" }
         ),
     }
@@ -167,7 +176,7 @@ async fn validate(opened: &Opened, json: bool) -> Result<Exit, Problem> {
 
 fn statements(kind: Kind) -> String {
     match kind {
-        Kind::Postgres => postgres::Names::default().print(),
-        Kind::Sqlite => sqlite::Names::default().print(),
+        Kind::Postgres => postgres::PostgresNames::default().print(),
+        Kind::Sqlite => sqlite::SqliteNames::default().print(),
     }
 }

@@ -1,26 +1,28 @@
-//! `postrider pause`, `resume` and `paused`: work that waits because somebody said so.
+//! `postrider pause`, `resume` and `paused`: queues and destinations that an operator holds back.
 
 use crate::{
-    answer,
     exit::Exit,
-    opened::Opened,
+    open_database::OpenDatabase,
+    output,
     problem::Problem,
-    shared::{Doer, Listing, Target},
+    shared::{Listing, Operator, Target},
     table::Table,
 };
-use postrider::{DestinationName, Error, Pausable, Paused, QueueName, cloudevents::rfc3339};
+use postrider::{DestinationName, Error, Pausable, PauseRecord, QueueName, cloudevents::rfc3339};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
-  postrider pause --queue orders --why 'the warehouse moves' --db shop.db
-  postrider pause --destination billing --why 'they asked for it' --db shop.db
-  postrider resume --queue orders --why 'it has moved' --db shop.db
+  postrider pause --queue orders --why 'warehouse moves' --db shop.db
+  postrider pause --destination billing --why 'on request' --db shop.db
+  postrider resume --queue orders --why 'warehouse moved' --db shop.db
   postrider paused --db shop.db
 
-Every worker, relay, consumer and runner keeps to it within about a second. What is in somebody's hands ends as usual, staging
-goes on, and nothing is lost. A paused queue is not claimed from by anybody; to a paused destination relays send nothing, and
-where a queue goes to several, only its copies wait, in a queue such as orders>billing. To change what is paused ends with 4 when
+Every worker, relay, consumer and saga runner obeys within about a second.
+Messages in flight finish as usual, staging continues, and nothing is lost.
+Nobody claims from a paused queue. Relays send nothing to a paused destination;
+when a queue has several destinations, only the copies for the paused one wait,
+in a queue such as orders>billing. The exit code of pause and resume is 4 when
 there is nothing to change.";
 
 #[derive(Debug, clap::Args)]
@@ -30,24 +32,24 @@ pub(crate) struct Args {
     target: Target,
 
     #[command(flatten)]
-    what: What,
+    subject: PauseSubject,
 
     #[command(flatten)]
-    doer: Doer,
+    doer: Operator,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct What {
-    /// A queue
+struct PauseSubject {
+    /// Queue
     #[arg(long, value_name = "NAME")]
     queue: Option<QueueName>,
 
-    /// A destination of relays, by the name that their routes have for it
+    /// Destination, by the name that routes use
     #[arg(long, value_name = "NAME")]
     destination: Option<DestinationName>,
 }
@@ -62,7 +64,7 @@ pub(crate) struct ListArgs {
     listing: Listing,
 }
 
-/// Something that is paused, for programs. Its keys are a promise.
+/// A paused queue or destination as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
 pub(crate) struct Pause {
     pub(crate) queue: Option<QueueName>,
@@ -72,29 +74,29 @@ pub(crate) struct Pause {
     pub(crate) why: String,
 }
 
-/// What became of it, for programs. Its keys are a promise.
+/// The outcome as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
-struct Changed {
+struct PauseChange {
     queue: Option<QueueName>,
     destination: Option<DestinationName>,
     paused: bool,
 }
 
-impl From<Paused> for Pause {
-    fn from(Paused { what, since, action }: Paused) -> Self {
+impl From<PauseRecord> for Pause {
+    fn from(PauseRecord { what, since, action }: PauseRecord) -> Self {
         let (queue, destination) = parts(what);
         Self { queue, destination, since: rfc3339::format(since), actor: action.actor, why: action.why }
     }
 }
 
 impl Pause {
-    /// In a line, for people.
-    pub(crate) fn told(&self) -> String {
+    /// The pause in one line.
+    pub(crate) fn to_line(&self) -> String {
         let Self { since, actor, why, .. } = self;
-        format!("{} has been paused since {since} by {actor}: {why}", self.what())
+        format!("{} is paused since {since} by {actor}: {why}", self.subject())
     }
 
-    fn what(&self) -> String {
+    fn subject(&self) -> String {
         match (&self.queue, &self.destination) {
             (Some(queue), _) => format!("queue {queue}"),
             (_, Some(destination)) => format!("destination {destination}"),
@@ -110,8 +112,8 @@ fn parts(what: Pausable) -> (Option<QueueName>, Option<DestinationName>) {
     }
 }
 
-impl What {
-    /// Clap lets exactly one of them through.
+impl PauseSubject {
+    /// Clap accepts exactly one of the two options.
     fn pausable(&self) -> Option<Pausable> {
         let queue = self.queue.clone().map(Pausable::Queue);
         queue.or_else(|| self.destination.clone().map(Pausable::Destination))
@@ -130,40 +132,44 @@ pub(crate) async fn paused(args: ListArgs, stop: CancellationToken) -> Result<Ex
     args.target.look(&stop, async |opened| list(opened, &args.listing).await).await
 }
 
-/// Everything that is paused, longest first.
-pub(crate) async fn all(opened: &Opened) -> Result<Vec<Pause>, Error> {
+/// All paused queues and destinations, longest first.
+pub(crate) async fn all(opened: &OpenDatabase) -> Result<Vec<Pause>, Error> {
     Ok(opened.store().paused().await?.into_iter().map(Pause::from).collect())
 }
 
-async fn change(opened: &Opened, args: &Args, paused: bool) -> Result<Exit, Problem> {
+async fn change(opened: &OpenDatabase, args: &Args, paused: bool) -> Result<Exit, Problem> {
     let (action, operate) = (args.doer.action()?, opened.operate());
-    let Some(what) = args.what.pausable() else {
-        return Err(Problem::new("nothing is named", "give --queue or --destination").ending(Exit::Misused));
+    let Some(what) = args.subject.pausable() else {
+        return Err(Problem::new(
+            "neither a queue nor a destination is named",
+            "give --queue or --destination",
+        )
+        .with_exit(Exit::Usage));
     };
     let changed =
         if paused { operate.pause(&what, &action).await } else { operate.resume(&what, &action).await };
     if !changed.map_err(|error| opened.problem(&error))? {
         let is = if paused { "is paused already" } else { "is not paused" };
-        let advice = "look with postrider paused";
-        return Err(Problem::new(format!("{what} {is}"), advice).ending(Exit::NotFound));
+        let advice = "list what is paused: postrider paused";
+        return Err(Problem::new(format!("{what} {is}"), advice).with_exit(Exit::NotFound));
     }
     if args.json {
         let (queue, destination) = parts(what);
-        answer::json(&Changed { queue, destination, paused })?;
+        output::json(&PauseChange { queue, destination, paused })?;
     } else {
-        answer::text(&format!("{what} {}", if paused { "is paused" } else { "goes on" }))?;
+        output::text(&format!("{what} {}", if paused { "is paused" } else { "is resumed" }))?;
     }
-    Ok(Exit::Well)
+    Ok(Exit::Success)
 }
 
-async fn list(opened: &Opened, listing: &Listing) -> Result<Exit, Problem> {
+async fn list(opened: &OpenDatabase, listing: &Listing) -> Result<Exit, Problem> {
     let pauses = all(opened).await.map_err(|error| opened.problem(&error))?;
     listing.answer(
         pauses,
         |pauses| {
-            let mut table = Table::new(["WHAT", "SINCE", "BY", "WHY"]);
+            let mut table = Table::new(["PAUSED", "SINCE", "ACTOR", "WHY"]);
             for pause in pauses {
-                table.push([pause.what(), pause.since.clone(), pause.actor.clone(), pause.why.clone()]);
+                table.push([pause.subject(), pause.since.clone(), pause.actor.clone(), pause.why.clone()]);
             }
             table.to_string()
         },

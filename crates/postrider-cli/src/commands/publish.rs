@@ -1,6 +1,6 @@
 //! `postrider publish`: stages one message.
 
-use crate::{answer, duration, exit::Exit, opened::Opened, problem::Problem, shared::Target};
+use crate::{duration, exit::Exit, open_database::OpenDatabase, output, problem::Problem, shared::Target};
 use postrider::{Invalid, Message, MessageId, QueueName};
 use serde::{Serialize, de::IgnoredAny};
 use std::{
@@ -10,11 +10,12 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
-  postrider publish orders --type order.placed --key order-17 --json-body '{\"total\": 12}' --db shop.db
+  postrider publish orders --json-body '{\"total\": 12}' --db shop.db
+  postrider publish orders --type order.placed --key order-17 \\
+    --header color=blue --db shop.db < order.json
   postrider publish mails --body 'Hello' --after 10m --db shop.db
-  postrider publish orders --header color=blue --db shop.db < order.json
 
-The message is staged in a transaction of its own, which is committed when the id is printed.";
+The transaction is committed when the id is printed.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -22,43 +23,43 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
 
-    /// The queue; one that nobody has declared is made
+    /// Queue; created when it does not exist
     queue: QueueName,
 
-    /// What happened
+    /// Event type
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
 
-    /// What it is ordered by
+    /// Ordering key
     #[arg(long)]
     key: Option<String>,
 
-    /// A header; can be given many times
+    /// Header; repeatable
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
 
-    /// The body, as JSON
+    /// JSON body
     #[arg(long, value_name = "JSON", conflicts_with = "body", value_parser = json)]
     json_body: Option<String>,
 
-    /// The body, as text; without a body here, it is read from stdin
+    /// Text body; without a body option, the body is read from stdin
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
 
-    /// How it is to be read; application/json for what is JSON, text/plain for other text unless given
+    /// Content type [default: application/json for JSON, text/plain for other text]
     #[arg(long, value_name = "MIME TYPE")]
     content_type: Option<String>,
 
-    /// Not before so long: 30s, 10m, 1h
+    /// Delay before the message is due: 30s, 10m, 1h
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     after: Option<Duration>,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
 
-/// What was staged, for programs. Its keys are a promise.
+/// The staged message as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
 struct Report {
     id: MessageId,
@@ -69,19 +70,22 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
     let Some(body) = stop.run_until_cancelled(body(&args)).await else { return Ok(Exit::Interrupted) };
     let (body, content_type) = body?;
     let message = message(&args, body, content_type).map_err(|error| {
-        Problem::new(error.to_string(), "change what breaks the rule").ending(Exit::Misused)
+        Problem::new(error.to_string(), "correct the argument that the message names").with_exit(Exit::Usage)
     })?;
     args.target.work(async |opened| publish(opened, message, args.json).await).await
 }
 
-async fn publish(opened: &Opened, message: Message, json: bool) -> Result<Exit, Problem> {
+async fn publish(opened: &OpenDatabase, message: Message, json: bool) -> Result<Exit, Problem> {
     let queue = message.queue().clone();
     let staged = opened.stage(message).await.map_err(|error| opened.problem(&error))?;
     let Some(id) = staged.id() else {
-        return Err(Problem::new("the message was not staged", "look with postrider status, and try again"));
+        return Err(Problem::new(
+            "the message was not staged",
+            "check the queue with postrider status, and try again",
+        ));
     };
-    if json { answer::json(&Report { id, queue }) } else { answer::text(&id.to_string()) }?;
-    Ok(Exit::Well)
+    if json { output::json(&Report { id, queue }) } else { output::text(&id.to_string()) }?;
+    Ok(Exit::Success)
 }
 
 fn message(args: &Args, body: Vec<u8>, content_type: String) -> Result<Message, Invalid> {
@@ -99,22 +103,22 @@ fn message(args: &Args, body: Vec<u8>, content_type: String) -> Result<Message, 
     headers.fold(builder, |builder, (name, value)| builder.header(name, value)).build()
 }
 
-/// The body, and how it is to be read.
+/// The body and its content type.
 async fn body(args: &Args) -> Result<(Vec<u8>, String), Problem> {
-    let given = |kind: &str| args.content_type.clone().unwrap_or_else(|| kind.to_owned());
+    let content_type = |kind: &str| args.content_type.clone().unwrap_or_else(|| kind.to_owned());
     if let Some(json) = &args.json_body {
-        return Ok((json.clone().into_bytes(), given("application/json")));
+        return Ok((json.clone().into_bytes(), content_type("application/json")));
     }
     if let Some(body) = &args.body {
-        return Ok((body.clone().into_bytes(), given("text/plain")));
+        return Ok((body.clone().into_bytes(), content_type("text/plain")));
     }
     let absent = |what: &str| {
-        Problem::new(what, "give it with --json-body or --body, or on stdin").ending(Exit::Misused)
+        Problem::new(what, "give the body with --json-body or --body, or on stdin").with_exit(Exit::Usage)
     };
     if io::stdin().is_terminal() {
-        return Err(absent("there is no body"));
+        return Err(absent("the message has no body"));
     }
-    // Elsewhere, so that signals are heard meanwhile.
+    // On another thread, so that signals are handled meanwhile.
     let reading = tokio::task::spawn_blocking(|| {
         let mut body = Vec::new();
         io::stdin().read_to_end(&mut body).map(|_| body)
@@ -131,7 +135,7 @@ async fn body(args: &Args) -> Result<(Vec<u8>, String), Problem> {
     } else {
         "application/octet-stream"
     };
-    Ok((body, given(kind)))
+    Ok((body, content_type(kind)))
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -139,8 +143,8 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Checked, and then taken as it is.
+/// Checks that the text is JSON, and returns it unchanged.
 fn json(text: &str) -> Result<String, String> {
     let checked = serde_json::from_str::<IgnoredAny>(text).map(|_| text.to_owned());
-    checked.map_err(|error| format!("it is no JSON ({error}); --body takes any text"))
+    checked.map_err(|error| format!("invalid JSON ({error}); --body takes any text"))
 }

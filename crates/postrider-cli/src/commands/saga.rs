@@ -1,60 +1,62 @@
-//! `postrider saga`: how follow-ups are, and what is done about them.
+//! `postrider saga`: the status of follow-ups, and their repair.
 
-pub(crate) mod case;
+pub(crate) mod follow_up;
 mod requeue;
 mod show;
 
 use crate::{
-    answer, duration,
+    duration,
     exit::Exit,
-    opened::Opened,
+    open_database::OpenDatabase,
+    output,
     problem::Problem,
     shared::{Listing, Target},
     table::Table,
 };
-use case::Case;
+use follow_up::FollowUpView;
 use postrider::{
     QueueName,
-    follow_up::{QUEUE, StatusCounts, Which},
+    follow_up::{FollowUpFilter, QUEUE, StatusCounts},
 };
 use serde::Serialize;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
-  postrider saga counts --db shop.db                          how many there are in each status
-  postrider saga ls --db shop.db                              all that have not succeeded
-  postrider saga abandoned --db shop.db                       what was given up and waits for a hand
-  postrider saga scheduled --db shop.db                       what is tried again, and when
-  postrider saga overdue --older-than 1h --json --db shop.db  what should have succeeded by now
-  postrider saga show customer-17 --db shop.db                its follow-ups, and what the ledger says
-  postrider saga requeue ID --why 'mended' --db shop.db       try one again, and tell the ledger";
+  postrider saga counts --db shop.db            how many are in each status
+  postrider saga ls --db shop.db                all that have not succeeded
+  postrider saga abandoned --db shop.db         those that need attention
+  postrider saga scheduled --db shop.db         those that wait, and until when
+  postrider saga overdue --older-than 1h --db shop.db
+  postrider saga show customer-17 --db shop.db  a subject, with its ledger
+  postrider saga requeue ID --why 'provider fixed' --db shop.db";
 
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum Saga {
-    /// How many follow-ups there are in each status
+    /// Count the follow-ups in each status
     Counts(CountsArgs),
-    /// All that have not succeeded, the oldest first
+    /// List the follow-ups that have not succeeded, oldest first
     Ls(ListArgs),
-    /// What is known of a subject or of one follow-up; ends with 4 when that is nothing
+    /// Show the follow-ups and the ledger of a subject, or one follow-up
     Show(show::Args),
-    /// Try again what was given up, and tell the ledger
+    /// Requeue abandoned follow-ups, and record it in the ledger
+    #[command(override_usage = "postrider saga requeue [OPTIONS] --db <PATH|URL> --why <WHY> <--all|IDS>")]
     Requeue(requeue::Args),
-    /// Those given up, the longest ago first
+    /// List the abandoned follow-ups, longest ago first
     Abandoned(ListArgs),
-    /// Those not before their time, the nearest first
+    /// List the follow-ups that are not due yet, soonest first
     Scheduled(ListArgs),
-    /// Those that have not succeeded although they were staged long ago, the oldest first
+    /// List follow-ups that were staged long ago and have not succeeded
     Overdue(OverdueArgs),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CountsArgs {
     #[command(flatten)]
-    place: Place,
+    source: QueueTarget,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
@@ -62,7 +64,7 @@ pub(crate) struct CountsArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    place: Place,
+    source: QueueTarget,
 
     #[command(flatten)]
     listing: Listing,
@@ -70,7 +72,7 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OverdueArgs {
-    /// Staged longer ago than this: 30m, 1h
+    /// Minimum time since staging: 30m, 1h
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1h")]
     older_than: Duration,
 
@@ -79,54 +81,54 @@ pub(crate) struct OverdueArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct Place {
+struct QueueTarget {
     #[command(flatten)]
     target: Target,
 
-    /// The queue
+    /// Queue of the follow-ups
     #[arg(long, default_value = QUEUE)]
     queue: QueueName,
 }
 
-/// The counts, for programs. Its keys are a promise.
+/// The counts as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
-struct Counted<'c> {
+struct CountsReport<'c> {
     queue: &'c QueueName,
     follow_ups: StatusCounts,
 }
 
 impl Saga {
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<Exit, Problem> {
-        let (args, which) = match self {
+        let (args, filter) = match self {
             Self::Counts(args) => {
-                return args.place.target.look(&stop, async |opened| counts(opened, &args).await).await;
+                return args.source.target.look(&stop, async |opened| counts(opened, &args).await).await;
             }
             Self::Show(args) => return show::run(args, &stop).await,
             Self::Requeue(args) => return requeue::run(args, &stop).await,
-            Self::Ls(args) => (args, Which::Overdue(Duration::ZERO)),
-            Self::Abandoned(args) => (args, Which::Abandoned),
-            Self::Scheduled(args) => (args, Which::Scheduled),
-            Self::Overdue(OverdueArgs { older_than, list }) => (list, Which::Overdue(older_than)),
+            Self::Ls(args) => (args, FollowUpFilter::Overdue(Duration::ZERO)),
+            Self::Abandoned(args) => (args, FollowUpFilter::Abandoned),
+            Self::Scheduled(args) => (args, FollowUpFilter::Scheduled),
+            Self::Overdue(OverdueArgs { older_than, list }) => (list, FollowUpFilter::Overdue(older_than)),
         };
-        args.place.target.look(&stop, async |opened| list(opened, &args, which).await).await
+        args.source.target.look(&stop, async |opened| list(opened, &args, filter).await).await
     }
 }
 
-async fn counts(opened: &Opened, args: &CountsArgs) -> Result<Exit, Problem> {
-    let queue = &args.place.queue;
+async fn counts(opened: &OpenDatabase, args: &CountsArgs) -> Result<Exit, Problem> {
+    let queue = &args.source.queue;
     let counts = opened.follow_ups().status_counts(queue).await.map_err(|error| opened.problem(&error))?;
     if args.json {
-        answer::json(&Counted { queue, follow_ups: counts })?;
+        output::json(&CountsReport { queue, follow_ups: counts })?;
     } else {
         let mut table = Table::new(["STATUS", "FOLLOW-UPS"]);
         counts.iter().for_each(|(status, count)| table.push([status.to_string(), count.to_string()]));
-        answer::text(&table.to_string())?;
+        output::text(&table.to_string())?;
     }
-    Ok(Exit::Well)
+    Ok(Exit::Success)
 }
 
-async fn list(opened: &Opened, args: &ListArgs, which: Which) -> Result<Exit, Problem> {
-    let dockets = opened.follow_ups().dockets(&args.place.queue, which, args.listing.wanted()).await;
-    let cases = dockets.map_err(|error| opened.problem(&error))?.into_iter().map(Case::from).collect();
-    args.listing.answer(cases, case::table, "follow_ups")
+async fn list(opened: &OpenDatabase, args: &ListArgs, filter: FollowUpFilter) -> Result<Exit, Problem> {
+    let rows = opened.follow_ups().follow_up_rows(&args.source.queue, filter, args.listing.wanted()).await;
+    let views = rows.map_err(|error| opened.problem(&error))?.into_iter().map(FollowUpView::from).collect();
+    args.listing.answer(views, follow_up::table, "follow_ups")
 }

@@ -1,40 +1,41 @@
-//! `postrider status`: how the queues are.
+//! `postrider status`: the backlog, lag and dead letters of the queues.
 
 use crate::{
-    answer,
     commands::pause::{self, Pause},
     duration,
     exit::Exit,
-    opened::Opened,
+    format,
+    open_database::OpenDatabase,
+    output,
     problem::Problem,
     shared::Target,
     table::Table,
-    words,
 };
 use postrider::{
     Error, QueueName,
     follow_up::{QUEUE, StatusCounts},
-    inspect::{Counts, Inspect, Tally},
+    inspect::{CappedCount, Counts, Inspect},
 };
 use serde::Serialize;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// How many blocked keys are counted.
+/// Cap on the number of blocked keys that are counted.
 const MOST_KEYS: usize = 1000;
 
-/// How often it looks while it waits.
-const LOOKED_EVERY: Duration = Duration::from_millis(100);
+/// The poll interval of `--wait`.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "Examples:
-  postrider status --db shop.db                                 what each queue holds
-  postrider status --db shop.db --exit-code --max-lag 5m        for a check that runs by itself
-  postrider status --db shop.db --wait 30s                      for a script: until everything that is due is done
-  POSTRIDER_DB=postgres://localhost/shop postrider status       the database from the environment
+  postrider status --db shop.db                           all queues
+  postrider status --db shop.db --exit-code --max-lag 5m  for a script
+  postrider status --db shop.db --wait 30s                until idle
+  POSTRIDER_DB=postgres://localhost/shop postrider status
 
-With --exit-code it ends with 1 when there are dead letters or blocked keys, or when a queue lags behind more than
---max-lag. A count with + stopped at its cap.";
+With --exit-code, the exit code is 1 when there are dead letters or blocked
+keys, or when the lag of a queue exceeds --max-lag. A count such as 10000+ is
+capped. DONE counts the messages that a queue keeps after delivery (keep_for).";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -46,33 +47,33 @@ pub(crate) struct Args {
     #[arg(long)]
     queue: Option<QueueName>,
 
-    /// End with 1 when something needs a hand
+    /// Exit with 1 when something needs attention
     #[arg(long)]
     exit_code: bool,
 
-    /// How long the oldest message that is due may wait: 30s, 5m, 1h
+    /// Maximum lag of a queue: 30s, 5m, 1h
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "exit_code")]
     max_lag: Option<Duration>,
 
-    /// First wait until nothing is due or in hand any more; end with 1 when that takes longer
+    /// Wait until nothing is due or in flight; exit with 1 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
 
-/// What was found, for programs. Its keys are a promise.
+/// The status as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
 struct Report {
     queues: Vec<Queue>,
-    /// None when nobody uses them.
+    /// None when the database has no follow-ups.
     follow_ups: Option<StatusCounts>,
-    /// What waits because somebody said so.
+    /// Paused queues and destinations.
     paused: Vec<Pause>,
-    /// What needs a hand.
-    trouble: Vec<String>,
+    /// Conditions that need attention.
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -80,7 +81,7 @@ pub(super) struct Queue {
     pub(super) queue: QueueName,
     pub(super) pending: Count,
     pub(super) leased: Count,
-    pub(super) waiting: Count,
+    pub(super) scheduled: Count,
     pub(super) dead: Count,
     pub(super) done: Count,
     lag_seconds: Option<f64>,
@@ -95,15 +96,15 @@ pub(super) struct Count {
     pub(super) capped: bool,
 }
 
-impl From<Tally> for Count {
-    fn from(Tally { at_least, capped }: Tally) -> Self {
+impl From<CappedCount> for Count {
+    fn from(CappedCount { at_least, capped }: CappedCount) -> Self {
         Self { count: at_least, capped }
     }
 }
 
 impl Count {
-    pub(super) fn shown(self) -> String {
-        words::tally(Tally { at_least: self.count, capped: self.capped })
+    pub(super) fn to_text(self) -> String {
+        format::tally(CappedCount { at_least: self.count, capped: self.capped })
     }
 }
 
@@ -111,12 +112,12 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
     args.target.look(&stop, async |opened| status(opened, &args).await).await
 }
 
-async fn status(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
+async fn status(opened: &OpenDatabase, args: &Args) -> Result<Exit, Problem> {
     let problem = |error| opened.problem(&error);
     let inspect = &*opened.inspect();
     let only = args.queue.as_ref();
     let (queues, is_idle) = match args.wait {
-        Some(wait) => idle(inspect, only, wait).await.map_err(problem)?,
+        Some(wait) => wait_until_idle(inspect, only, wait).await.map_err(problem)?,
         None => (queues(inspect, only).await.map_err(problem)?, true),
     };
     if let (Some(queue), []) = (only, &queues[..]) {
@@ -127,30 +128,30 @@ async fn status(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
         None => None,
     };
     let paused = pause::all(opened).await.map_err(problem)?;
-    let mut trouble: Vec<_> = queues.iter().flat_map(|queue| trouble(queue, args.max_lag)).collect();
+    let mut warnings: Vec<_> = queues.iter().flat_map(|queue| warnings(queue, args.max_lag)).collect();
     if let (false, Some(wait)) = (is_idle, args.wait) {
         let busy = queues.iter().filter(|queue| is_busy(queue)).map(|queue| queue.queue.as_str());
         let busy: Vec<_> = busy.collect();
-        trouble.push(format!(
-            "not done within {}: {}; is a worker running?",
-            words::span(wait),
+        warnings.push(format!(
+            "not idle within {}: {}; is a worker running?",
+            format::span(wait),
             busy.join(", ")
         ));
     }
-    let report = Report { queues, follow_ups, paused, trouble };
-    if args.json { answer::json(&report) } else { show(&report, opened) }?;
-    let is_bad = !is_idle || args.exit_code && !report.trouble.is_empty();
-    Ok(if is_bad { Exit::Failed } else { Exit::Well })
+    let report = Report { queues, follow_ups, paused, warnings };
+    if args.json { output::json(&report) } else { show(&report, opened) }?;
+    let has_failed = !is_idle || args.exit_code && !report.warnings.is_empty();
+    Ok(if has_failed { Exit::Failed } else { Exit::Success })
 }
 
-/// Nobody has staged or declared anything under that name.
+/// No message was staged in a queue of that name, and nobody declared it.
 pub(super) fn missing(queue: &QueueName) -> Problem {
-    let help = "look with postrider status for those that are there";
-    Problem::new(format!("there is no queue {queue}"), help).ending(Exit::NotFound)
+    let help = "list the queues: postrider status";
+    Problem::new(format!("there is no queue {queue}"), help).with_exit(Exit::NotFound)
 }
 
-/// How the queues are when nothing is due or in hand any more, or after so long. Answers whether it came to that.
-async fn idle(
+/// Waits until nothing is due or in flight, at most `wait`. Returns the queues, and whether they are idle.
+async fn wait_until_idle(
     inspect: &dyn Inspect,
     only: Option<&QueueName>,
     wait: Duration,
@@ -162,7 +163,7 @@ async fn idle(
         if is_idle || Instant::now() >= until {
             return Ok((queues, is_idle));
         }
-        sleep(LOOKED_EVERY.min(until.saturating_duration_since(Instant::now()))).await;
+        sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now()))).await;
     }
 }
 
@@ -170,7 +171,7 @@ fn is_busy(queue: &Queue) -> bool {
     queue.pending.count + queue.leased.count > 0
 }
 
-/// How every queue is, or only this one.
+/// The status of every queue, or of one.
 pub(super) async fn queues(inspect: &dyn Inspect, only: Option<&QueueName>) -> Result<Vec<Queue>, Error> {
     let mut queues = Vec::new();
     let mut counts = inspect.counts().await?;
@@ -184,63 +185,67 @@ pub(super) async fn queues(inspect: &dyn Inspect, only: Option<&QueueName>) -> R
 }
 
 fn queue(queue: QueueName, counts: Counts, lag: Option<Duration>, blocked: usize) -> Queue {
-    let Counts { pending, leased, waiting, dead, done } = counts;
+    let Counts { pending, leased, scheduled, dead, done } = counts;
     Queue {
         queue,
         pending: pending.into(),
         leased: leased.into(),
-        waiting: waiting.into(),
+        scheduled: scheduled.into(),
         dead: dead.into(),
         done: done.into(),
         lag_seconds: lag.map(|lag| lag.as_secs_f64()),
-        blocked_keys: Tally::new(blocked as u64, MOST_KEYS as u64).into(),
+        blocked_keys: CappedCount::new(blocked as u64, MOST_KEYS as u64).into(),
         lag,
     }
 }
 
-fn trouble(queue: &Queue, max_lag: Option<Duration>) -> Vec<String> {
+fn warnings(queue: &Queue, max_lag: Option<Duration>) -> Vec<String> {
     let name = &queue.queue;
-    let mut trouble = Vec::new();
+    let mut warnings = Vec::new();
     if queue.dead.count > 0 {
-        let look = if name.as_str() == QUEUE { "saga abandoned" } else { "dead groups" };
-        trouble.push(format!("{name}: {} dead; look: postrider {look}", queue.dead.shown()));
+        let command = if name.as_str() == QUEUE { "saga abandoned" } else { "dead groups" };
+        let noun = if queue.dead.count == 1 { "dead letter" } else { "dead letters" };
+        warnings.push(format!("{name}: {} {noun}; inspect: postrider {command}", queue.dead.to_text()));
     }
     if queue.blocked_keys.count > 0 {
-        let blocked = queue.blocked_keys.shown();
-        trouble.push(format!("{name}: {blocked} blocked; look: postrider keys blocked --queue {name}"));
+        let blocked = queue.blocked_keys.to_text();
+        let noun = if queue.blocked_keys.count == 1 { "key" } else { "keys" };
+        warnings.push(format!(
+            "{name}: {blocked} blocked {noun}; inspect: postrider keys blocked --queue {name}"
+        ));
     }
     if let (Some(lag), Some(most)) = (queue.lag, max_lag)
         && lag > most
     {
-        let (lag, most) = (words::span(lag), words::span(most));
-        trouble.push(format!("{name}: lags {lag} behind, more than {most}; is its worker running?"));
+        let (lag, most) = (format::span(lag), format::span(most));
+        warnings.push(format!("{name}: lag {lag} exceeds {most}; is its worker running?"));
     }
-    trouble
+    warnings
 }
 
-fn show(report: &Report, opened: &Opened) -> Result<(), Problem> {
+fn show(report: &Report, opened: &OpenDatabase) -> Result<(), Problem> {
     if report.queues.is_empty() {
-        return answer::text(&format!("{}: no queues yet", opened.database()));
+        return output::text(&format!("{}: no queues yet", opened.database()));
     }
     let mut table =
-        Table::new(["QUEUE", "PENDING", "LEASED", "WAITING", "DEAD", "DONE", "LAG", "BLOCKED KEYS"]);
+        Table::new(["QUEUE", "PENDING", "LEASED", "SCHEDULED", "DEAD", "DONE", "LAG", "BLOCKED KEYS"]);
     for queue in &report.queues {
         table.push([
             queue.queue.to_string(),
-            queue.pending.shown(),
-            queue.leased.shown(),
-            queue.waiting.shown(),
-            queue.dead.shown(),
-            queue.done.shown(),
-            queue.lag.map(words::span).unwrap_or_default(),
-            queue.blocked_keys.shown(),
+            queue.pending.to_text(),
+            queue.leased.to_text(),
+            queue.scheduled.to_text(),
+            queue.dead.to_text(),
+            queue.done.to_text(),
+            queue.lag.map(format::span).unwrap_or_default(),
+            queue.blocked_keys.to_text(),
         ]);
     }
-    answer::text(&table.to_string())?;
+    output::text(&table.to_string())?;
     if let Some(counts) = &report.follow_ups {
-        answer::text(&format!("\nfollow-ups: {}", words::list(counts.iter())))?;
+        output::text(&format!("\nfollow-ups: {}", format::list(counts.iter())))?;
     }
-    report.paused.iter().for_each(|pause| eprintln!("{}", pause.told()));
-    report.trouble.iter().for_each(|trouble| eprintln!("{trouble}"));
+    report.paused.iter().for_each(|pause| eprintln!("{}", pause.to_line()));
+    report.warnings.iter().for_each(|warning| eprintln!("{warning}"));
     Ok(())
 }

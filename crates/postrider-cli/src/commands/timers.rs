@@ -1,31 +1,36 @@
-//! `postrider timers`: named timers that live.
+//! `postrider timers`: active named timers.
 
 use crate::{
-    answer,
     exit::Exit,
-    opened::Opened,
+    open_database::OpenDatabase,
+    output,
     problem::Problem,
-    shared::{Doer, Listing, Target},
+    shared::{Listing, Operator, Target},
     table::Table,
 };
 use postrider::{
-    EventType, MessageId, QueueName, State, TimerName, cloudevents::rfc3339, inspect::LivingTimer,
+    EventType, MessageId, QueueName, State, TimerName, cloudevents::rfc3339, inspect::ActiveTimer,
 };
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
-  postrider timers ls --db shop.db                                              all that live, by queue and name
-  postrider timers cancel --queue reminders cart-17 --why 'it was bought' --db shop.db
+  postrider timers ls --db shop.db
+  postrider timers cancel --queue reminders cart-17 --why 'cart was bought' \\
+    --db shop.db
 
-A timer can be cancelled until somebody has it in hand. It ends with 4 when there is none, or it is being delivered.";
+A timer can be cancelled until a worker leases it. The exit code of cancel is 4
+when there is no such timer, or its message is in flight.";
 
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum Timers {
-    /// List the timers that live, by queue and name
+    /// List active timers by queue and name
     Ls(LsArgs),
     /// Cancel a timer by its name
+    #[command(
+        override_usage = "postrider timers cancel [OPTIONS] --db <PATH|URL> --queue <QUEUE>\n                 --why <WHY> <NAME>"
+    )]
     Cancel(CancelArgs),
 }
 
@@ -47,22 +52,22 @@ pub(crate) struct CancelArgs {
     #[command(flatten)]
     target: Target,
 
-    /// The queue
+    /// Queue
     #[arg(long)]
     queue: QueueName,
 
-    /// The name of the timer
+    /// Name of the timer
     name: TimerName,
 
     #[command(flatten)]
-    doer: Doer,
+    doer: Operator,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
 
-/// A timer, for programs. Its keys are a promise.
+/// A timer as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
 struct Timer {
     queue: QueueName,
@@ -74,15 +79,15 @@ struct Timer {
     state: State,
 }
 
-impl From<LivingTimer> for Timer {
-    fn from(timer: LivingTimer) -> Self {
-        let LivingTimer { queue, name, id, due_at, event_type, state } = timer;
+impl From<ActiveTimer> for Timer {
+    fn from(timer: ActiveTimer) -> Self {
+        let ActiveTimer { queue, name, id, due_at, event_type, state } = timer;
         Self { queue, name, id, due_at: rfc3339::format(due_at), event_type, state }
     }
 }
 
 #[derive(Debug, Serialize)]
-struct Cancelled<'c> {
+struct CancelReport<'c> {
     queue: &'c QueueName,
     name: &'c TimerName,
     cancelled: bool,
@@ -97,7 +102,7 @@ impl Timers {
     }
 }
 
-async fn ls(opened: &Opened, args: &LsArgs) -> Result<Exit, Problem> {
+async fn ls(opened: &OpenDatabase, args: &LsArgs) -> Result<Exit, Problem> {
     let timers = opened.inspect().timers(args.queue.as_ref(), args.listing.wanted()).await;
     let timers = timers.map_err(|error| opened.problem(&error))?.into_iter().map(Timer::from).collect();
     args.listing.answer(timers, table, "timers")
@@ -118,20 +123,20 @@ fn table(timers: &[Timer]) -> String {
     table.to_string()
 }
 
-async fn cancel(opened: &Opened, args: &CancelArgs) -> Result<Exit, Problem> {
+async fn cancel(opened: &OpenDatabase, args: &CancelArgs) -> Result<Exit, Problem> {
     let CancelArgs { queue, name, .. } = args;
     let cancelled = opened.operate().drop_timer(queue, name, &args.doer.action()?).await;
     if !cancelled.map_err(|error| opened.problem(&error))? {
         return Err(Problem::new(
             format!("queue {queue} has no timer {name} that can be cancelled"),
-            format!("look with postrider timers ls --queue {queue}: one that is leased is being delivered"),
+            format!("list timers: postrider timers ls --queue {queue}; a timer that is leased is in flight"),
         )
-        .ending(Exit::NotFound));
+        .with_exit(Exit::NotFound));
     }
     if args.json {
-        answer::json(&Cancelled { queue, name, cancelled: true })?;
+        output::json(&CancelReport { queue, name, cancelled: true })?;
     } else {
-        answer::text(&format!("{name} is cancelled"))?;
+        output::text(&format!("cancelled timer {name}"))?;
     }
-    Ok(Exit::Well)
+    Ok(Exit::Success)
 }

@@ -1,9 +1,9 @@
-//! `[[consumers]]`: what is received, and into which queue of the database it is staged.
+//! `[[consumers]]`: a source, and the queue of the database that received messages are staged in.
 
 use super::{
-    key::Side,
-    origin::{Found, Line},
-    place::Place,
+    endpoint::EndpointSection,
+    key::Direction,
+    origin::{ConfigValue, SectionLine},
     route::{database, queue},
     setting::Settings,
     table::Table,
@@ -11,7 +11,7 @@ use super::{
 use postrider::ConsumerName;
 use std::time::Duration;
 
-/// As many as a consumer has unless said otherwise.
+/// The consumer's default.
 const CONCURRENCY: u32 = 5;
 
 pub(super) const KEYS: [&str; 8] = [
@@ -21,45 +21,48 @@ pub(super) const KEYS: [&str; 8] = [
     "to",
     "concurrency",
     "max_deliveries",
-    "keep_marks_for",
-    "redelivered_within",
+    "keep_deduplication_records_for",
+    "redelivery_window",
 ];
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ConsumerSection {
-    pub(crate) line: Line,
-    pub(crate) database: Found<String>,
-    pub(crate) name: Found<String>,
-    pub(crate) source: Place,
-    pub(crate) to: Found<String>,
-    pub(crate) concurrency: Found<u32>,
-    pub(crate) max_deliveries: Option<Found<u32>>,
-    pub(crate) keep_marks_for: Option<Found<Duration>>,
-    pub(crate) redelivered_within: Option<Found<Duration>>,
+    pub(crate) line: SectionLine,
+    pub(crate) database: ConfigValue<String>,
+    pub(crate) name: ConfigValue<String>,
+    pub(crate) source: EndpointSection,
+    pub(crate) to: ConfigValue<String>,
+    pub(crate) concurrency: ConfigValue<u32>,
+    pub(crate) max_deliveries: Option<ConfigValue<u32>>,
+    pub(crate) keep_deduplication_records_for: Option<ConfigValue<Duration>>,
+    pub(crate) redelivery_window: Option<ConfigValue<Duration>>,
 }
 
 impl ConsumerSection {
     pub(crate) fn read(table: &Table<'_>, databases: &[&str]) -> Option<Self> {
-        table.knows(&KEYS);
+        table.reject_unknown_keys(&KEYS);
         let database = database(table, databases);
         let name = table.required("name", "\"billing\"");
         if let Some(name) = &name
             && let Err(error) = ConsumerName::new(name.as_str())
         {
-            let what = format!("{} is no name of a consumer", table.path("name"));
-            table.wrong(table.line_at(name), what, error.to_string());
+            let what = format!("{} is not a valid consumer name", table.path("name"));
+            table.report(table.line_of_value(name), what, error.to_string());
         }
         let to = queue(table, "to", "\"incoming-orders\"");
-        if table.lacks("source") {
-            table.missing("source", "{ kind = \"rabbitmq\", url_env = \"AMQP_URL\", queue = \"orders\" }");
+        if table.is_empty_or_missing("source") {
+            table.report_missing(
+                "source",
+                "{ kind = \"rabbitmq\", url_env = \"AMQP_URL\", queue = \"orders\" }",
+            );
         }
-        let source = table.table("source").and_then(|table| Place::read(&table, Side::From));
+        let source = table.table("source").and_then(|table| EndpointSection::read(&table, Direction::Source));
         Some(Self {
-            line: Line(table.line()),
-            concurrency: table.number("concurrency", "5").unwrap_or(Found::default(CONCURRENCY)),
+            line: SectionLine(table.line()),
+            concurrency: table.number("concurrency", "5").unwrap_or(ConfigValue::default(CONCURRENCY)),
             max_deliveries: table.number("max_deliveries", "20"),
-            keep_marks_for: table.duration("keep_marks_for", "\"30d\""),
-            redelivered_within: table.duration("redelivered_within", "\"14d\""),
+            keep_deduplication_records_for: table.duration("keep_deduplication_records_for", "\"30d\""),
+            redelivery_window: table.duration("redelivery_window", "\"14d\""),
             database: database?,
             name: name?,
             source: source?,
@@ -74,12 +77,13 @@ impl ConsumerSection {
         self.source.settings(&key("source"), settings);
         settings.text(key("to"), &self.to);
         settings.add(key("concurrency"), &self.concurrency, self.concurrency.value);
-        if let Some(most) = &self.max_deliveries {
-            settings.add(key("max_deliveries"), most, most.value);
+        if let Some(max_deliveries) = &self.max_deliveries {
+            settings.add(key("max_deliveries"), max_deliveries, max_deliveries.value);
         }
-        for (last, duration) in
-            [("keep_marks_for", &self.keep_marks_for), ("redelivered_within", &self.redelivered_within)]
-        {
+        for (last, duration) in [
+            ("keep_deduplication_records_for", &self.keep_deduplication_records_for),
+            ("redelivery_window", &self.redelivery_window),
+        ] {
             if let Some(duration) = duration {
                 settings.add(key(last), duration, format!("{:?}", duration.value));
             }

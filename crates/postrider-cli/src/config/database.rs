@@ -1,6 +1,6 @@
-//! `[databases.…]`: where messages are staged.
+//! `[databases.…]`: the databases that messages are staged in.
 
-use super::{origin::Found, secret::Secret, setting::Settings, table::Table};
+use super::{origin::ConfigValue, secret::Secret, setting::Settings, table::Table};
 use crate::database::{Database, Way};
 
 pub(super) const KEYS: [&str; 7] =
@@ -8,43 +8,43 @@ pub(super) const KEYS: [&str; 7] =
 
 #[derive(Debug, Clone)]
 pub(crate) struct DatabaseSection {
-    url: Found<Secret>,
-    /// Whether the URL leads to a pooler in transaction mode.
-    behind_pooler: Found<bool>,
-    /// The server's own URL, for signals and migrations.
-    listen_url: Option<Found<Secret>>,
+    url: ConfigValue<Secret>,
+    /// Whether the URL points to a pooler in transaction mode.
+    behind_pooler: ConfigValue<bool>,
+    /// The direct URL of the server, for notifications (LISTEN) and migrations.
+    listen_url: Option<ConfigValue<Secret>>,
     database: Database,
 }
 
 impl DatabaseSection {
     pub(crate) fn read(table: &Table<'_>) -> Option<Self> {
-        table.knows(&KEYS);
+        table.reject_unknown_keys(&KEYS);
         let example = "\"shop.db\"";
         let url = table.url("url", example);
-        if !table.is_given("url") {
-            table.missing("url", example);
+        if !table.is_set("url") {
+            table.report_missing("url", example);
         }
-        let behind_pooler = table.flag("behind_pooler").unwrap_or(Found::default(false));
+        let behind_pooler = table.flag("behind_pooler").unwrap_or(ConfigValue::default(false));
         let listen_url = table.url("listen_url", "\"postgres://server:5432/shop\"");
         if let Some(listen_url) = &listen_url
             && !matches!(listen_url.reveal().parse(), Ok(Database::Postgres { .. }))
         {
-            let what = format!("{} is no URL of a server", table.path("listen_url"));
-            let help = "give the server's own address, such as postgres://server:5432/shop";
-            table.wrong(table.line_at(listen_url), what, help);
+            let what = format!("{} is not the URL of a PostgreSQL server", table.path("listen_url"));
+            let help = "write the server's own address, such as postgres://server:5432/shop";
+            table.report(table.line_of_value(listen_url), what, help);
         }
         let url = url?;
         let database: Database = match url.reveal().parse() {
             Ok(database) => database,
             Err(help) => {
-                table.wrong(table.line_at(&url), format!("{} cannot be read", table.path("url")), help);
+                table.report(table.line_of_value(&url), format!("invalid {}", table.path("url")), help);
                 return None;
             }
         };
         for key in ["behind_pooler", "listen_url", "listen_url_env", "listen_url_file"] {
             if table.has(key) && matches!(database, Database::File(_)) {
-                let what = format!("{} is given for a file of SQLite", table.path(key));
-                table.wrong(table.line_of(key), what, "leave it out: it is for servers of PostgreSQL");
+                let what = format!("{} does not apply to a SQLite file", table.path(key));
+                table.report(table.line_of(key), what, "remove it: it is for PostgreSQL servers");
             }
         }
         let way = Way {

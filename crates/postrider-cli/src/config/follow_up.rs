@@ -1,20 +1,20 @@
-//! `[[follow_ups]]`: calls that follow a change, made as webhooks.
+//! `[[follow_ups]]`: outbound calls that follow a change, made as webhooks.
 
 use super::{
+    endpoint::{EndpointSection, names},
     key,
     kind::Kind,
-    origin::{Found, Line},
-    place::{Place, names},
-    route::{database, template},
+    origin::{ConfigValue, SectionLine},
+    route::{check_template, database},
     setting::Settings,
     table::Table,
 };
 use postrider::{EventType, QueueName, ResolverName, follow_up};
 use std::time::Duration;
 
-/// A call that takes longer is made again.
+/// The default timeout of a call, which is retried after it.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// It says itself that there is nothing left to do.
+/// 410 Gone: nothing is left to do.
 const GONE: u32 = 410;
 
 pub(super) const KEYS: [&str; 7] =
@@ -22,61 +22,63 @@ pub(super) const KEYS: [&str; 7] =
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FollowUpSection {
-    pub(crate) line: Line,
-    pub(crate) database: Found<String>,
-    pub(crate) queue: Found<String>,
-    pub(crate) resolver: Found<String>,
-    pub(crate) operations: Found<Vec<String>>,
-    /// Who is called.
-    pub(crate) webhook: Place,
-    pub(crate) address: Found<String>,
-    /// Statuses that mean that nothing is left to do.
-    pub(crate) done_on: Found<Vec<u32>>,
-    pub(crate) complete_to: Option<Found<String>>,
+    pub(crate) line: SectionLine,
+    pub(crate) database: ConfigValue<String>,
+    pub(crate) queue: ConfigValue<String>,
+    pub(crate) resolver: ConfigValue<String>,
+    pub(crate) operations: ConfigValue<Vec<String>>,
+    /// The receiver of the calls.
+    pub(crate) webhook: EndpointSection,
+    pub(crate) address: ConfigValue<String>,
+    /// Response statuses that count as success.
+    pub(crate) done_on: ConfigValue<Vec<u32>>,
+    pub(crate) complete_to: Option<ConfigValue<String>>,
 }
 
 impl FollowUpSection {
     pub(crate) fn read(table: &Table<'_>, databases: &[&str]) -> Option<Self> {
         let keys = key::webhook(TIMEOUT);
-        table.knows(&[&KEYS.map(str::to_owned), &names(&keys)[..]].concat());
+        table.reject_unknown_keys(&[&KEYS.map(str::to_owned), &names(&keys)[..]].concat());
         let database = database(table, databases);
-        let queue =
-            table.text("queue", "\"follow-ups\"").unwrap_or(Found::default(follow_up::QUEUE.to_owned()));
-        let complete_to = table.text("complete_to", "\"erased\"");
+        let queue = table
+            .string("queue", "\"follow-ups\"")
+            .unwrap_or(ConfigValue::default(follow_up::QUEUE.to_owned()));
+        let complete_to = table.string("complete_to", "\"erased\"");
         for (key, name) in [("queue", Some(&queue)), ("complete_to", complete_to.as_ref())] {
             if let Some(name) = name
                 && let Err(error) = QueueName::new(name.as_str())
             {
-                let what = format!("{} is no name of a queue", table.path(key));
-                table.wrong(table.line_at(name), what, error.to_string());
+                let what = format!("{} is not a valid queue name", table.path(key));
+                table.report(table.line_of_value(name), what, error.to_string());
             }
         }
         let resolver = table.required("resolver", "\"payments\"");
         if let Some(name) = &resolver
             && let Err(error) = ResolverName::new(name.as_str())
         {
-            let what = format!("{} is no name of a resolver", table.path("resolver"));
-            table.wrong(table.line_at(name), what, error.to_string());
+            let what = format!("{} is not a valid resolver name", table.path("resolver"));
+            table.report(table.line_of_value(name), what, error.to_string());
         }
-        if table.lacks("operations") {
-            table.missing("operations", "[\"erase\"]");
+        if table.is_empty_or_missing("operations") {
+            table.report_missing("operations", "[\"erase\"]");
         }
-        let operations = table.texts("operations", "[\"erase\"]");
+        let operations = table.strings("operations", "[\"erase\"]");
         for operation in operations.iter().flat_map(|operations| &operations.value) {
             if let Err(error) = EventType::new(operation.as_str()) {
-                let what = format!("{} has one that cannot be", table.path("operations"));
-                table.wrong(table.line_of("operations"), what, error.to_string());
+                let what = format!("{} has an invalid entry", table.path("operations"));
+                table.report(table.line_of("operations"), what, error.to_string());
             }
         }
-        let webhook = Place::of(table, Found::default(Kind::Webhook), &keys);
-        if !table.is_given("url") {
-            table.missing("url", "\"https://payments.example/hooks\"");
+        let webhook = EndpointSection::read_keys(table, ConfigValue::default(Kind::Webhook), &keys);
+        if !table.is_set("url") {
+            table.report_missing("url", "\"https://payments.example/hooks\"");
         }
-        let address = table.text("address", "\"{type}\"").unwrap_or(Found::default("{type}".to_owned()));
-        template(table, &address);
+        let address =
+            table.string("address", "\"{type}\"").unwrap_or(ConfigValue::default("{type}".to_owned()));
+        check_template(table, &address);
         Some(Self {
-            line: Line(table.line()),
-            done_on: table.numbers("done_on", "[404, 410]").unwrap_or(Found::default(vec![GONE])),
+            line: SectionLine(table.line()),
+            done_on: table.numbers("done_on", "[404, 410]").unwrap_or(ConfigValue::default(vec![GONE])),
             database: database?,
             queue,
             resolver: resolver?,
@@ -93,7 +95,7 @@ impl FollowUpSection {
         settings.text(key("queue"), &self.queue);
         settings.text(key("resolver"), &self.resolver);
         settings.add(key("operations"), &self.operations, self.operations.value.clone());
-        self.webhook.values_in(&format!("follow_ups.{number}"), settings);
+        self.webhook.add_values(&format!("follow_ups.{number}"), settings);
         settings.text(key("address"), &self.address);
         settings.add(key("done_on"), &self.done_on, self.done_on.value.clone());
         if let Some(queue) = &self.complete_to {

@@ -1,167 +1,172 @@
-//! The keys of a place: what each holds, and which of them belong together.
+//! The keys of destinations and sources: their types, and which of them require or exclude each other.
 
 use super::kind::Kind;
 use std::time::Duration;
 
-/// Webhooks are given so long unless the file says otherwise.
+/// The default timeout of a webhook.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Mechanisms of SASL.
+/// SASL mechanisms.
 const SASL: &[&str] = &["plain", "scram-sha-256", "scram-sha-512"];
 
-/// Whoever gives one of these has to give the others, too.
-pub(super) const TOGETHER: [&[&str]; 2] = [&["certificate_file", "key_file"], &["sasl", "user", "password"]];
+/// Keys that require each other.
+pub(super) const REQUIRED_TOGETHER: [&[&str]; 2] =
+    [&["certificate_file", "key_file"], &["sasl", "user", "password"]];
 
-/// One says who it is, and a second would say somebody else.
-pub(super) const EITHER: [&[&str]; 1] = [&["token", "nkey", "credentials"]];
+/// Keys of which at most one may be set: each is a login.
+pub(super) const MUTUALLY_EXCLUSIVE: [&[&str]; 1] = [&["token", "nkey", "credentials"]];
 
-/// Which way messages go.
+/// Whether messages are sent there or received from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    To,
-    From,
+pub(crate) enum Direction {
+    Destination,
+    Source,
 }
 
-/// What may stand under a key.
+/// The type of a key's value.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Holds {
-    Text,
-    Word(&'static [&'static str]),
+pub(super) enum ValueType {
+    String,
+    Choice(&'static [&'static str]),
     Flag,
     Number,
-    /// So long, unless given.
+    /// With this default.
     Duration(Duration),
-    Texts,
-    /// May stand in the file as long as it holds no password; otherwise as a secret.
+    /// Such as `"100/s"`.
+    Rate,
+    Strings,
+    /// In the file if it holds no password, otherwise a secret.
     Url,
-    /// Never stands in the file: a variable or another file has it.
+    /// Never in the file: an environment variable or another file holds it.
     Secret,
 }
 
-/// One key of a place.
+/// A key of a destination or source.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key {
     pub(super) name: &'static str,
     pub(super) example: &'static str,
-    pub(super) holds: Holds,
-    pub(super) is_needed: bool,
+    pub(super) value_type: ValueType,
+    pub(super) is_required: bool,
 }
 
 impl Key {
-    const fn new(name: &'static str, example: &'static str, holds: Holds) -> Self {
-        Self { name, example, holds, is_needed: false }
+    const fn new(name: &'static str, example: &'static str, value_type: ValueType) -> Self {
+        Self { name, example, value_type, is_required: false }
     }
 
-    const fn text(name: &'static str, example: &'static str) -> Self {
-        Self::new(name, example, Holds::Text)
+    const fn string(name: &'static str, example: &'static str) -> Self {
+        Self::new(name, example, ValueType::String)
     }
 
     const fn flag(name: &'static str) -> Self {
-        Self::new(name, "true", Holds::Flag)
+        Self::new(name, "true", ValueType::Flag)
     }
 
     const fn secret(name: &'static str) -> Self {
-        Self::new(name, "", Holds::Secret)
+        Self::new(name, "", ValueType::Secret)
     }
 
     const fn url(example: &'static str) -> Self {
-        Self::new("url", example, Holds::Url)
+        Self::new("url", example, ValueType::Url)
     }
 
-    const fn needed(self) -> Self {
-        Self { is_needed: true, ..self }
+    const fn required(self) -> Self {
+        Self { is_required: true, ..self }
     }
 
-    /// How it may be written.
+    /// The names under which it may be set.
     pub(super) fn names(&self) -> Vec<String> {
         let [env, file] = [format!("{}_env", self.name), format!("{}_file", self.name)];
-        match self.holds {
-            Holds::Url => vec![self.name.to_owned(), env, file],
-            Holds::Secret => vec![env, file],
+        match self.value_type {
+            ValueType::Url => vec![self.name.to_owned(), env, file],
+            ValueType::Secret => vec![env, file],
             _ => vec![self.name.to_owned()],
         }
     }
 }
 
-const CA: Key = Key::text("ca_file", "\"/etc/ssl/broker-ca.pem\"");
+const CA: Key = Key::string("ca_file", "\"/etc/ssl/broker-ca.pem\"");
 const CERTIFICATE: [Key; 2] = [
-    Key::text("certificate_file", "\"/etc/ssl/postrider.pem\""),
-    Key::text("key_file", "\"/etc/ssl/postrider.key\""),
+    Key::string("certificate_file", "\"/etc/ssl/postrider.pem\""),
+    Key::string("key_file", "\"/etc/ssl/postrider.key\""),
 ];
 
-/// How a receiver of webhooks is reached, and given so long to answer.
+/// The keys of a webhook receiver, with this default timeout.
 pub(super) fn webhook(timeout: Duration) -> Vec<Key> {
     vec![
         Key::url("\"https://shop.example/hooks\""),
         Key::secret("secret"),
         Key::secret("authorization"),
         Key::flag("allow_http"),
-        Key::new("allow_networks", "[\"10.0.0.0/8\"]", Holds::Texts),
-        Key::new("timeout", "\"10s\"", Holds::Duration(timeout)),
+        Key::new("allow_networks", "[\"10.0.0.0/8\"]", ValueType::Strings),
+        Key::new("timeout", "\"10s\"", ValueType::Duration(timeout)),
         CA,
     ]
 }
 
-/// What a place of this kind has, besides `kind`.
-pub(super) fn keys(kind: Kind, side: Side) -> Vec<Key> {
-    let mut keys = access(kind, side);
-    if side == Side::To {
-        keys.push(Key::new("max_per_second", "100", Holds::Number));
+/// The keys of this kind, except `kind` itself.
+pub(super) fn keys(kind: Kind, direction: Direction) -> Vec<Key> {
+    let mut keys = connection_keys(kind, direction);
+    if direction == Direction::Destination {
+        keys.push(Key::new("rate_limit", "\"100/s\"", ValueType::Rate));
     }
-    keys.extend(match (kind, side) {
-        (Kind::Nats, Side::To) => vec![Key::text("stream", "\"ORDERS\"")],
-        (Kind::Redis, Side::To) => vec![Key::new("replicas", "1", Holds::Number), Key::flag("must_exist")],
-        (_, Side::To) | (Kind::Stdout | Kind::Sns, Side::From) => Vec::new(),
-        (Kind::Webhook, Side::From) => vec![
-            Key::text("path", "\"/hooks/orders\"").needed(),
-            Key::text("listen", "\"127.0.0.1:8080\"").needed(),
+    keys.extend(match (kind, direction) {
+        (Kind::Nats, Direction::Destination) => vec![Key::string("stream", "\"ORDERS\"")],
+        (Kind::Redis, Direction::Destination) => {
+            vec![Key::new("replicas", "1", ValueType::Number), Key::flag("must_exist")]
+        }
+        (_, Direction::Destination) | (Kind::Stdout | Kind::Sns, Direction::Source) => Vec::new(),
+        (Kind::Webhook, Direction::Source) => vec![
+            Key::string("path", "\"/hooks/orders\"").required(),
+            Key::string("listen", "\"127.0.0.1:8080\"").required(),
             Key::secret("secret"),
         ],
-        (Kind::RabbitMq, Side::From) => {
-            vec![Key::text("queue", "\"orders\"").needed(), Key::flag("quorum")]
+        (Kind::RabbitMq, Direction::Source) => {
+            vec![Key::string("queue", "\"orders\"").required(), Key::flag("quorum")]
         }
-        (Kind::Nats, Side::From) => vec![
-            Key::text("stream", "\"ORDERS\"").needed(),
-            Key::text("durable", "\"billing\"").needed(),
-            Key::text("subject", "\"orders.>\""),
+        (Kind::Nats, Direction::Source) => vec![
+            Key::string("stream", "\"ORDERS\"").required(),
+            Key::string("durable", "\"billing\"").required(),
+            Key::string("subject", "\"orders.>\""),
         ],
-        (Kind::Redis, Side::From) => vec![
-            Key::text("stream", "\"orders\"").needed(),
-            Key::text("group", "\"billing\""),
+        (Kind::Redis, Direction::Source) => vec![
+            Key::string("stream", "\"orders\"").required(),
+            Key::string("group", "\"billing\""),
             Key::flag("create_group"),
         ],
-        (Kind::Kafka, Side::From) => vec![
-            Key::text("topic", "\"orders\"").needed(),
-            Key::text("group", "\"billing\""),
-            Key::text("instance", "\"billing-1\""),
+        (Kind::Kafka, Direction::Source) => vec![
+            Key::string("topic", "\"orders\"").required(),
+            Key::string("group", "\"billing\""),
+            Key::string("instance", "\"billing-1\""),
         ],
-        (Kind::Sqs, Side::From) => vec![Key::text("queue", "\"orders\"").needed()],
+        (Kind::Sqs, Direction::Source) => vec![Key::string("queue", "\"orders\"").required()],
     });
     keys
 }
 
-/// Where it is, whom it trusts, and who we are there.
-fn access(kind: Kind, side: Side) -> Vec<Key> {
+/// The keys for the address, TLS and authentication.
+fn connection_keys(kind: Kind, direction: Direction) -> Vec<Key> {
     match kind {
         Kind::Stdout => Vec::new(),
-        Kind::Webhook if side == Side::To => webhook(WEBHOOK_TIMEOUT),
+        Kind::Webhook if direction == Direction::Destination => webhook(WEBHOOK_TIMEOUT),
         Kind::Webhook => Vec::new(),
         Kind::RabbitMq => {
-            [&[Key::url("\"amqp://localhost:5672/%2f\"").needed(), CA][..], &CERTIFICATE].concat()
+            [&[Key::url("\"amqp://localhost:5672/%2f\"").required(), CA][..], &CERTIFICATE].concat()
         }
         Kind::Nats => [
-            &[Key::url("\"nats://127.0.0.1:4222\"").needed()][..],
+            &[Key::url("\"nats://127.0.0.1:4222\"").required()][..],
             &["token", "nkey", "credentials"].map(Key::secret),
             &[CA],
             &CERTIFICATE,
         ]
         .concat(),
-        Kind::Redis => vec![Key::url("\"redis://127.0.0.1:6379\"").needed(), CA],
+        Kind::Redis => vec![Key::url("\"redis://127.0.0.1:6379\"").required(), CA],
         Kind::Kafka => [
             &[
-                Key::url("\"kafka://127.0.0.1:9092\"").needed(),
-                Key::new("sasl", "\"scram-sha-512\"", Holds::Word(SASL)),
-                Key::text("user", "\"relay\""),
+                Key::url("\"kafka://127.0.0.1:9092\"").required(),
+                Key::new("sasl", "\"scram-sha-512\"", ValueType::Choice(SASL)),
+                Key::string("user", "\"relay\""),
                 Key::secret("password"),
                 CA,
             ][..],
@@ -169,7 +174,7 @@ fn access(kind: Kind, side: Side) -> Vec<Key> {
         ]
         .concat(),
         Kind::Sqs | Kind::Sns => {
-            vec![Key::url("\"http://localhost:4566\""), Key::text("region", "\"eu-central-1\"")]
+            vec![Key::url("\"http://localhost:4566\""), Key::string("region", "\"eu-central-1\"")]
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a place is: a broker of some kind, webhooks, or standard output. Not every build has all of them.
+//! The kinds of destinations and sources: a broker, webhooks, or standard output. Not every build has all of them.
 
 use super::table::Table;
 use std::fmt;
@@ -39,20 +39,18 @@ impl Kind {
         }
     }
 
-    /// Tells it when this build does not have it.
+    /// Reports a kind that this build does not have.
     pub(super) fn check_built(self, table: &Table<'_>) {
         if !self.is_built() {
             let what =
                 format!("{} is {:?}, which this build does not have", table.path("kind"), self.to_string());
-            table.wrong(table.line_of("kind"), what, self.advice());
+            table.report(table.line_of("kind"), what, self.advice());
         }
     }
 
-    /// What to do when this build does not have it.
+    /// What to do about a kind that this build does not have.
     fn advice(self) -> String {
-        format!(
-            "install the build with it: cargo install postrider-cli --features {self} (or --features full)"
-        )
+        format!("install a build with it: cargo install postrider-cli --features {self} (or --features full)")
     }
 }
 
@@ -67,9 +65,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_that_is_not_built_says_which_build_has_it() {
+    fn missing_kind_advises_the_feature_to_install() {
         let advice =
-            "install the build with it: cargo install postrider-cli --features kafka (or --features full)";
+            "install a build with it: cargo install postrider-cli --features kafka (or --features full)";
         assert_eq!(Kind::Kafka.advice(), advice);
     }
 }

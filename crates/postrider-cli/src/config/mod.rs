@@ -1,33 +1,33 @@
-//! `postrider.toml`: what `postrider run` carries, and where.
+//! `postrider.toml`: the configuration of `postrider run`.
 //!
-//! A flag counts more than a variable of the environment, that more than the file, and the file more than the default. The file
-//! is read as a whole: every problem is told, with its line and what to write instead. URLs may hold passwords and are never
-//! shown.
+//! Precedence: flags, environment variables, file, defaults. The file is read as a whole: every problem is reported, with its line and
+//! what to write instead. URLs may hold passwords and are never shown.
 
 mod consumer;
 mod database;
+mod endpoint;
 mod follow_up;
 mod key;
 mod kind;
 mod origin;
 mod pattern;
-mod place;
 mod plan;
-mod reading;
+mod reader;
+mod redact;
+mod renamed;
 mod retry;
 mod route;
 mod secret;
 mod setting;
-mod shown;
 mod table;
 
 pub(crate) use consumer::ConsumerSection;
 pub(crate) use database::DatabaseSection;
+pub(crate) use endpoint::{EndpointSection, EndpointSection as Place};
 pub(crate) use follow_up::FollowUpSection;
 pub(crate) use kind::Kind;
-pub(crate) use origin::{Found, Origin};
+pub(crate) use origin::{ConfigValue, Origin};
 pub(crate) use pattern::TypePattern;
-pub(crate) use place::Place;
 pub(crate) use plan::{ConsumerPlan, FollowUpPlan, Plan, RelayPlan};
 pub(crate) use route::{RouteSection, ToSection};
 pub(crate) use secret::Secret;
@@ -38,8 +38,8 @@ use crate::{
     problem::{Code, Problem},
     traces,
 };
-use key::Side;
-use reading::Reading;
+use key::Direction;
+use reader::ConfigReader;
 use std::{
     collections::BTreeMap,
     env, fs,
@@ -49,7 +49,7 @@ use std::{
 use table::Table;
 use toml::de::DeTable;
 
-/// What `postrider config init` writes.
+/// The file that `postrider config init` writes.
 pub(crate) const STARTER: &str = include_str!("starter.toml");
 
 const FILE: &str = "postrider.toml";
@@ -57,48 +57,48 @@ const FILE_VARIABLE: &str = "POSTRIDER_CONFIG";
 const LISTEN_VARIABLE: &str = "POSTRIDER_HTTP_LISTEN";
 const FORMAT_VARIABLE: &str = "POSTRIDER_LOG_FORMAT";
 const OTLP_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-const LISTEN_HELP: &str = "give an address and a port such as 127.0.0.1:9464, or off";
+const LISTEN_HELP: &str = "write an address and a port such as 127.0.0.1:9464, or off";
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9464);
 
-/// Which file, and what counts more than it.
+/// The configuration file, and the flags that override it.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
-    /// The configuration [default: $POSTRIDER_CONFIG, or postrider.toml in this folder]
+    /// Configuration file [default: $POSTRIDER_CONFIG, or postrider.toml in the current directory]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Where /healthz, /readyz and /metrics are served, or off
+    /// Address that serves /healthz, /readyz and /metrics, or off
     #[arg(long, value_name = "ADDRESS", value_parser = listen)]
     listen: Option<Listen>,
 
-    /// How the log is written
+    /// Log format
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<logs::Format>,
 
-    /// The OpenTelemetry collector that traces are sent to, by OTLP over HTTP
+    /// OpenTelemetry collector to export traces to (OTLP over HTTP)
     #[arg(long, value_name = "URL")]
     otlp: Option<String>,
 }
 
-/// Where to listen, if anywhere.
+/// The address to listen on; none is off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
 
 #[derive(Debug)]
 pub(crate) struct Config {
-    pub(crate) source: Found<String>,
+    pub(crate) source: ConfigValue<String>,
     pub(crate) databases: BTreeMap<String, DatabaseSection>,
-    pub(crate) destinations: BTreeMap<String, Place>,
+    pub(crate) destinations: BTreeMap<String, EndpointSection>,
     pub(crate) routes: Vec<RouteSection>,
     pub(crate) consumers: Vec<ConsumerSection>,
     pub(crate) follow_ups: Vec<FollowUpSection>,
-    pub(crate) listen: Found<Listen>,
-    pub(crate) log_format: Found<logs::Format>,
-    pub(crate) otlp: Option<Found<Secret>>,
+    pub(crate) listen: ConfigValue<Listen>,
+    pub(crate) log_format: ConfigValue<logs::Format>,
+    pub(crate) otlp: Option<ConfigValue<Secret>>,
 }
 
 impl Flags {
-    /// The file alone, and nothing that counts more than it.
+    /// The file alone, without overrides.
     pub(crate) fn of_file(config: Option<PathBuf>) -> Self {
         Self { config, listen: None, log_format: None, otlp: None }
     }
@@ -109,40 +109,40 @@ impl Flags {
         self.config.clone().or_else(named).unwrap_or_else(|| FILE.into())
     }
 
-    /// Whether `--config` names it.
+    /// Whether `--config` names the file.
     pub(crate) fn is_named(&self) -> bool {
         self.config.is_some()
     }
 
-    /// Reads the file, and everything that it refers to.
+    /// Reads the file, and the environment variables and files that it refers to.
     pub(crate) fn read(&self) -> Result<Config, Vec<Problem>> {
         let file = self.file();
         let text = fs::read_to_string(&file).map_err(|error| {
             let what = format!("{}: {error}", file.display());
-            let advice = "postrider config init writes one; or name yours with --config";
-            vec![Problem::new(what, advice).coded(Code::Config)]
+            let advice = "create one with postrider config init, or pass --config";
+            vec![Problem::new(what, advice).with_code(Code::Config)]
         })?;
         self.parse(&file, &text)
     }
 
     fn parse(&self, file: &Path, text: &str) -> Result<Config, Vec<Problem>> {
         let (content, errors) = DeTable::parse_recoverable(text);
-        // Where no table can be made out, nobody knows which of it is secret.
-        let shown = errors.is_empty().then(|| shown::shown(text, content.get_ref()));
-        let reading = Reading::new(file, text, shown);
+        // A text that cannot be parsed is not shown: nothing tells which part of it is secret.
+        let redacted = errors.is_empty().then(|| redact::redact(text, content.get_ref()));
+        let reader = ConfigReader::new(file, text, redacted);
         for error in &errors {
-            let line = error.span().map_or(1, |span| reading.line_of(&span));
-            let what = format!("this is no TOML: {}", error.message());
-            reading.wrong(line, what, "write keys as name = \"value\", and tables as [name]");
+            let line = error.span().map_or(1, |span| reader.line_of(&span));
+            let what = format!("invalid TOML: {}", error.message());
+            reader.report(line, what, "write keys as name = \"value\", and tables as [name]");
         }
-        let config = if errors.is_empty() { self.config(&Table::root(&reading, &content)) } else { None };
-        let mut problems = reading.problems();
+        let config = if errors.is_empty() { self.config(&Table::root(&reader, &content)) } else { None };
+        let mut problems = reader.problems();
         match (config, &problems[..]) {
             (Some(config), []) => Ok(config),
             (None, []) => {
-                let what = format!("{}: it cannot be read", file.display());
-                let advice = "compare it with what postrider config init writes";
-                problems.push(Problem::new(what, advice).coded(Code::Config));
+                let what = format!("{}: cannot be read", file.display());
+                let advice = "compare it with the file that postrider config init writes";
+                problems.push(Problem::new(what, advice).with_code(Code::Config));
                 Err(problems)
             }
             _ => Err(problems),
@@ -150,7 +150,7 @@ impl Flags {
     }
 
     fn config(&self, root: &Table<'_>) -> Option<Config> {
-        root.knows(&[
+        root.reject_unknown_keys(&[
             "source",
             "databases",
             "destinations",
@@ -165,59 +165,64 @@ impl Flags {
         if let Some(source) = &source
             && let Err(error) = postrider::cloudevents::check_source(source)
         {
-            root.wrong(root.line_at(source), error.to_string(), "write source = \"/shop\"");
+            root.report(root.line_of_value(source), error.to_string(), "write source = \"/shop\"");
         }
         let databases = root.tables("databases");
-        if root.lacks("databases") {
-            root.wrong(1, "no database is named", "write [databases.shop], and below it url = \"shop.db\"");
+        if root.is_empty_or_missing("databases") {
+            root.report(
+                1,
+                "no database is defined",
+                "write [databases.shop], and below it url = \"shop.db\"",
+            );
         }
         let destinations = root.tables("destinations");
         let routes = root.list("routes", "[[routes]]").unwrap_or_default();
-        if ["routes", "consumers", "follow_ups"].iter().all(|key| root.lacks(key)) {
+        if ["routes", "consumers", "follow_ups"].iter().all(|key| root.is_empty_or_missing(key)) {
             let help = "write [[routes]], and below it queue and to; or [[consumers]], or [[follow_ups]]";
-            root.wrong(1, "nothing is carried anywhere", help);
+            root.report(1, "the file defines no routes, consumers or follow-ups", help);
         }
         let consumers = root.list("consumers", "[[consumers]]").unwrap_or_default();
         let follow_ups = root.list("follow_ups", "[[follow_ups]]").unwrap_or_default();
         let names = |tables: &[(String, _)]| tables.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-        let (of_databases, of_destinations) = (names(&databases), names(&destinations));
-        let [of_databases, of_destinations] = [&of_databases, &of_destinations]
+        let (database_names, destination_names) = (names(&databases), names(&destinations));
+        let [database_names, destination_names] = [&database_names, &destination_names]
             .map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
         let routes: Vec<_> = routes
             .iter()
-            .map(|table| (table, RouteSection::read(table, &of_databases, &of_destinations)))
+            .map(|table| (table, RouteSection::read(table, &database_names, &destination_names)))
             .collect();
-        // A queue has one route, which may go to many places.
-        twice(&routes, |route| {
-            let what = format!("is the second route of queue {}", *route.queue);
-            let help = "add its destinations to the `to` of the route";
+        // A queue has one route, which may have many destinations.
+        reject_duplicates(&routes, |route| {
+            let what = format!("is a second route of queue {}", *route.queue);
+            let help = "add its destinations to the `to` of the first route";
             ((&*route.database, &*route.queue), &route.queue, what, help)
         });
         let consumers: Vec<_> =
-            consumers.iter().map(|table| (table, ConsumerSection::read(table, &of_databases))).collect();
-        // Marks belong to a name: two consumers of one name would take each other's messages for duplicates.
-        twice(&consumers, |consumer| {
-            let what = format!("has the name {} a second time", *consumer.name);
+            consumers.iter().map(|table| (table, ConsumerSection::read(table, &database_names))).collect();
+        // Deduplication records belong to a name: two consumers of one name would take each other's messages for duplicates.
+        reject_duplicates(&consumers, |consumer| {
+            let what = format!("is a second consumer named {}", *consumer.name);
             (
                 (&*consumer.database, &*consumer.name),
                 &consumer.name,
                 what,
-                "give it another name than the one",
+                "choose a name other than that of the consumer",
             )
         });
         let follow_ups: Vec<_> =
-            follow_ups.iter().map(|table| (table, FollowUpSection::read(table, &of_databases))).collect();
-        // A resolver has one place that is called for it.
-        twice(&follow_ups, |follow_up| {
-            let what = format!("is the second for resolver {}", *follow_up.resolver);
+            follow_ups.iter().map(|table| (table, FollowUpSection::read(table, &database_names))).collect();
+        // A resolver has one receiver.
+        reject_duplicates(&follow_ups, |follow_up| {
+            let what = format!("is a second section for resolver {}", *follow_up.resolver);
             let key = (&*follow_up.database, &*follow_up.queue, &*follow_up.resolver);
-            (key, &follow_up.resolver, what, "add its operations to the one")
+            (key, &follow_up.resolver, what, "add its operations to the section")
         });
         let listen = self.listen(root);
         let log_format = self.log_format(root);
         let otlp = self.otlp(root);
-        let databases = sections(&databases, DatabaseSection::read);
-        let destinations = sections(&destinations, |table| Place::read(table, Side::To));
+        let databases = read_sections(&databases, DatabaseSection::read);
+        let destinations =
+            read_sections(&destinations, |table| EndpointSection::read(table, Direction::Destination));
         Some(Config {
             databases: databases?,
             destinations: destinations?,
@@ -231,16 +236,16 @@ impl Flags {
         })
     }
 
-    fn listen(&self, root: &Table<'_>) -> Found<Listen> {
+    fn listen(&self, root: &Table<'_>) -> ConfigValue<Listen> {
         let table = root.table("http");
         let in_file = table.and_then(|table| {
-            table.knows(&["listen"]);
-            let text = table.text("listen", "\"127.0.0.1:9464\"")?;
+            table.reject_unknown_keys(&["listen"]);
+            let text = table.string("listen", "\"127.0.0.1:9464\"")?;
             match listen(&text) {
                 Ok(listen) => Some(text.map(|_| listen)),
                 Err(help) => {
-                    let what = format!("http.listen is {:?}, which is no address", *text);
-                    table.wrong(table.line_at(&text), what, help);
+                    let what = format!("invalid http.listen: {:?}", *text);
+                    table.report(table.line_of_value(&text), what, help);
                     None
                 }
             }
@@ -248,53 +253,53 @@ impl Flags {
         let in_environment = variable(LISTEN_VARIABLE).and_then(|text| match listen(&text) {
             Ok(listen) => Some(text.map(|_| listen)),
             Err(help) => {
-                root.wrong_elsewhere(format!("{LISTEN_VARIABLE} is {:?}, which is no address", *text), &help);
+                root.report_outside_file(format!("invalid {LISTEN_VARIABLE}: {:?}", *text), &help);
                 None
             }
         });
         match self.listen {
-            Some(listen) => Found::new(listen, Origin::Flag("--listen")),
-            None => in_environment.or(in_file).unwrap_or(Found::default(Listen(Some(LISTEN)))),
+            Some(listen) => ConfigValue::new(listen, Origin::Flag("--listen")),
+            None => in_environment.or(in_file).unwrap_or(ConfigValue::default(Listen(Some(LISTEN)))),
         }
     }
 
-    /// The collector of traces. A build without them leaves the variable alone: it may be there for others.
-    fn otlp(&self, root: &Table<'_>) -> Option<Found<Secret>> {
+    /// The OpenTelemetry collector. A build without tracing ignores the environment variable: it may be meant for other programs.
+    fn otlp(&self, root: &Table<'_>) -> Option<ConfigValue<Secret>> {
         let in_file = root.table("otlp").and_then(|table| {
-            table.knows(&["endpoint", "endpoint_env", "endpoint_file"]);
+            table.reject_unknown_keys(&["endpoint", "endpoint_env", "endpoint_file"]);
             if !cfg!(feature = "otlp") {
-                table.wrong(table.line(), "otlp is not in this build", traces::ADVICE);
+                table.report(table.line(), "otlp is not in this build", traces::ADVICE);
             }
             table.url("endpoint", "\"http://localhost:4318\"")
         });
-        let given = self.otlp.clone().map(|text| Found::new(text, Origin::Flag("--otlp")));
-        if given.is_some() && !cfg!(feature = "otlp") {
-            root.wrong_elsewhere("--otlp is not in this build".to_owned(), traces::ADVICE);
+        let flag = self.otlp.clone().map(|text| ConfigValue::new(text, Origin::Flag("--otlp")));
+        if flag.is_some() && !cfg!(feature = "otlp") {
+            root.report_outside_file("--otlp is not in this build".to_owned(), traces::ADVICE);
         }
         let in_environment = variable(OTLP_VARIABLE).filter(|_| cfg!(feature = "otlp"));
-        let found = given.or(in_environment).map(|text| text.map(Secret::new)).or(in_file)?;
-        if !["http://", "https://"].iter().any(|scheme| found.reveal().starts_with(scheme)) {
-            let what = format!("the collector of traces is {}, which is no URL", found.value);
-            let help = "give one such as http://localhost:4318";
-            match found.origin {
-                Origin::Line(line) => root.wrong(line, what, help),
-                _ => root.wrong_elsewhere(what, help),
+        let endpoint = flag.or(in_environment).map(|text| text.map(Secret::new)).or(in_file)?;
+        if !["http://", "https://"].iter().any(|scheme| endpoint.reveal().starts_with(scheme)) {
+            let what = format!("the OTLP endpoint is {}, which is not a URL", endpoint.value);
+            let help = "write a URL such as http://localhost:4318";
+            match endpoint.origin {
+                Origin::Line(line) => root.report(line, what, help),
+                _ => root.report_outside_file(what, help),
             }
         }
-        Some(found)
+        Some(endpoint)
     }
 
-    fn log_format(&self, root: &Table<'_>) -> Found<logs::Format> {
+    fn log_format(&self, root: &Table<'_>) -> ConfigValue<logs::Format> {
         let in_file = root.table("log").and_then(|table| {
-            table.knows(&["format"]);
-            table.word("format", &logs::FORMATS)
+            table.reject_unknown_keys(&["format"]);
+            table.choice("format", &logs::FORMATS)
         });
         let in_environment = variable(FORMAT_VARIABLE).and_then(|text| {
             match logs::FORMATS.iter().find(|(word, _)| *word == *text) {
                 Some((_, format)) => Some(text.map(|_| *format)),
                 None => {
-                    root.wrong_elsewhere(
-                        format!("{FORMAT_VARIABLE} is {:?}", *text),
+                    root.report_outside_file(
+                        format!("invalid {FORMAT_VARIABLE}: {:?}", *text),
                         "set it to human or json",
                     );
                     None
@@ -302,20 +307,20 @@ impl Flags {
             }
         });
         match self.log_format {
-            Some(format) => Found::new(format, Origin::Flag("--log-format")),
-            None => in_environment.or(in_file).unwrap_or(Found::default(logs::Format::Human)),
+            Some(format) => ConfigValue::new(format, Origin::Flag("--log-format")),
+            None => in_environment.or(in_file).unwrap_or(ConfigValue::default(logs::Format::Human)),
         }
     }
 }
 
 impl Config {
-    /// Everything that holds, without what is secret.
+    /// The effective configuration, without secrets.
     pub(crate) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.text("source", &self.source);
         self.databases.iter().for_each(|(name, section)| section.settings(name, &mut settings));
-        for (name, place) in &self.destinations {
-            place.settings(&format!("destinations.{name}"), &mut settings);
+        for (name, section) in &self.destinations {
+            section.settings(&format!("destinations.{name}"), &mut settings);
         }
         for (index, route) in self.routes.iter().enumerate() {
             route.settings(index + 1, &mut settings);
@@ -336,8 +341,8 @@ impl Config {
     }
 }
 
-/// Reads all of them before any is given up: each tells what is wrong with it.
-fn sections<T>(
+/// Reads all tables, so that the problems of each are reported, and returns none if one is invalid.
+fn read_sections<T>(
     tables: &[(String, Table<'_>)],
     read: impl Fn(&Table<'_>) -> Option<T>,
 ) -> Option<BTreeMap<String, T>> {
@@ -345,19 +350,19 @@ fn sections<T>(
     read.into_iter().collect()
 }
 
-/// Tells of every section whose key another has already. `told` has the key of a section, the value that it is about, what is wrong
-/// with it, and what to do about it and the first one's line.
-fn twice<'s, S, K: Ord>(
+/// Reports every section whose identity an earlier one has already. `describe` returns the identity of a section, the value to point
+/// at, the problem, and the advice, which is followed by the line of the first section.
+fn reject_duplicates<'s, S, K: Ord>(
     sections: &'s [(&Table<'_>, Option<S>)],
-    told: impl Fn(&'s S) -> (K, &'s Found<String>, String, &'static str),
+    describe: impl Fn(&'s S) -> (K, &'s ConfigValue<String>, String, &'static str),
 ) {
     let mut seen = BTreeMap::new();
     for (table, section) in sections {
         let Some(section) = section else { continue };
-        let (key, value, what, help) = told(section);
+        let (key, value, what, help) = describe(section);
         if let Some(line) = seen.insert(key, table.line()) {
-            table.wrong(
-                table.line_at(value),
+            table.report(
+                table.line_of_value(value),
                 format!("{} {what}", table.name()),
                 format!("{help} in line {line}"),
             );
@@ -365,9 +370,9 @@ fn twice<'s, S, K: Ord>(
     }
 }
 
-fn variable(name: &str) -> Option<Found<String>> {
+fn variable(name: &str) -> Option<ConfigValue<String>> {
     let text = env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(Found::new(text, Origin::Env(name.to_owned())))
+    Some(ConfigValue::new(text, Origin::Env(name.to_owned())))
 }
 
 fn listen(text: &str) -> Result<Listen, String> {
@@ -384,7 +389,7 @@ mod tests {
     const GUIDE: &str = include_str!("../../../../docs/guides/daemon.md");
 
     #[test]
-    fn the_guide_has_every_key_and_every_kind() {
+    fn daemon_guide_documents_every_key_and_kind() {
         let mut known = vec!["source", "listen", "endpoint", "destination", "address", "types"];
         known.extend([
             "databases",
@@ -401,11 +406,11 @@ mod tests {
         let mut known: Vec<_> = known.into_iter().map(str::to_owned).collect();
         for (name, kind) in kind::KINDS {
             known.push(name.to_owned());
-            for side in [Side::To, Side::From] {
-                known.extend(key::keys(kind, side).iter().flat_map(key::Key::names));
+            for direction in [Direction::Destination, Direction::Source] {
+                known.extend(key::keys(kind, direction).iter().flat_map(key::Key::names));
             }
         }
         let missing: Vec<_> = known.into_iter().filter(|key| !GUIDE.contains(&format!("`{key}`"))).collect();
-        assert!(missing.is_empty(), "docs/guides/daemon.md does not tell of {missing:?}");
+        assert!(missing.is_empty(), "docs/guides/daemon.md does not document {missing:?}");
     }
 }

@@ -14,8 +14,8 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// In words. `file` is the configuration file.
-    pub(crate) fn told(&self, file: &Path) -> String {
+    /// The origin as `config show --origin` prints it. `file` is the configuration file.
+    pub(crate) fn describe(&self, file: &Path) -> String {
         match self {
             Self::Default => "default".to_owned(),
             Self::Line(line) => format!("{}:{line}", file.display()),
@@ -26,24 +26,24 @@ impl Origin {
     }
 }
 
-/// Where a section stands, for whoever cannot build it. The same section elsewhere is no change.
+/// The line of a section, for error messages. All lines are equal: a section that only moved has not changed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Line(pub(crate) usize);
+pub(crate) struct SectionLine(pub(crate) usize);
 
-impl PartialEq for Line {
+impl PartialEq for SectionLine {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-/// A value, and where it was found.
+/// A value of the configuration, and its origin.
 #[derive(Debug, Clone)]
-pub(crate) struct Found<T> {
+pub(crate) struct ConfigValue<T> {
     pub(crate) value: T,
     pub(crate) origin: Origin,
 }
 
-impl<T> Found<T> {
+impl<T> ConfigValue<T> {
     pub(crate) fn new(value: T, origin: Origin) -> Self {
         Self { value, origin }
     }
@@ -52,12 +52,12 @@ impl<T> Found<T> {
         Self::new(value, Origin::Default)
     }
 
-    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Found<U> {
-        Found { value: change(self.value), origin: self.origin }
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> ConfigValue<U> {
+        ConfigValue { value: change(self.value), origin: self.origin }
     }
 }
 
-impl<T> Deref for Found<T> {
+impl<T> Deref for ConfigValue<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -65,8 +65,8 @@ impl<T> Deref for Found<T> {
     }
 }
 
-/// The same value from another line is the same setting: nothing has to be started anew for it.
-impl<T: PartialEq> PartialEq for Found<T> {
+/// The same value from another line is the same setting: no component has to restart for it.
+impl<T: PartialEq> PartialEq for ConfigValue<T> {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
     }

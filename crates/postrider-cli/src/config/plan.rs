@@ -1,6 +1,6 @@
-//! What each part of the daemon is to do. Plans that are equal need not be started anew.
+//! The plan of each component of the daemon. A component whose plan has not changed is not restarted.
 
-use super::{Config, ConsumerSection, DatabaseSection, FollowUpSection, Place, RouteSection};
+use super::{Config, ConsumerSection, DatabaseSection, EndpointSection, FollowUpSection, RouteSection};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -10,24 +10,24 @@ pub(crate) enum Plan {
     FollowUps(FollowUpPlan),
 }
 
-/// What is to be carried out of one database.
+/// The routes of one database.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RelayPlan {
     pub(crate) source: String,
     pub(crate) database: DatabaseSection,
-    /// Those that its routes go to.
-    pub(crate) destinations: BTreeMap<String, Place>,
+    /// The destinations of its routes.
+    pub(crate) destinations: BTreeMap<String, EndpointSection>,
     pub(crate) routes: Vec<RouteSection>,
 }
 
-/// What is to be received into one database.
+/// A consumer, and the database it stages into.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ConsumerPlan {
     pub(crate) database: DatabaseSection,
     pub(crate) section: ConsumerSection,
 }
 
-/// Which follow-ups of one queue are to be called for.
+/// The resolvers of one follow-up queue.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FollowUpPlan {
     pub(crate) source: String,
@@ -37,8 +37,8 @@ pub(crate) struct FollowUpPlan {
 }
 
 impl Config {
-    /// One relay for each database that has routes, one part for each consumer, and one runner for each queue of follow-ups; by the
-    /// names under which they are told.
+    /// One relay for each database that has routes, one component for each consumer, and one runner for each follow-up queue, by the
+    /// names used in logs and in `/readyz`.
     pub(crate) fn plans(&self) -> BTreeMap<String, Plan> {
         let mut plans = BTreeMap::new();
         for (name, database) in &self.databases {

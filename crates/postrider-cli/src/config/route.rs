@@ -1,7 +1,7 @@
-//! `[[routes]]`: which queue goes where.
+//! `[[routes]]`: the destinations of a queue.
 
 use super::{
-    origin::{Found, Line},
+    origin::{ConfigValue, SectionLine},
     pattern::TypePattern,
     retry::RetrySection,
     setting::Settings,
@@ -10,7 +10,7 @@ use super::{
 use postrider::{Format, OnFailure, Ordering, QueueName, QueuePolicy, Template};
 use std::{collections::BTreeMap, time::Duration};
 
-/// As many as a route of a relay has unless said otherwise.
+/// The relay's default.
 const CONCURRENCY: u32 = 2_000;
 
 const FORMATS: [(&str, Format); 4] = [
@@ -20,7 +20,7 @@ const FORMATS: [(&str, Format); 4] = [
     ("debezium", Format::Debezium),
 ];
 
-const ORDERS: [(&str, Ordering); 4] = [
+const ORDERINGS: [(&str, Ordering); 4] = [
     ("unordered", Ordering::Unordered),
     ("block", Ordering::ByKey(OnFailure::Block)),
     ("park", Ordering::ByKey(OnFailure::Park)),
@@ -42,76 +42,76 @@ pub(super) const KEYS: [&str; 12] = [
     "keep_error_text",
 ];
 
-const TO: &str = "[{ destination = \"events\", address = \"orders.{type}\" }]";
+const TO_EXAMPLE: &str = "[{ destination = \"events\", address = \"orders.{type}\" }]";
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RouteSection {
-    /// Where it stands, for whoever cannot build it.
-    pub(crate) line: Line,
-    pub(crate) database: Found<String>,
-    pub(crate) queue: Found<String>,
+    /// Its line in the file, for error messages.
+    pub(crate) line: SectionLine,
+    pub(crate) database: ConfigValue<String>,
+    pub(crate) queue: ConfigValue<String>,
     pub(crate) to: Vec<ToSection>,
-    pub(crate) format: Found<Format>,
-    pub(crate) ordered: Found<Ordering>,
-    pub(crate) keep_for: Option<Found<Duration>>,
-    /// Whether what failed for good is kept.
-    pub(crate) dead_letters: Found<bool>,
-    /// Whether tenants take turns.
-    pub(crate) fair_by_tenant: Found<bool>,
-    pub(crate) concurrency: Found<u32>,
+    pub(crate) format: ConfigValue<Format>,
+    pub(crate) ordered: ConfigValue<Ordering>,
+    pub(crate) keep_for: Option<ConfigValue<Duration>>,
+    /// Whether messages that fail permanently are kept.
+    pub(crate) dead_letters: ConfigValue<bool>,
+    /// Whether claims alternate between tenants.
+    pub(crate) fair_by_tenant: ConfigValue<bool>,
+    pub(crate) concurrency: ConfigValue<u32>,
     pub(crate) retry: RetrySection,
-    /// Whether what a destination says of a failure is kept, and not only its kind.
-    pub(crate) keep_error_text: Found<bool>,
+    /// Whether the full error text of a destination is kept, and not only the kind of the error.
+    pub(crate) keep_error_text: ConfigValue<bool>,
 }
 
-/// One place that a route goes to.
+/// One destination of a route.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ToSection {
-    pub(crate) destination: Found<String>,
-    pub(crate) address: Found<String>,
-    /// Only messages of these types go there.
-    pub(crate) types: Option<Found<Vec<TypePattern>>>,
+    pub(crate) destination: ConfigValue<String>,
+    pub(crate) address: ConfigValue<String>,
+    /// If set, only messages of these types are sent there.
+    pub(crate) types: Option<ConfigValue<Vec<TypePattern>>>,
 }
 
 impl RouteSection {
-    /// `databases` and `destinations` are the names that it can refer to.
+    /// `databases` and `destinations` are the names that the file defines.
     pub(crate) fn read(table: &Table<'_>, databases: &[&str], destinations: &[&str]) -> Option<Self> {
-        table.knows(&KEYS);
+        table.reject_unknown_keys(&KEYS);
         let database = database(table, databases);
         let queue = queue(table, "queue", "\"orders\"");
-        let to = table.list("to", &format!("to = {TO}"));
-        if table.lacks("to") {
-            table.missing("to", TO);
+        let to = table.list("to", &format!("to = {TO_EXAMPLE}"));
+        if table.is_empty_or_missing("to") {
+            table.report_missing("to", TO_EXAMPLE);
         }
         let to: Vec<_> = to.iter().flatten().map(|to| ToSection::read(to, destinations)).collect();
         let route = Self {
-            line: Line(table.line()),
-            format: table.word("format", &FORMATS).unwrap_or(Found::default(Format::Binary)),
-            ordered: table.word("ordered", &ORDERS).unwrap_or(Found::default(Ordering::Unordered)),
+            line: SectionLine(table.line()),
+            format: table.choice("format", &FORMATS).unwrap_or(ConfigValue::default(Format::Binary)),
+            ordered: table.choice("ordered", &ORDERINGS).unwrap_or(ConfigValue::default(Ordering::Unordered)),
             keep_for: table.duration("keep_for", "\"7d\""),
-            concurrency: table.number("concurrency", "10").unwrap_or(Found::default(CONCURRENCY)),
-            dead_letters: table.flag("dead_letters").unwrap_or(Found::default(true)),
-            fair_by_tenant: table.flag("fair_by_tenant").unwrap_or(Found::default(false)),
+            concurrency: table.number("concurrency", "10").unwrap_or(ConfigValue::default(CONCURRENCY)),
+            dead_letters: table.flag("dead_letters").unwrap_or(ConfigValue::default(true)),
+            fair_by_tenant: table.flag("fair_by_tenant").unwrap_or(ConfigValue::default(false)),
             retry: RetrySection::read(table),
-            keep_error_text: table.flag("keep_error_text").unwrap_or(Found::default(false)),
+            keep_error_text: table.flag("keep_error_text").unwrap_or(ConfigValue::default(false)),
             database: database?,
             queue: queue?,
             to: to.into_iter().collect::<Option<_>>()?,
         };
         if let Some(Err(error)) = route.policy().map(|policy| policy.check()) {
-            table.wrong(table.line(), format!("{}: {error}", table.name()), "leave one of them out");
+            table.report(table.line(), format!("{}: {error}", table.name()), "remove one of them");
         }
         let mut seen = BTreeMap::new();
         for to in &route.to {
-            if let Some(line) = seen.insert(&*to.destination, table.line_at(&to.destination)) {
-                let what = format!("{} goes to {} twice", table.name(), *to.destination);
-                table.wrong(line, what, "leave one out, or give the destination a second name");
+            if let Some(line) = seen.insert(&*to.destination, table.line_of_value(&to.destination)) {
+                let what = format!("{} lists destination {} twice", table.name(), *to.destination);
+                table.report(line, what, "remove one of them, or define the destination under a second name");
             }
         }
         Some(route)
     }
 
-    /// What holds for its queue, if the file says so.
+    /// The queue's policy, if the file sets one.
     pub(crate) fn policy(&self) -> Option<QueuePolicy> {
         let policy = QueuePolicy {
             ordering: self.ordered.value,
@@ -130,12 +130,12 @@ impl RouteSection {
             settings.text(key(&format!("to.{}.destination", index + 1)), &to.destination);
             settings.text(key(&format!("to.{}.address", index + 1)), &to.address);
             if let Some(types) = &to.types {
-                let shown: Vec<_> = types.iter().map(ToString::to_string).collect();
-                settings.add(key(&format!("to.{}.types", index + 1)), types, shown);
+                let printed: Vec<_> = types.iter().map(ToString::to_string).collect();
+                settings.add(key(&format!("to.{}.types", index + 1)), types, printed);
             }
         }
-        settings.add(key("format"), &self.format, word(&FORMATS, &self.format));
-        settings.add(key("ordered"), &self.ordered, word(&ORDERS, &self.ordered));
+        settings.add(key("format"), &self.format, name_of(&FORMATS, &self.format));
+        settings.add(key("ordered"), &self.ordered, name_of(&ORDERINGS, &self.ordered));
         if let Some(keep_for) = &self.keep_for {
             settings.add(key("keep_for"), keep_for, format!("{:?}", keep_for.value));
         }
@@ -149,71 +149,72 @@ impl RouteSection {
 
 impl ToSection {
     fn read(table: &Table<'_>, destinations: &[&str]) -> Option<Self> {
-        table.knows(&["destination", "address", "types"]);
+        table.reject_unknown_keys(&["destination", "address", "types"]);
         let destination = table.required("destination", "\"events\"");
         if let Some(name) = &destination
             && !destinations.contains(&name.as_str())
         {
-            table.unknown("destination", name, destinations);
+            table.report_unknown_name("destination", name, destinations);
         }
         let address = table.required("address", "\"orders.{type}\"")?;
-        template(table, &address);
+        check_template(table, &address);
         Some(Self { destination: destination?, address, types: types(table) })
     }
 }
 
-fn types(table: &Table<'_>) -> Option<Found<Vec<TypePattern>>> {
-    let types = table.texts("types", "[\"order.*\"]")?;
+fn types(table: &Table<'_>) -> Option<ConfigValue<Vec<TypePattern>>> {
+    let types = table.strings("types", "[\"order.*\"]")?;
     let patterns: Result<Vec<_>, _> = types.iter().map(|text| TypePattern::parse(text)).collect();
     match patterns {
         Ok(patterns) if !patterns.is_empty() => Some(types.map(|_| patterns)),
         Ok(_) => {
-            let what = format!("{} is empty, so nothing would go there", table.path("types"));
-            table.wrong(table.line_at(&types), what, "leave it out, or name a type such as \"order.*\"");
+            let what = format!("{} is empty: no message would match", table.path("types"));
+            table.report(table.line_of_value(&types), what, "remove it, or list a type such as \"order.*\"");
             None
         }
         Err(help) => {
-            let what = format!("{} has one that cannot be", table.path("types"));
-            table.wrong(table.line_at(&types), what, help);
+            let what = format!("{} has an invalid entry", table.path("types"));
+            table.report(table.line_of_value(&types), what, help);
             None
         }
     }
 }
 
-/// Whether an address can be made of it.
-pub(super) fn template(table: &Table<'_>, address: &Found<String>) {
+/// Reports an invalid address template.
+pub(super) fn check_template(table: &Table<'_>, address: &ConfigValue<String>) {
     if let Err(error) = Template::parse(address.as_str()) {
         let help =
-            "holes are {queue}, {type}, {key} and {tenant}, with {tenant|nobody} for what is not there";
-        table.wrong(table.line_at(address), format!("{}: {error}", table.path("address")), help);
+            "placeholders are {queue}, {type}, {key} and {tenant}; {tenant|nobody} supplies a default value";
+        table.report(table.line_of_value(address), format!("{}: {error}", table.path("address")), help);
     }
 }
 
-pub(super) fn database(table: &Table<'_>, databases: &[&str]) -> Option<Found<String>> {
-    match (table.text("database", "\"shop\""), databases) {
+pub(super) fn database(table: &Table<'_>, databases: &[&str]) -> Option<ConfigValue<String>> {
+    match (table.string("database", "\"shop\""), databases) {
         (Some(name), _) if databases.contains(&name.as_str()) => Some(name),
         (Some(name), _) => {
-            table.unknown("database", &name, databases);
+            table.report_unknown_name("database", &name, databases);
             None
         }
-        (None, [only]) if !table.has("database") => Some(Found::default((*only).to_owned())),
+        (None, [only]) if !table.has("database") => Some(ConfigValue::default((*only).to_owned())),
         (None, [first, ..]) if !table.has("database") => {
-            table.missing("database", &format!("{first:?}"));
+            table.report_missing("database", &format!("{first:?}"));
             None
         }
         (None, _) => None,
     }
 }
 
-pub(super) fn queue(table: &Table<'_>, key: &str, example: &str) -> Option<Found<String>> {
+pub(super) fn queue(table: &Table<'_>, key: &str, example: &str) -> Option<ConfigValue<String>> {
     let queue = table.required(key, example)?;
     if let Err(error) = QueueName::new(queue.as_str()) {
-        let what = format!("{} is no name of a queue", table.path(key));
-        table.wrong(table.line_at(&queue), what, error.to_string());
+        let what = format!("{} is not a valid queue name", table.path(key));
+        table.report(table.line_of_value(&queue), what, error.to_string());
     }
     Some(queue)
 }
 
-pub(super) fn word<T: PartialEq>(words: &[(&'static str, T)], meaning: &T) -> &'static str {
-    words.iter().find(|(_, each)| each == meaning).map_or("", |(word, _)| word)
+/// The name of a value among these choices.
+pub(super) fn name_of<T: PartialEq>(choices: &[(&'static str, T)], value: &T) -> &'static str {
+    choices.iter().find(|(_, each)| each == value).map_or("", |(word, _)| word)
 }

@@ -1,11 +1,11 @@
-//! What must not be shown: URLs with passwords, and the keys of signatures.
+//! Secrets that must not be shown: URLs with passwords, and signing keys.
 
 use std::fmt;
 
-/// Where a login without a password is a name; elsewhere it may be a token.
-const NAMING: [&str; 6] = ["postgres", "postgresql", "amqp", "amqps", "redis", "rediss"];
-/// Parameters of a URL with such names are secret.
-const TELLTALE: [&str; 6] = ["password", "passwd", "secret", "token", "apikey", "api_key"];
+/// Schemes whose user without a password is a name; with other schemes it may be a token.
+const SCHEMES_WITH_USER_NAMES: [&str; 6] = ["postgres", "postgresql", "amqp", "amqps", "redis", "rediss"];
+/// Query parameters whose name contains one of these are secret.
+const SECRET_PARAMETERS: [&str; 6] = ["password", "passwd", "secret", "token", "apikey", "api_key"];
 
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
@@ -15,14 +15,14 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself, for whoever connects.
+    /// The secret itself, for the client that connects.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether this URL, or one of these with commas in between, says more than where somebody is and what their name is.
+    /// Whether this URL, or one of a comma-separated list, holds credentials beyond a user name.
     pub(crate) fn holds_password(&self) -> bool {
-        // A comma may also be one of the password.
+        // A comma may also be part of a password.
         holds_password(&self.0) || self.0.split(',').any(holds_password)
     }
 }
@@ -30,18 +30,18 @@ impl Secret {
 fn holds_password(url: &str) -> bool {
     let Some((scheme, rest)) = url.trim().split_once("://") else { return false };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let in_login = authority.rsplit_once('@').is_some_and(|(login, _)| match login.split_once(':') {
+    let in_user_info = authority.rsplit_once('@').is_some_and(|(login, _)| match login.split_once(':') {
         Some((_, password)) => !password.is_empty(),
-        None => !NAMING.contains(&scheme) && !login.is_empty(),
+        None => !SCHEMES_WITH_USER_NAMES.contains(&scheme) && !login.is_empty(),
     });
     let query = rest.split_once('?').map(|(_, query)| query).unwrap_or_default();
     let mut names =
         query.split('&').filter_map(|pair| pair.split_once('=')).map(|(name, _)| name.to_lowercase());
-    in_login || names.any(|name| TELLTALE.iter().any(|word| name.contains(word)))
+    in_user_info || names.any(|name| SECRET_PARAMETERS.iter().any(|word| name.contains(word)))
 }
 
-/// Shows of a URL whom it leads to, and of anything else nothing. What stands before the last `@` may be a password, whichever
-/// characters it has; a path or a query may be a token.
+/// Shows the host of a URL, and nothing of any other secret. Everything before the last `@` may be a password, whatever its
+/// characters; a path or a query may be a token.
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str("…") };
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whom_it_leads_to_is_shown() {
+    fn display_shows_only_the_host() {
         for (secret, shown) in [
             ("nats://127.0.0.1:4222", "nats://127.0.0.1:4222"),
             ("nats://token@broker:4222", "nats://…@broker:4222"),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_with_a_password_is_known_by_it() {
+    fn holds_password_detects_credentials_in_urls() {
         for url in [
             "postgres://me:secret@db/shop",
             "postgres://db/shop?user=me&password=secret",

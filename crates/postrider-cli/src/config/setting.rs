@@ -1,6 +1,6 @@
-//! One setting, as `postrider config show` prints it.
+//! The effective settings, as `postrider config show` prints them.
 
-use super::origin::{Found, Origin};
+use super::origin::{ConfigValue, Origin};
 use serde_json::Value;
 
 #[derive(Debug)]
@@ -10,17 +10,22 @@ pub(crate) struct Setting {
     pub(crate) origin: Origin,
 }
 
-/// All of them, without what is secret.
+/// All effective settings, without secrets.
 #[derive(Debug, Default)]
 pub(crate) struct Settings(Vec<Setting>);
 
 impl Settings {
-    pub(crate) fn add<T>(&mut self, key: impl Into<String>, found: &Found<T>, shown: impl Into<Value>) {
-        self.0.push(Setting { key: key.into(), value: shown.into(), origin: found.origin.clone() });
+    pub(crate) fn add<T>(
+        &mut self,
+        key: impl Into<String>,
+        value: &ConfigValue<T>,
+        printed: impl Into<Value>,
+    ) {
+        self.0.push(Setting { key: key.into(), value: printed.into(), origin: value.origin.clone() });
     }
 
-    pub(crate) fn text<T: ToString>(&mut self, key: impl Into<String>, found: &Found<T>) {
-        self.add(key, found, found.value.to_string());
+    pub(crate) fn text<T: ToString>(&mut self, key: impl Into<String>, value: &ConfigValue<T>) {
+        self.add(key, value, value.value.to_string());
     }
 }
 

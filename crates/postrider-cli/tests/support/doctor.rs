@@ -1,6 +1,6 @@
-//! Plants a problem, reads what the doctor finds, and does what it says.
+//! Runs the doctor, reads its findings, and applies its fixes.
 
-use super::program::{Ended, postrider, run};
+use super::program::{CompletionOutcome, postrider, run};
 use serde_json::Value;
 use std::{
     env,
@@ -8,9 +8,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What `postrider doctor` found.
+/// The findings of `postrider doctor`.
 pub(crate) struct Diagnosis {
-    ended: Ended,
+    ended: CompletionOutcome,
     findings: Vec<Value>,
 }
 
@@ -39,12 +39,12 @@ impl Diagnosis {
         finding.unwrap_or_else(|| panic!("no {code} in {:#?}", self.findings))
     }
 
-    /// What mends the finding with this code.
+    /// The fix of the finding with this code.
     pub(crate) fn fix(&self, code: &str) -> &str {
         self.finding(code)["fix"].as_str().unwrap()
     }
 
-    /// What mends everything that was found, in the order in which it was told.
+    /// The fixes of all findings, in their order.
     pub(crate) fn fixes(&self) -> Vec<String> {
         self.findings.iter().map(|finding| finding["fix"].as_str().unwrap().to_owned()).collect()
     }
@@ -55,7 +55,7 @@ pub(crate) fn doctor(arguments: &[&str]) -> Command {
     postrider(&[&["doctor", "--json"], arguments].concat())
 }
 
-/// Runs a command as it was printed, in a shell, in this folder. `programs` are found, too.
+/// Runs a printed command in a shell, in this folder. `programs` are added to the PATH.
 pub(crate) fn shell(command: &str, folder: &Path, programs: &[&Path]) {
     let program = Path::new(env!("CARGO_BIN_EXE_postrider")).parent().unwrap();
     let path = env::var_os("PATH").unwrap_or_default();

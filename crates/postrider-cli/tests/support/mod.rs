@@ -1,4 +1,4 @@
-//! What the tests of the program share.
+//! Helpers that the tests of the program share.
 
 #![allow(dead_code, reason = "not every test program needs all of it")]
 

@@ -1,4 +1,4 @@
-//! Places at the brokers that all tests share: as somebody makes them who runs such a broker.
+//! Queues, streams and topics at the brokers that all tests share, created with the broker's own tools.
 
 use async_nats::jetstream::{
     self,
@@ -28,7 +28,7 @@ pub(crate) async fn rabbitmq_queue(name: &str) {
     channel.queue_declare(name.into(), durable, quorum).await.unwrap();
 }
 
-/// What has the routing key of a queue's name goes from this exchange to that queue.
+/// Binds a queue to this exchange, with its name as routing key.
 pub(crate) async fn rabbitmq_binding(exchange: &str, queue: &str) {
     let url = shared::url(Kind::RabbitMq);
     let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
@@ -37,7 +37,7 @@ pub(crate) async fn rabbitmq_binding(exchange: &str, queue: &str) {
     channel.queue_bind(queue.into(), exchange.into(), queue.into(), options, none).await.unwrap();
 }
 
-/// A stream of this name that holds everything below it, and for so long does not take the same message again.
+/// A stream of this name for all subjects below it, with this duplicate window.
 pub(crate) async fn nats_stream(client: async_nats::Client, name: &str, duplicate_window: Duration) {
     let context = jetstream::new(client);
     let config = Config {
@@ -63,11 +63,11 @@ pub(crate) fn kafka_topic(name: &str) {
 /// A standard queue of this name, in this region.
 pub(crate) fn sqs_queue(name: &str, region: &str) {
     let headers = "x-amz-target: AmazonSQS.CreateQueue\r\ncontent-type: application/x-amz-json-1.0";
-    let answer = aws("sqs", region, headers, &format!("{{\"QueueName\":\"{name}\"}}"));
-    assert!(answer.contains("QueueUrl"), "{answer}");
+    let response = aws("sqs", region, headers, &format!("{{\"QueueName\":\"{name}\"}}"));
+    assert!(response.contains("QueueUrl"), "{response}");
 }
 
-/// A topic and a queue of this name, in this region; what the topic gets the queue has as it was.
+/// A topic and a queue of this name, in this region; the topic forwards raw messages to the queue.
 pub(crate) fn sns_topic(name: &str, region: &str) {
     sqs_queue(name, region);
     let form = "content-type: application/x-www-form-urlencoded";
@@ -84,12 +84,12 @@ pub(crate) fn sns_topic(name: &str, region: &str) {
     assert!(subscribed.contains("SubscriptionArn"), "{subscribed}");
 }
 
-/// Posts it to one of Amazon's services, and tells what it answers.
+/// Posts a request to an AWS service, and returns the response.
 fn aws(service: &str, region: &str, headers: &str, body: &str) -> String {
     let url = shared::url(Kind::Sqs);
     let host = url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
-    // Nobody checks the signature; it says which region and which service are meant.
+    // The signature is not checked; the credential scope selects the region and the service.
     let request = format!(
         "POST / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{headers}\r\ncontent-length: {}\r\n\
          authorization: AWS4-HMAC-SHA256 Credential=test/20260101/{region}/{service}/aws4_request, \
@@ -97,7 +97,7 @@ fn aws(service: &str, region: &str, headers: &str, body: &str) -> String {
         body.len()
     );
     stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
 }

@@ -1,4 +1,4 @@
-//! The program, as somebody runs it.
+//! The program, run as a process.
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -21,31 +21,31 @@ pub(crate) fn postrider(arguments: &[&str]) -> Command {
     command
 }
 
-/// What it said, and how it ended.
+/// The output and exit code of a process.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CompletionOutcome {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-pub(crate) fn run(command: &mut Command) -> Ended {
+pub(crate) fn run(command: &mut Command) -> CompletionOutcome {
     let output = command.output().unwrap();
-    Ended {
+    CompletionOutcome {
         code: output.status.code(),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
 }
 
-impl Ended {
+impl CompletionOutcome {
     /// The one object on stdout.
     pub(crate) fn report(&self) -> Value {
         assert_eq!(self.out.lines().count(), 1, "more than one line on stdout: {self:?}");
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Everything was accounted for, once, and the program says so.
+    /// Asserts that the report accounts for every message exactly once.
     pub(crate) fn adds_up(&self) -> Value {
         let report = self.report();
         let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("no {key} in {report}"));
@@ -68,12 +68,12 @@ impl Ended {
     }
 }
 
-/// A program at work, whose stderr is listened to. A test that fails takes it along.
+/// A running process whose stderr is read. It is killed if the test fails.
 pub(crate) struct AtWork {
     child: Option<Child>,
     err: BufReader<ChildStderr>,
-    heard: String,
-    /// Its stdout, once a line of it was asked for.
+    stderr: String,
+    /// Its stdout, after the first call of `line`.
     out: Option<BufReader<ChildStdout>>,
 }
 
@@ -81,15 +81,15 @@ impl AtWork {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let err = BufReader::new(child.stderr.take().unwrap());
-        Self { child: Some(child), err, heard: String::new(), out: None }
+        Self { child: Some(child), err, stderr: String::new(), out: None }
     }
 
-    /// Waits for a line on stderr with this in it, and gives it.
+    /// Waits for a line on stderr that contains `words`, and returns it.
     pub(crate) fn until(&mut self, words: &str) -> String {
         loop {
             let mut line = String::new();
-            assert!(self.err.read_line(&mut line).unwrap() > 0, "it ended without {words:?}: {}", self.heard);
-            self.heard.push_str(&line);
+            assert!(self.err.read_line(&mut line).unwrap() > 0, "exited without {words:?}: {}", self.stderr);
+            self.stderr.push_str(&line);
             if line.contains(words) {
                 return line;
             }
@@ -101,7 +101,7 @@ impl AtWork {
         let child = self.child.as_mut().unwrap();
         let out = self.out.get_or_insert_with(|| BufReader::new(child.stdout.take().unwrap()));
         let mut line = String::new();
-        assert!(out.read_line(&mut line).unwrap() > 0, "it ended without another line");
+        assert!(out.read_line(&mut line).unwrap() > 0, "exited without another line");
         line
     }
 
@@ -109,15 +109,15 @@ impl AtWork {
         kill(Pid::from_raw(self.child.as_ref().unwrap().id().try_into().unwrap()), signal).unwrap();
     }
 
-    pub(crate) fn end(mut self) -> Ended {
-        self.err.read_to_string(&mut self.heard).unwrap();
+    pub(crate) fn end(mut self) -> CompletionOutcome {
+        self.err.read_to_string(&mut self.stderr).unwrap();
         let mut out = String::new();
         if let Some(mut rest) = self.out.take() {
             rest.read_to_string(&mut out).unwrap();
         }
         let output = self.child.take().unwrap().wait_with_output().unwrap();
         out.push_str(&String::from_utf8(output.stdout).unwrap());
-        Ended { code: output.status.code(), out, err: mem::take(&mut self.heard) }
+        CompletionOutcome { code: output.status.code(), out, err: mem::take(&mut self.stderr) }
     }
 }
 

@@ -1,19 +1,17 @@
-//! The commands of the README, run as somebody types them, and what it says they print.
+//! Runs the commands of README and guides, and compares their output with the text.
 
 use std::{path::Path, process::Command};
 
-const README: &str = include_str!("../../../../README.md");
-
-/// Some commands, and what they print if the README says so.
+/// A block of commands, and its expected output if the document has one.
 #[derive(Debug)]
 struct Step {
     commands: String,
     printed: Option<String>,
 }
 
-/// The blocks of commands below a heading, in order. One that begins with more than `sh` is not for a test: it installs, for one.
-fn steps(heading: &str) -> Vec<Step> {
-    let (_, after) = README.split_once(&format!("\n{heading}\n")).expect("the heading is there");
+/// The blocks of commands below a heading, in order. Only blocks with the language `sh` alone are run: others install, for example.
+fn steps(document: &str, heading: &str) -> Vec<Step> {
+    let (_, after) = document.split_once(&format!("\n{heading}\n")).expect("the heading is there");
     let section = after.split("\n## ").next().unwrap();
     let mut steps: Vec<Step> = Vec::new();
     let mut parts = section.split("\n```");
@@ -30,14 +28,14 @@ fn steps(heading: &str) -> Vec<Step> {
     steps
 }
 
-/// Runs all that stands below a heading in one shell, and compares what is printed with what should be.
-pub(crate) fn walk(heading: &str, folder: &Path, settings: &[(&str, &str)]) {
-    let steps = steps(heading);
-    let mark = |number: usize| format!("=== step {number} ===");
+/// Runs all commands below a heading of a document in one shell, and compares the output with the document.
+pub(crate) fn walk(document: &str, heading: &str, folder: &Path, settings: &[(&str, &str)]) {
+    let steps = steps(document, heading);
+    let marker = |number: usize| format!("=== step {number} ===");
     let mut script =
         "set -eu -o pipefail\nexec 2>&1\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n".to_owned();
     for (number, step) in steps.iter().enumerate() {
-        script += &format!("echo '{}'\n{}\n", mark(number), step.commands);
+        script += &format!("echo '{}'\n{}\n", marker(number), step.commands);
     }
     let program = Path::new(env!("CARGO_BIN_EXE_postrider")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
@@ -47,23 +45,23 @@ pub(crate) fn walk(heading: &str, folder: &Path, settings: &[(&str, &str)]) {
         bash.env_remove(setting);
     }
     let output = bash.envs(settings.iter().copied()).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{}: {said}", output.status);
+    let output_text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}: {output_text}", output.status);
     for (number, step) in steps.iter().enumerate() {
-        let (_, after) = said.split_once(&mark(number)).unwrap();
+        let (_, after) = output_text.split_once(&marker(number)).unwrap();
         let printed = after.split("=== step").next().unwrap();
         let expected = step.printed.as_deref().unwrap_or_default();
         let mut lines = printed.lines();
         for line in expected.lines().filter(|line| !line.trim().is_empty()) {
-            let found = lines.any(|printed| is_like(printed.trim_end(), line.trim_end()));
+            let found = lines.any(|printed| matches(printed.trim_end(), line.trim_end()));
             assert!(found, "not printed by\n{}\n: {line}\nbut:\n{printed}", step.commands);
         }
     }
 }
 
-/// Whether a line is as it was written, where `…` stands for anything.
-fn is_like(line: &str, written: &str) -> bool {
-    let mut parts = written.split('…');
+/// Whether a line matches a pattern in which `…` stands for any text.
+fn matches(line: &str, pattern: &str) -> bool {
+    let mut parts = pattern.split('…');
     let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
     let parts: Vec<_> = parts.collect();
     let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };

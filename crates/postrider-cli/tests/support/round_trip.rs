@@ -1,13 +1,13 @@
-//! Out of the outbox to a broker by a route, and into a queue by a consumer: one program, one file, and everything is staged once.
+//! From the outbox to a broker by a route, and into a queue by a consumer, in one daemon: each message is staged once.
 
 use super::{
-    health::{metric, told_in},
+    health::{address_in, metric},
     program::{AtWork, postrider},
 };
 use nix::sys::signal::Signal;
 use postrider::{
     Format, Message, MessageId, Outgoing, Reason, Transport,
-    inspect::{Entry, Inspect, ListRequest, Room},
+    inspect::{Inspect, ListRequest, MessageRow, StateFilter},
     postgres::PostgresStore,
 };
 use postrider_testkit::postgres::TestDatabase;
@@ -18,27 +18,27 @@ use uuid::Uuid;
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// Where the messages of a test go, and come from again.
+/// The broker of a round trip.
 pub(crate) struct Broker {
-    /// What stands below `[destinations.events]`.
+    /// The keys of `[destinations.events]`.
     pub(crate) destination: String,
-    /// The place there, as a route names it.
+    /// The address of the route.
     pub(crate) address: String,
-    /// What stands in `source = { … }`.
+    /// The keys of `source = { … }`.
     pub(crate) source: String,
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// For what the program would never send.
+    /// For messages that the daemon would never send.
     pub(crate) transport: Arc<dyn Transport>,
 }
 
-struct Trip {
+struct RoundTrip {
     broker: Broker,
     database: TestDatabase,
     folder: TempDir,
 }
 
-impl Trip {
-    async fn plan(broker: Broker) -> Self {
+impl RoundTrip {
+    async fn new(broker: Broker) -> Self {
         let trip = Self { database: TestDatabase::empty().await, folder: tempdir().unwrap(), broker };
         let Broker { destination, address, source, .. } = &trip.broker;
         let text = format!(
@@ -51,7 +51,7 @@ impl Trip {
         trip
     }
 
-    /// The program, once it receives, and where it tells how it is.
+    /// Starts the daemon, waits until it receives, and returns the address of its endpoints.
     fn start(&self) -> (AtWork, SocketAddr) {
         let mut command = postrider(&["run", "--migrate"]);
         command.current_dir(self.folder.path()).env("SHOP_DB", self.database.url());
@@ -61,12 +61,12 @@ impl Trip {
             command.env_remove(variable);
         }
         let mut daemon = AtWork::start(&mut command);
-        let health = told_in(&daemon.until("listening at http://"));
-        daemon.until("receiving consumer");
+        let health = address_in(&daemon.until("endpoints listening on http://"));
+        daemon.until("consumer started");
         (daemon, health)
     }
 
-    /// As any program does it. What waits already is not staged again.
+    /// Stages with plain SQL. A message that is still pending is not staged again.
     async fn stage(&self, number: u32) {
         let mut connection = PgConnection::connect(self.database.url()).await.unwrap();
         let stage = "select postrider.stage('orders', $1, type => 'order.placed', key => 'order-17', tenant => 'acme', \
@@ -81,7 +81,7 @@ fn id(number: u32) -> MessageId {
     MessageId::from_uuid(Uuid::from_u128(number.into()))
 }
 
-fn is_as_staged(entry: &Entry) {
+fn is_as_staged(entry: &MessageRow) {
     let message = &entry.message;
     assert_eq!(message.event_type().unwrap().as_str(), "order.placed");
     assert_eq!(message.key().unwrap().as_str(), "order-17");
@@ -90,19 +90,19 @@ fn is_as_staged(entry: &Entry) {
     assert_eq!(message.trail().traceparent.as_deref(), Some(TRACE));
 }
 
-/// A message goes out and comes in; it is sent again and has come before; the program is killed and goes on; what cannot be read is kept.
+/// A message goes out and comes in; its duplicate is dropped; the daemon is killed and restarted; an undecodable message is dead-lettered.
 pub(crate) async fn round_trip(broker: Broker) {
-    let trip = Trip::plan(broker).await;
+    let trip = RoundTrip::new(broker).await;
     let (daemon, health) = trip.start();
     let store = PostgresStore::connect(trip.database.url()).await.unwrap();
     let list = async |queue: &str, room| {
         store.list(&ListRequest::new(queue.parse().unwrap(), room)).await.unwrap().entries
     };
-    let incoming = async || list("incoming", Room::Ready).await;
-    // Nothing is on its way. What a killed process has in its hands comes back only when its lease has lapsed.
-    let at_rest = async |health| {
-        while !list("orders", Room::Ready).await.is_empty()
-            || metric(health, "postrider_receive_in_hand{consumer=\"billing\"}").await > 0
+    let incoming = async || list("incoming", StateFilter::Ready).await;
+    // Waits until no message is in flight: those of a killed process are redelivered only when their lease has expired.
+    let until_idle = async |health| {
+        while !list("orders", StateFilter::Ready).await.is_empty()
+            || metric(health, "postrider_consumer_in_flight{consumer=\"billing\"}").await > 0
         {
             tokio::task::yield_now().await;
         }
@@ -111,11 +111,11 @@ pub(crate) async fn round_trip(broker: Broker) {
     while incoming().await.is_empty() {
         tokio::task::yield_now().await;
     }
-    // Some brokers keep a duplicate to themselves for a moment, so it is sent until one has come.
+    // Some brokers drop duplicates for a while, so the message is sent until a duplicate has arrived.
     while metric(health, "postrider_received_total{consumer=\"billing\",outcome=\"duplicate\"}").await == 0 {
         trip.stage(1).await;
     }
-    at_rest(health).await;
+    until_idle(health).await;
     daemon.signal(Signal::SIGKILL);
     daemon.end();
 
@@ -125,19 +125,19 @@ pub(crate) async fn round_trip(broker: Broker) {
     while incoming().await.len() < 2 {
         tokio::task::yield_now().await;
     }
-    at_rest(health).await;
+    until_idle(health).await;
     let message = Message::builder("orders").payload("no event").build().unwrap();
-    let place = trip.broker.address.clone();
+    let address = trip.broker.address.clone();
     let mut unreadable =
-        Outgoing::write(&message, id(3), SystemTime::now(), "/elsewhere", place, Format::Binary).unwrap();
+        Outgoing::write(&message, id(3), SystemTime::now(), "/elsewhere", address, Format::Binary).unwrap();
     unreadable.attributes = vec![("specversion", "1.0".into())];
     trip.broker.transport.publish(&[unreadable]).await.pop().unwrap().unwrap();
     trip.broker.transport.close().await;
-    daemon.until("kept as a dead letter");
+    daemon.until("dead-lettered in queue");
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
-    assert!(ended.err.contains("processed=1 is_clean=true"), "{ended:?}");
+    assert!(ended.err.contains("processed=1 clean=true"), "{ended:?}");
 
     let mut arrived = incoming().await;
     arrived.iter().for_each(is_as_staged);
@@ -145,7 +145,7 @@ pub(crate) async fn round_trip(broker: Broker) {
     let arrived: Vec<_> =
         arrived.iter().map(|entry| (entry.message.id().unwrap(), &entry.message.payload()[..])).collect();
     assert_eq!(arrived, [(id(1), &b"1"[..]), (id(2), b"2")]);
-    let kept = list("inbox.billing", Room::Dead).await;
+    let kept = list("inbox.billing", StateFilter::Dead).await;
     let [kept] = &kept[..] else { panic!("{kept:?}") };
     assert_eq!((kept.reason, &kept.message.payload()[..]), (Some(Reason::Undecodable), &b"no event"[..]));
     assert!(kept.message.headers().get("postrider-origin").is_some(), "{kept:?}");

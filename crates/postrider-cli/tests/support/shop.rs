@@ -1,9 +1,9 @@
-//! A database with something in each room, and the program run on it.
+//! A database with messages in each state, and the program run on it.
 
-use super::program::{Ended, postrider, run};
+use super::program::{CompletionOutcome, postrider, run};
 use postrider::{
-    Arrival, ClaimRequest, InboxExt, IntoMessage, Message, MessageBuilder, MessageId, OnFailure, Ordering,
-    OutboxExt, QueueName, QueuePolicy, Reason, Settle, Settlement, Store, schema::Schema,
+    Arrival, ClaimRequest, InboxExt, IntoMessage, LeaseSettlement, Message, MessageBuilder, MessageId,
+    OnFailure, Ordering, OutboxExt, QueueName, QueuePolicy, Reason, Settlement, Store, schema::Schema,
     sqlite::SqliteStore,
 };
 use sqlx::SqlitePool;
@@ -14,14 +14,14 @@ use std::{
 use tempfile::{TempDir, tempdir};
 use uuid::Uuid;
 
-/// A file of SQLite, `shop.db`, in a folder of its own.
+/// A SQLite file, `shop.db`, in a folder of its own.
 pub(crate) struct Shop {
     pub(crate) folder: TempDir,
     pub(crate) store: SqliteStore,
     pool: SqlitePool,
 }
 
-/// The same in every run.
+/// A message id that is the same in every run.
 pub(crate) fn id(number: u128) -> MessageId {
     MessageId::from_uuid(Uuid::from_u128(number))
 }
@@ -30,7 +30,7 @@ pub(crate) fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-/// What is found by a clue comes in the order of staging, which SQLite tells in milliseconds.
+/// Searches return messages in the order of staging, which SQLite records in milliseconds.
 fn next_millisecond() {
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
     let start = now();
@@ -58,7 +58,7 @@ impl Shop {
         tx.commit().await.unwrap();
     }
 
-    /// Lets everything that is due in a queue fail for good.
+    /// Dead-letters every due message of a queue.
     pub(crate) async fn bury(&self, name: &str, reason: Reason, error: &str) {
         loop {
             let claimed = self.store.claim(&ClaimRequest::new(queue(name), 1000)).await.unwrap();
@@ -66,22 +66,23 @@ impl Shop {
                 return;
             }
             let settlement = Settlement::Dead { reason, error: Some(error.to_owned()) };
-            let ended = claimed
-                .iter()
-                .map(|claimed| Settle { lease: claimed.lease.clone(), settlement: settlement.clone() });
+            let ended = claimed.iter().map(|claimed| LeaseSettlement {
+                lease: claimed.lease.clone(),
+                settlement: settlement.clone(),
+            });
             assert!(self.store.settle(&ended.collect::<Vec<_>>()).await.unwrap().is_empty());
         }
     }
 
-    /// Lets the one message that is due in a queue fail once, to be tried again at once.
+    /// Fails the one due message of a queue once, with an immediate retry.
     pub(crate) async fn fail(&self, name: &str, error: &str) {
         let claimed = self.store.claim(&ClaimRequest::new(queue(name), 1)).await.unwrap();
         let settlement = Settlement::Retry { after: Duration::ZERO, error: Some(error.to_owned()) };
         let lease = claimed[0].lease.clone();
-        assert!(self.store.settle(&[Settle { lease, settlement }]).await.unwrap().is_empty());
+        assert!(self.store.settle(&[LeaseSettlement { lease, settlement }]).await.unwrap().is_empty());
     }
 
-    /// Marks a message as received by a consumer.
+    /// Adds a deduplication record of a consumer.
     pub(crate) async fn admit(&self, consumer: &str, id: MessageId) {
         let mut tx = self.pool.begin().await.unwrap();
         let consumer = consumer.parse().unwrap();
@@ -89,7 +90,7 @@ impl Shop {
         tx.commit().await.unwrap();
     }
 
-    /// Delivers everything that is due in a queue, and answers how many that were.
+    /// Delivers every due message of a queue, and returns their number.
     pub(crate) async fn deliver(&self, name: &str) -> usize {
         let mut delivered = 0;
         loop {
@@ -97,15 +98,16 @@ impl Shop {
             if claimed.is_empty() {
                 return delivered;
             }
-            let done = claimed
-                .iter()
-                .map(|claimed| Settle { lease: claimed.lease.clone(), settlement: Settlement::Done });
+            let done = claimed.iter().map(|claimed| LeaseSettlement {
+                lease: claimed.lease.clone(),
+                settlement: Settlement::Done,
+            });
             assert!(self.store.settle(&done.collect::<Vec<_>>()).await.unwrap().is_empty());
             delivered += claimed.len();
         }
     }
 
-    /// Keeps no payload of a dead letter any more, as a runner that gives a follow-up up.
+    /// Removes the payload of a dead letter, as a runner does when it abandons a follow-up.
     pub(crate) async fn forget(&self, id: MessageId) {
         let forget = "update postrider_dead set payload = x'', content_type = 'application/json' where message_id = ?1";
         assert_eq!(
@@ -114,7 +116,7 @@ impl Shop {
         );
     }
 
-    /// Two dead letters of one kind and one of another, and a timer.
+    /// A database with two dead letters of one kind, one of another, and a timer.
     pub(crate) async fn troubled() -> Self {
         let shop = Self::open().await;
         let placed = |number| order(number).event_type("order.placed");
@@ -126,7 +128,7 @@ impl Shop {
         shop
     }
 
-    /// A key that waits for a hand.
+    /// A database with a parked key.
     pub(crate) async fn parked() -> Self {
         let shop = Self::open().await;
         let parking = QueuePolicy { ordering: Ordering::ByKey(OnFailure::Park), ..QueuePolicy::default() };
@@ -136,11 +138,11 @@ impl Shop {
         shop
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn run(&self, arguments: &[&str]) -> CompletionOutcome {
         self.run_with(arguments, Stdio::null())
     }
 
-    pub(crate) fn run_with(&self, arguments: &[&str], stdin: Stdio) -> Ended {
+    pub(crate) fn run_with(&self, arguments: &[&str], stdin: Stdio) -> CompletionOutcome {
         run(self.command(arguments).stdin(stdin))
     }
 
@@ -155,20 +157,20 @@ pub(crate) fn order(number: u128) -> MessageBuilder {
     Message::builder("orders").id(id(number)).json(&number.to_string())
 }
 
-/// What it said, without the times, which are never the same.
+/// The text with all timestamps replaced by zeros.
 pub(crate) fn timeless(text: &str) -> String {
-    const FORM: &str = "0000-00-00T00:00:00.000Z";
+    const ZEROS: &str = "0000-00-00T00:00:00.000Z";
     let is_time = |text: &str| {
-        let mut signs = text.bytes().zip(FORM.bytes());
-        signs.all(|(sign, form)| if form == b'0' { sign.is_ascii_digit() } else { sign == form })
+        let mut bytes = text.bytes().zip(ZEROS.bytes());
+        bytes.all(|(byte, zero)| if zero == b'0' { byte.is_ascii_digit() } else { byte == zero })
     };
-    let mut told = String::new();
+    let mut replaced = String::new();
     let mut rest = text;
-    while let Some(sign) = rest.chars().next() {
-        let is_next = rest.get(..FORM.len()).is_some_and(is_time);
-        let (said, length) = if is_next { (FORM, FORM.len()) } else { (rest, sign.len_utf8()) };
-        told.push_str(&said[..length]);
+    while let Some(next) = rest.chars().next() {
+        let is_next = rest.get(..ZEROS.len()).is_some_and(is_time);
+        let (text, length) = if is_next { (ZEROS, ZEROS.len()) } else { (rest, next.len_utf8()) };
+        replaced.push_str(&text[..length]);
         rest = &rest[length..];
     }
-    told
+    replaced
 }

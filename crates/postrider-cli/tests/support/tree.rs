@@ -1,4 +1,4 @@
-//! The commands of the program, as its help tells them.
+//! The commands of the program, as its help lists them.
 
 use super::program::{postrider, run};
 
@@ -13,7 +13,7 @@ fn help(path: &[String]) -> String {
 pub(crate) fn below(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let named = listed.take_while(|line| !line.is_empty()).filter_map(|line| {
-        // A description that is broken in two is indented further.
+        // A wrapped description is indented further.
         let name = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '))?;
         name.split_whitespace().next().map(str::to_owned)
     });
@@ -32,7 +32,7 @@ pub(crate) fn all() -> Vec<(Vec<String>, String)> {
     all
 }
 
-/// Every command that has none below it.
+/// Every command without subcommands.
 pub(crate) fn leaves() -> Vec<String> {
     let mut leaves: Vec<_> = all()
         .into_iter()

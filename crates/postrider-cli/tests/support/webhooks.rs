@@ -1,4 +1,4 @@
-//! A receiver of webhooks, which the program under test sends to.
+//! A webhook receiver that the program under test sends to.
 
 use axum::{
     Router,
@@ -24,17 +24,17 @@ use tokio::{
 pub(crate) struct Webhooks {
     pub(crate) address: SocketAddr,
     arrived: UnboundedReceiver<String>,
-    /// What may come again, as it may where an answer was late.
+    /// Messages that arrived before: late responses cause duplicates.
     seen: BTreeSet<String>,
-    answers: Arc<RwLock<()>>,
-    /// Of what came last.
+    responses: Arc<RwLock<()>>,
+    /// The headers of the last request.
     pub(crate) headers: Arc<Mutex<HeaderMap>>,
 }
 
 #[derive(Clone)]
 struct Receiver {
-    tell: UnboundedSender<String>,
-    answers: Arc<RwLock<()>>,
+    sender: UnboundedSender<String>,
+    responses: Arc<RwLock<()>>,
     headers: Arc<Mutex<HeaderMap>>,
 }
 
@@ -42,15 +42,15 @@ impl Webhooks {
     pub(crate) async fn listen() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (tell, arrived) = unbounded_channel();
-        let (answers, headers) = (Arc::default(), Arc::default());
-        let receiver = Receiver { tell, answers: Arc::clone(&answers), headers: Arc::clone(&headers) };
+        let (sender, arrived) = unbounded_channel();
+        let (responses, headers) = (Arc::default(), Arc::default());
+        let receiver = Receiver { sender, responses: Arc::clone(&responses), headers: Arc::clone(&headers) };
         let router = Router::new().route("/{*path}", post(receive)).with_state(receiver);
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { address, arrived, seen: BTreeSet::new(), answers, headers }
+        Self { address, arrived, seen: BTreeSet::new(), responses, headers }
     }
 
-    /// Waits for so many that have not been here yet, and tells path and body of each, sorted.
+    /// Waits for `count` new messages, and returns path and body of each, sorted.
     pub(crate) async fn next(&mut self, count: usize) -> Vec<String> {
         let mut all = Vec::new();
         while all.len() < count {
@@ -63,22 +63,22 @@ impl Webhooks {
         all
     }
 
-    /// Whether nothing has come that nobody has asked for.
+    /// Whether no further message has arrived.
     pub(crate) fn is_quiet(&mut self) -> bool {
         self.arrived.try_recv().is_err()
     }
 
-    /// Takes what comes and answers nobody, until this is dropped.
+    /// Holds back all responses until the guard is dropped.
     pub(crate) async fn hold(&self) -> OwnedRwLockWriteGuard<()> {
-        Arc::clone(&self.answers).write_owned().await
+        Arc::clone(&self.responses).write_owned().await
     }
 }
 
-/// Says yes, or what the path asks for: `/hooks/answer-503`.
+/// Responds with 200, or with the status in the path: `/hooks/answer-503`.
 async fn receive(State(receiver): State<Receiver>, uri: Uri, headers: HeaderMap, body: Bytes) -> StatusCode {
     *receiver.headers.lock().unwrap() = headers;
-    receiver.tell.send(format!("{} {}", uri.path(), String::from_utf8_lossy(&body))).ok();
-    drop(receiver.answers.read().await);
-    let wished = uri.path().rsplit_once("answer-").and_then(|(_, status)| status.parse().ok());
-    wished.unwrap_or(StatusCode::OK)
+    receiver.sender.send(format!("{} {}", uri.path(), String::from_utf8_lossy(&body))).ok();
+    drop(receiver.responses.read().await);
+    let status = uri.path().rsplit_once("answer-").and_then(|(_, status)| status.parse().ok());
+    status.unwrap_or(StatusCode::OK)
 }

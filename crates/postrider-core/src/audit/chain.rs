@@ -1,15 +1,15 @@
-//! Links of a chain: each event is hashed together with the hash before it, so that whoever changes, removes or inserts one breaks what
-//! follows.
+//! The hash chain of the ledger: each event is hashed together with the previous hash, so that changing, removing or inserting an
+//! event breaks the chain.
 //!
 //! ```text
 //!   hash(n) = SHA-256( hash(n-1) ‖ n ‖ microseconds since 1970 ‖ body )        hash(0) = 32 zero bytes; numbers are 8 bytes, big-endian
 //! ```
 //!
-//! The order is that of insertion: positions have no gaps, and time plays no part in it. Beside the links the database keeps the
-//! [`Head`], by which it is seen that the last ones are missing. Whoever can change links and head alike can write a whole new chain; a head that was
-//! written down elsewhere finds that, too.
+//! The order is that of insertion: positions have no gaps, and time plays no part. The database also keeps the [`ChainHead`], which
+//! reveals missing events at the end. An attacker who can change links and head can write a whole new chain; a head that was stored
+//! elsewhere (pinned) reveals that, too.
 
-use super::{AuditError, AuditEvent, AuditSink, Recorded};
+use super::{AuditError, AuditEvent, AuditRecord, AuditSink};
 use crate::Invalid;
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
@@ -22,41 +22,41 @@ use std::{
 /// A hash of the chain.
 pub type Hash = [u8; 32];
 
-/// What comes before the first link.
+/// The hash before the first link.
 pub const BEGINNING: Hash = [0; 32];
 
-/// One event in the chain, as it is kept.
+/// One stored event of the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
-    /// Its place, from 1.
+pub struct ChainLink {
+    /// The position, from 1.
     pub position: u64,
-    /// When it was appended, in microseconds since 1970.
+    /// The time of appending, in microseconds since 1970.
     pub at_micros: i64,
     /// The event as JSON, as it was hashed.
     pub body: String,
-    /// The hash of the link before it.
+    /// The hash of the previous link.
     pub previous: Vec<u8>,
     /// Its own hash.
     pub hash: Vec<u8>,
 }
 
-/// Where the chain ends.
+/// The end of the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
-    /// How many links there are.
+pub struct ChainHead {
+    /// The number of links.
     pub position: u64,
-    /// The hash of the last.
+    /// The hash of the last link.
     pub hash: Hash,
 }
 
-impl Default for Head {
+impl Default for ChainHead {
     /// The end of a chain without links.
     fn default() -> Self {
         Self { position: 0, hash: BEGINNING }
     }
 }
 
-impl Head {
+impl ChainHead {
     /// The end of the chain after one more event.
     #[must_use]
     pub fn followed_by(&self, at_micros: i64, body: &str) -> Self {
@@ -70,18 +70,18 @@ impl Head {
     }
 }
 
-impl fmt::Display for Head {
-    /// The number of events and their hash, to be written down elsewhere.
+impl fmt::Display for ChainHead {
+    /// The number of events and their hash, to be stored elsewhere.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.position)?;
         self.hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl FromStr for Head {
+impl FromStr for ChainHead {
     type Err = Invalid;
 
-    /// Reads what was written down.
+    /// Parses a pinned head.
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let read = || {
             let (position, digits) = text.split_once(':')?;
@@ -101,39 +101,39 @@ impl FromStr for Head {
     }
 }
 
-impl Link {
-    /// Reads the event.
+impl ChainLink {
+    /// Decodes the event.
     ///
     /// # Errors
-    /// When its body is no event that this version knows.
-    pub fn read(&self) -> Result<Recorded, AuditError> {
+    /// When this version does not know the event.
+    pub fn read(&self) -> Result<AuditRecord, AuditError> {
         let event: AuditEvent = serde_json::from_str(&self.body)
             .map_err(|error| AuditError::Unreadable { position: self.position, why: error.to_string() })?;
         let since = Duration::from_micros(self.at_micros.unsigned_abs());
-        Ok(Recorded { position: self.position, at: SystemTime::UNIX_EPOCH + since, event })
+        Ok(AuditRecord { position: self.position, at: SystemTime::UNIX_EPOCH + since, event })
     }
 }
 
-/// A ledger whose events are links of a chain.
+/// A ledger whose events form a hash chain.
 #[async_trait]
-pub trait Chain: AuditSink {
-    /// Up to `limit` links behind the position `after`, in their order, as they are kept.
-    async fn links(&self, after: u64, limit: usize) -> Result<Vec<Link>, AuditError>;
+pub trait AuditChain: AuditSink {
+    /// Up to `limit` links after the position `after`, in order.
+    async fn links(&self, after: u64, limit: usize) -> Result<Vec<ChainLink>, AuditError>;
 
-    /// Where the chain ends, as it is kept beside the links.
-    async fn head(&self) -> Result<Head, AuditError>;
+    /// The stored head.
+    async fn head(&self) -> Result<ChainHead, AuditError>;
 }
 
-/// How many links are read at a time.
+/// The number of links read at a time.
 const PAGE: usize = 1_000;
 
-/// Follows a chain from its beginning to its head, in bounded memory. What is appended meanwhile is followed, too, or left for the next
-/// time. With `pinned`, a head that was written down earlier, it also finds a chain that was written anew.
+/// Verifies a chain from its beginning to its head, in bounded memory. Events that are appended meanwhile may or may not be verified.
+/// With `pinned`, a head that was stored earlier, it also detects a chain that was rewritten completely.
 ///
 /// # Errors
-/// Where it is broken; or when it cannot be read.
-pub async fn verify(chain: &dyn Chain, pinned: Option<Head>) -> Result<Head, Unverified> {
-    // Read first: links that come after it are no contradiction.
+/// The first break, or a failure to read.
+pub async fn verify(chain: &dyn AuditChain, pinned: Option<ChainHead>) -> Result<ChainHead, VerifyError> {
+    // The head is read first: links appended later are no contradiction.
     let head = chain.head().await?;
     let mut verifier = Verifier::default();
     loop {
@@ -143,10 +143,10 @@ pub async fn verify(chain: &dyn Chain, pinned: Option<Head>) -> Result<Head, Unv
             let here = verifier.head();
             if pinned.is_some_and(|pinned| pinned.position == here.position && pinned != here) {
                 let why = "up to here it is another chain than the one whose head was written down";
-                return Err(Break { position: here.position, why }.into());
+                return Err(ChainBreak { position: here.position, why }.into());
             }
             if here.position == head.position && here != head {
-                return Err(Break { position: here.position, why: NOT_THE_HEAD }.into());
+                return Err(ChainBreak { position: here.position, why: NOT_THE_HEAD }.into());
             }
         }
         if links.len() < PAGE {
@@ -164,48 +164,48 @@ pub async fn verify(chain: &dyn Chain, pinned: Option<Head>) -> Result<Head, Unv
     Ok(verifier.end(head)?)
 }
 
-/// Why a chain was not found whole.
+/// An error of verification.
 #[derive(Debug, thiserror::Error)]
-pub enum Unverified {
-    /// Somebody has been at it.
+pub enum VerifyError {
+    /// The chain is broken.
     #[error(transparent)]
-    Broken(#[from] Break),
-    /// It cannot be read.
+    Broken(#[from] ChainBreak),
+    /// The chain cannot be read.
     #[error(transparent)]
     Unread(#[from] AuditError),
 }
 
 const NOT_THE_HEAD: &str = "the end of the ledger is not where it was: events were removed or added there";
 
-/// Where a chain is broken.
+/// The first break of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the ledger is broken at event {position}: {why}")]
-pub struct Break {
-    /// The first event that is not what was appended, counted from 1.
+pub struct ChainBreak {
+    /// The first event that differs from what was appended, from 1.
     pub position: u64,
-    /// What is wrong there.
+    /// The difference.
     pub why: &'static str,
 }
 
-/// Follows a chain link by link, from its beginning.
+/// Verifies a chain link by link, from its beginning.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Verifier {
-    head: Head,
+    head: ChainHead,
 }
 
 impl Verifier {
-    /// Where it has come to.
-    pub fn head(&self) -> Head {
+    /// The head so far.
+    pub fn head(&self) -> ChainHead {
         self.head
     }
 
-    /// Follows one more link.
+    /// Verifies the next link.
     ///
     /// # Errors
-    /// When it is not the next one, or not what was appended.
-    pub fn follow(&mut self, link: &Link) -> Result<(), Break> {
+    /// When it is not the next link, or was changed.
+    pub fn follow(&mut self, link: &ChainLink) -> Result<(), ChainBreak> {
         let position = self.head.position + 1;
-        let broken = |why| Err(Break { position, why });
+        let broken = |why| Err(ChainBreak { position, why });
         if link.position != position {
             return broken("it is missing, or another stands in its place");
         }
@@ -220,15 +220,15 @@ impl Verifier {
         Ok(())
     }
 
-    /// Ends where the chain's head says that it ends.
+    /// Checks that the chain ends at `head`.
     ///
     /// # Errors
-    /// When there is less or more.
-    pub fn end(self, head: Head) -> Result<Head, Break> {
+    /// When links are missing or added.
+    pub fn end(self, head: ChainHead) -> Result<ChainHead, ChainBreak> {
         if self.head == head {
             return Ok(head);
         }
-        Err(Break { position: self.head.position.min(head.position) + 1, why: NOT_THE_HEAD })
+        Err(ChainBreak { position: self.head.position.min(head.position) + 1, why: NOT_THE_HEAD })
     }
 }
 
@@ -236,36 +236,36 @@ impl Verifier {
 mod tests {
     use super::*;
 
-    fn chain(bodies: &[&str]) -> (Vec<Link>, Head) {
-        let mut head = Head::default();
+    fn chain(bodies: &[&str]) -> (Vec<ChainLink>, ChainHead) {
+        let mut head = ChainHead::default();
         let links = bodies.iter().map(|body| {
             let (previous, at_micros) = (head.hash.to_vec(), 1_700_000_000_000_000);
             head = head.followed_by(at_micros, body);
             let body = (*body).to_owned();
-            Link { position: head.position, at_micros, body, previous, hash: head.hash.to_vec() }
+            ChainLink { position: head.position, at_micros, body, previous, hash: head.hash.to_vec() }
         });
         let links = links.collect();
         (links, head)
     }
 
-    fn verify(links: &[Link], head: Head) -> Result<Head, Break> {
+    fn verify(links: &[ChainLink], head: ChainHead) -> Result<ChainHead, ChainBreak> {
         let mut verifier = Verifier::default();
         links.iter().try_for_each(|link| verifier.follow(link))?;
         verifier.end(head)
     }
 
     #[test]
-    fn an_untouched_chain_holds() {
+    fn verify_accepts_an_untouched_chain() {
         let (links, head) = chain(&["one", "two", "three"]);
         assert_eq!(verify(&links, head), Ok(head));
-        assert_eq!(verify(&[], Head::default()), Ok(Head::default()));
+        assert_eq!(verify(&[], ChainHead::default()), Ok(ChainHead::default()));
     }
 
     #[test]
-    fn whatever_is_changed_is_found_where_it_is() {
+    fn verify_finds_each_change_at_its_position() {
         let (links, head) = chain(&["one", "two", "three", "four"]);
         for at in 0..links.len() {
-            let changes: [fn(&mut Link); 5] = [
+            let changes: [fn(&mut ChainLink); 5] = [
                 |link| link.body.push('!'),
                 |link| link.at_micros += 1,
                 |link| link.hash[0] ^= 1,
@@ -284,16 +284,16 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_was_hashed_anew_breaks_the_next_link() {
+    fn rehashed_body_breaks_the_next_link() {
         let (mut links, head) = chain(&["one", "two", "three"]);
-        let before = Head { position: 1, hash: links[0].hash.clone().try_into().unwrap() };
+        let before = ChainHead { position: 1, hash: links[0].hash.clone().try_into().unwrap() };
         links[1].body = "forged".to_owned();
         links[1].hash = before.followed_by(links[1].at_micros, "forged").hash.to_vec();
         assert_eq!(verify(&links, head).unwrap_err().position, 3);
     }
 
     #[test]
-    fn a_head_that_was_written_down_is_read_again() {
+    fn head_round_trips_through_text() {
         for bodies in [&[][..], &["one", "two"]] {
             let (_, head) = chain(bodies);
             assert_eq!(head.to_string().parse(), Ok(head));
@@ -317,13 +317,13 @@ mod tests {
             &format!("1:{}", "ü".repeat(32)),
         ];
         for wrong in wrong {
-            let error = wrong.parse::<Head>().unwrap_err().to_string();
+            let error = wrong.parse::<ChainHead>().unwrap_err().to_string();
             assert!(error.contains("64 hexadecimal digits"), "{wrong}: {error}");
         }
     }
 
     #[test]
-    fn events_that_are_missing_or_added_at_the_end_are_found() {
+    fn verify_finds_missing_or_added_events_at_the_end() {
         let (links, head) = chain(&["one", "two", "three"]);
         let (_, shorter) = chain(&["one", "two"]);
         assert_eq!(verify(&links[..2], head).unwrap_err().position, 3);

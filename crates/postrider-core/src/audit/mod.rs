@@ -1,11 +1,13 @@
-//! The ledger: what became of follow-ups, written down before it is so.
+//! The ledger: an append-only audit log of the outcomes of follow-ups.
 //!
-//! An event is appended before the state changes that it tells of, so that nothing has an outcome which the ledger does not know. Who
-//! fails in between does it again, and the ledger then tells it twice. It is appended to and read, and nothing else.
+//! An event is appended before, or in the same transaction as, the change it records, so that every outcome is in the ledger. A process
+//! that fails in between repeats the change, and the ledger then has the event twice.
 
 mod chain;
 
-pub use chain::{BEGINNING, Break, Chain, Hash, Head, Link, Unverified, Verifier, verify};
+pub use chain::{
+    AuditChain, BEGINNING, ChainBreak, ChainHead, ChainLink, Hash, Verifier, VerifyError, verify,
+};
 
 use crate::{Error, EventType, Invalid, MessageId, ResolverName, SubjectId, TenantId};
 use async_trait::async_trait;
@@ -13,23 +15,23 @@ use serde::{Deserialize, Serialize};
 use std::{fmt::Debug, future::Future, time::SystemTime};
 use uuid::Uuid;
 
-/// Where events are appended, and read again.
+/// An append-only ledger of audit events.
 #[async_trait]
 pub trait AuditSink: Debug + Send + Sync + 'static {
-    /// Appends all of them, in their order, or none.
+    /// Appends all events, in order, or none.
     async fn append(&self, events: &[AuditEvent]) -> Result<(), AuditError>;
 
-    /// What is known of a subject, oldest first.
-    async fn read(&self, subject: &SubjectId) -> Result<Vec<Recorded>, AuditError>;
+    /// The events of a subject, oldest first.
+    async fn read(&self, subject: &SubjectId) -> Result<Vec<AuditRecord>, AuditError>;
 
     /// Up to `limit` events that were appended at this time or later, oldest first.
-    async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<Recorded>, AuditError>;
+    async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<AuditRecord>, AuditError>;
 }
 
-/// Appends to the ledger of the same database, in a transaction of type `Tx` that belongs to the caller: the event is there if and only
-/// if what it tells of is.
+/// Appends to the ledger of the same database, in the caller's transaction of type `Tx`: the event is recorded if and only if the
+/// recorded change commits.
 pub trait Audit<Tx> {
-    /// Appends all of them, in their order. Whoever appends holds up everybody else who does until the transaction ends: do it last.
+    /// Appends all events, in order. Appending locks the ledger until the transaction ends: do it last.
     fn record(
         &self,
         tx: &mut Tx,
@@ -37,75 +39,75 @@ pub trait Audit<Tx> {
     ) -> impl Future<Output = Result<(), AuditError>> + Send;
 }
 
-/// Why a ledger did not do what it was asked.
+/// An error of a ledger.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuditError {
-    /// There is an event of this identity already; nothing was appended.
-    #[error("the event {0} is there already")]
+    /// An event with this id exists already; nothing was appended.
+    #[error("audit event {0} exists already")]
     Duplicate(Uuid),
-    /// An event cannot be read: the ledger is of another version, or somebody has been at it. Nothing is told of the others either, for an
-    /// answer with a gap would look like the whole truth.
-    #[error("event {position} of the ledger cannot be read: {why}; verify the ledger")]
+    /// An event cannot be read: another version wrote the ledger, or somebody changed it. No other event is returned either, because a
+    /// list with a gap would look complete.
+    #[error("event {position} of the ledger cannot be read: {why}; run `postrider audit verify`")]
     Unreadable {
-        /// Which, counted from 1.
+        /// The position, from 1.
         position: u64,
-        /// What is wrong.
+        /// The cause.
         why: String,
     },
-    /// An event breaks a rule.
+    /// An event is invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The ledger cannot be reached: try again.
+    /// The ledger is unavailable: retry.
     #[error(transparent)]
     Store(#[from] Error),
 }
 
-/// Something that became of a follow-up, or that somebody did. It carries names, and nothing that an error said.
+/// An audit event: an outcome of a follow-up, or an operator action. It carries names and kinds of errors, never error texts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditEvent {
-    /// Its own identity.
+    /// The id of the event.
     pub id: Uuid,
-    /// What happened.
+    /// The kind of event.
     pub kind: AuditKind,
-    /// Whose subject it is about.
+    /// The tenant of the subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// Whom it is about.
+    /// The subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<SubjectId>,
-    /// What was to be done.
+    /// The operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<EventType>,
-    /// Who was to do it.
+    /// The resolver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolver: Option<ResolverName>,
     /// The follow-up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_up: Option<MessageId>,
-    /// The kind of error, never its text.
+    /// The kind of the error, never its text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Which attempt it was.
+    /// The number of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// Until when it was put off, in milliseconds since 1970.
+    /// The time to which it was rescheduled, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
-    /// Who did it, where somebody did.
+    /// The operator, for an operator action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
-    /// How many messages it was about.
+    /// The number of affected messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<u64>,
-    /// The step of a saga, counted from 0.
+    /// The step of a saga, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
 }
 
 impl AuditEvent {
-    /// Something happened.
+    /// An event of a kind.
     pub fn new(kind: AuditKind) -> Self {
         Self {
             id: Uuid::new_v4(),
@@ -125,38 +127,38 @@ impl AuditEvent {
     }
 }
 
-/// What happened.
+/// The kind of an audit event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AuditKind {
-    /// A call succeeded, or there was nothing left to do.
+    /// A call succeeded, or was not needed any more.
     Succeeded,
-    /// A follow-up was put off until a time that its resolver named.
+    /// A follow-up was rescheduled to a time that its resolver named.
     Scheduled,
-    /// A follow-up was given up.
+    /// A follow-up was abandoned.
     Abandoned,
-    /// A step of a saga failed, and is made good.
+    /// A step of a saga failed, and its compensation began.
     Failed,
     /// The last follow-up of a subject and an operation succeeded.
     Completed,
-    /// A saga ended with everything undone.
+    /// A saga ended with all steps compensated.
     Compensated,
-    /// Somebody put a follow-up back.
+    /// An operator requeued a follow-up.
     Requeued,
-    /// Somebody said how a step of a saga had ended, of which nobody knew.
+    /// An operator resolved a saga step whose outcome was unknown.
     Resolved,
-    /// What was kept of a subject was removed.
+    /// The messages of a subject were erased.
     Erased,
 }
 
-/// An event as the ledger has it.
+/// An audit event with its position and time in the ledger.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
-    /// Its place in the ledger, counted from 1.
+pub struct AuditRecord {
+    /// The position in the ledger, from 1.
     pub position: u64,
-    /// When it was appended, by the ledger's clock.
+    /// The time of appending, by the ledger's clock.
     pub at: SystemTime,
-    /// What happened.
+    /// The event.
     pub event: AuditEvent,
 }

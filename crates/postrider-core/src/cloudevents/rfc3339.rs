@@ -1,6 +1,6 @@
-//! Times as RFC 3339 writes them, which is how CloudEvents does.
+//! RFC 3339 timestamps, as CloudEvents uses them.
 //!
-//! Written here because the conversion is short, and a calendar library would be the crate's largest dependency.
+//! Implemented here because the conversion is short, and a calendar library would be the crate's largest dependency.
 
 use crate::{Invalid, limits};
 use std::time::{Duration, SystemTime};
@@ -10,8 +10,8 @@ const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 const YEAR_10000: i64 = 253_402_300_800;
 const YEAR_0: i64 = -62_167_219_200;
 
-/// `time` in UTC with milliseconds, as in `2026-07-14T09:30:00.000Z`. What lies outside the years 0 to 9999, which RFC
-/// 3339 cannot write, becomes the nearest time that it can.
+/// `time` in UTC with milliseconds, as in `2026-07-14T09:30:00.000Z`. A time outside the years 0 to 9999, which RFC
+/// 3339 cannot express, becomes the nearest one that it can.
 pub fn format(time: SystemTime) -> String {
     let millis = match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
@@ -23,7 +23,7 @@ pub fn format(time: SystemTime) -> String {
     let (year, month, day) = civil(seconds.div_euclid(SECONDS_A_DAY));
     let second = seconds.rem_euclid(SECONDS_A_DAY);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    // By hand, because every message that is sent has a time, and a formatter takes ten times as long.
+    // By hand, because every sent message has a timestamp, and a formatter takes ten times as long.
     let mut text = *b"0000-00-00T00:00:00.000Z";
     let parts = [
         (0..4, year),
@@ -40,7 +40,7 @@ pub fn format(time: SystemTime) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The last digits of a number, as many as there is room for.
+/// Writes the last digits of a number, as many as fit.
 fn put_digits(digits: &mut [u8], mut number: i64) {
     for digit in digits.iter_mut().rev() {
         *digit = b"0123456789"[(number % 10).unsigned_abs() as usize];
@@ -48,10 +48,10 @@ fn put_digits(digits: &mut [u8], mut number: i64) {
     }
 }
 
-/// Reads a time with any offset and any number of decimals; beyond nanoseconds they are cut off.
+/// Parses a timestamp with any offset and any number of decimals; beyond nanoseconds they are cut off.
 ///
 /// # Errors
-/// When it is not a time as RFC 3339 writes it, or there is no such day.
+/// When it is not an RFC 3339 timestamp, or the day does not exist.
 pub fn parse(text: &str) -> Result<SystemTime, Invalid> {
     instant(text).ok_or_else(|| {
         let text = limits::truncated(text, 40);
@@ -116,7 +116,7 @@ const DAYS_TO_1970: i64 = 719_468;
 /// Days in the 400 years after which the calendar repeats.
 const DAYS_AN_ERA: i64 = 146_097;
 
-/// The year, month and day that lie so many days after 1 January 1970, in the Gregorian calendar.
+/// The Gregorian year, month and day for a number of days after 1 January 1970.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + DAYS_TO_1970;
     let (era, day) = (days.div_euclid(DAYS_AN_ERA), days.rem_euclid(DAYS_AN_ERA));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn known_times_are_written_as_expected() {
+    fn format_of_known_times() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (-1, "1969-12-31T23:59:59.000Z"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_as_others_write_them() {
+    fn parse_accepts_offsets_and_decimals() {
         let noon = parse("2024-02-29T12:00:00Z").unwrap();
         for same in [
             "2024-02-29t12:00:00z",

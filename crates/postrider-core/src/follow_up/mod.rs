@@ -1,31 +1,31 @@
-//! Follow-ups: calls to others that must follow a change of one's own.
+//! Follow-ups: external calls that must follow a local change.
 //!
-//! A follow-up is a message. It is staged in the transaction of the change that calls for it, through every driver and in plain SQL,
-//! and waits, is leased and is retried like any other. What makes it one:
+//! A follow-up is a message. It is staged in the transaction of the local change, through every driver and in plain SQL, and is leased
+//! and retried like any other message. Its parts:
 //!
-//! | of a follow-up | in its message |
+//! | part of a follow-up | in its message |
 //! |---|---|
-//! | identity, which is the idempotency key of the call | `id` |
-//! | whom it is about | `subject` (and `tenant`) |
-//! | what is to be done | `event_type`: `erase`, `rectify` … |
-//! | who does it | header `followup-resolver` |
-//! | what that one knows the subject by | headers `followup-kind`, `followup-value`, and `followup-extra` as a JSON object of texts |
-//! | what it needs besides | the payload, with its content type; empty if there is nothing |
+//! | idempotency key of the call | `id` |
+//! | subject | `subject` (and `tenant`) |
+//! | operation | `event_type`: `erase`, `rectify` … |
+//! | resolver | header `followup-resolver` |
+//! | reference: how the resolver knows the subject | headers `followup-kind`, `followup-value`, and `followup-extra` as a JSON object of texts |
+//! | further data | the payload, with its content type; may be empty |
 //!
-//! Where it is tells what state it is in: see [`Status`]. All follow-ups of one subject and one operation in one queue belong together
-//! ([`Group`]): when the last of them has landed, exactly one runner is told.
+//! Its status follows from the state of the message: see [`FollowUpStatus`]. All follow-ups of one subject and operation in a queue form
+//! a [`FollowUpGroup`]: when the last of them succeeds, exactly one runner detects the completion.
 
-mod docket;
-mod follow;
 mod reference;
+mod rows;
 mod staging;
 mod status;
+mod store;
 
-pub use docket::{Docket, Erased, FollowUps, Which};
-pub use follow::{Follow, Group, Landing};
 pub use reference::Reference;
+pub use rows::{ErasureReport, FollowUpFilter, FollowUpRow, FollowUps};
 pub use staging::FollowUpExt;
-pub use status::{Status, StatusCounts};
+pub use status::{FollowUpStatus, StatusCounts};
+pub use store::{FollowUpGroup, FollowUpStore, GroupProgress};
 
 use crate::{
     Codec, EventType, IntoMessage, Invalid, Json, Message, MessageId, QueueName, ResolverName, SubjectId,
@@ -35,12 +35,12 @@ use bytes::Bytes;
 use serde::Serialize;
 use std::{fmt, time::SystemTime};
 
-/// The queue in which follow-ups wait unless they are told another.
+/// The default queue of follow-ups.
 pub const QUEUE: &str = "follow-ups";
 
 const RESOLVER: &str = "followup-resolver";
 
-/// One call to somebody else that must follow a change of one's own.
+/// One external call that must follow a local change.
 ///
 /// ```
 /// # use postrider_core::{FollowUp, Reference};
@@ -62,7 +62,7 @@ pub struct FollowUp {
     part: Option<Part>,
 }
 
-/// What a resolver needs besides the reference.
+/// Further data for a resolver.
 #[derive(Clone, PartialEq)]
 struct Carried {
     bytes: Bytes,
@@ -70,11 +70,11 @@ struct Carried {
 }
 
 impl FollowUp {
-    /// `resolver` is to carry out `operation` for `subject`, whom it knows by `reference`. Subjects are told apart by their text alone
-    /// (and by their tenant): two that share one would be taken for one.
+    /// A call of `resolver` to carry out `operation` for `subject`, which it knows by `reference`. Subjects are compared by text and
+    /// tenant: two that share both are the same subject.
     ///
     /// # Errors
-    /// When a name is empty, longer than 255 bytes, or holds a character that it must not.
+    /// When a name is empty, longer than 255 bytes, or has a character that is not allowed.
     pub fn new(
         subject: impl Into<String>,
         resolver: impl Into<String>,
@@ -95,97 +95,97 @@ impl FollowUp {
         })
     }
 
-    /// Under this identity: staging it again changes nothing while the first is known.
+    /// Sets the id: staging it again changes nothing while the first is known.
     #[must_use]
     pub fn with_id(mut self, id: MessageId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// In this queue.
+    /// Sets the queue.
     #[must_use]
     pub fn in_queue(mut self, queue: QueueName) -> Self {
         self.queue = queue;
         self
     }
 
-    /// The subject is this tenant's.
+    /// Sets the tenant of the subject.
     #[must_use]
     pub fn of_tenant(mut self, tenant: TenantId) -> Self {
         self.tenant = Some(tenant);
         self
     }
 
-    /// With something that the resolver needs besides, as JSON. It is forgotten as soon as the follow-up has ended.
+    /// Adds further data for the resolver, as JSON. The data is deleted when the follow-up ends.
     ///
     /// # Errors
-    /// When it cannot be written as JSON.
+    /// When the value cannot be encoded as JSON.
     pub fn with_json(self, value: &(impl Serialize + ?Sized)) -> Result<Self, Invalid> {
         let bytes = crate::codec::to_json(value)
             .map_err(|error| Invalid::rule("payload", format!("cannot be written as JSON: {error}")))?;
         Ok(self.with_payload(bytes, <Json as Codec<()>>::CONTENT_TYPE))
     }
 
-    /// With something that the resolver needs besides, as it is.
+    /// Adds further data for the resolver, verbatim.
     #[must_use]
     pub fn with_payload(mut self, bytes: impl Into<Bytes>, content_type: impl Into<String>) -> Self {
         self.payload = Some(Carried { bytes: bytes.into(), content_type: content_type.into() });
         self
     }
 
-    /// Not before this time, by the store's clock.
+    /// Schedules the call for this time or later, by the store's clock.
     #[must_use]
     pub fn not_before(mut self, at: SystemTime) -> Self {
         self.not_before = Some(at);
         self
     }
 
-    /// Its identity, which is the idempotency key of the call. It is given one when it is staged, unless it has one already.
+    /// The id, which is the idempotency key of the call. Staging sets one if there is none.
     pub fn id(&self) -> Option<MessageId> {
         self.id
     }
 
-    /// Where it waits.
+    /// The queue.
     pub fn queue(&self) -> &QueueName {
         &self.queue
     }
 
-    /// Whose subject it is about.
+    /// The tenant of the subject.
     pub fn tenant(&self) -> Option<&TenantId> {
         self.tenant.as_ref()
     }
 
-    /// Whom it is about.
+    /// The subject.
     pub fn subject(&self) -> &SubjectId {
         &self.subject
     }
 
-    /// Who carries it out.
+    /// The resolver.
     pub fn resolver(&self) -> &ResolverName {
         &self.resolver
     }
 
-    /// What is to be done.
+    /// The operation.
     pub fn operation(&self) -> &EventType {
         &self.operation
     }
 
-    /// What the resolver knows the subject by.
+    /// The reference by which the resolver knows the subject.
     pub fn reference(&self) -> &Reference {
         &self.reference
     }
 
-    /// What the resolver needs besides.
+    /// The further data.
     pub fn payload(&self) -> Option<&Bytes> {
         self.payload.as_ref().map(|carried| &carried.bytes)
     }
 
-    /// How the payload is to be read.
+    /// The content type of the further data.
     pub fn content_type(&self) -> Option<&str> {
         self.payload.as_ref().map(|carried| carried.content_type.as_str())
     }
 
-    /// Which part of a saga it is.
+    /// The saga step it belongs to, if any.
     pub fn part(&self) -> Option<&Part> {
         self.part.as_ref()
     }
@@ -200,9 +200,9 @@ impl FollowUp {
         self
     }
 
-    /// With which others it belongs together.
-    pub fn group(&self) -> Group {
-        Group {
+    /// Its group.
+    pub fn group(&self) -> FollowUpGroup {
+        FollowUpGroup {
             queue: self.queue.clone(),
             tenant: self.tenant.clone(),
             subject: self.subject.clone(),
@@ -210,12 +210,12 @@ impl FollowUp {
         }
     }
 
-    /// Reads a message as a follow-up, whoever staged it and however.
+    /// Decodes a message as a follow-up.
     ///
     /// # Errors
-    /// Names what it lacks, or what cannot be read.
+    /// Names the missing or malformed part.
     pub fn read(message: &Message) -> Result<Self, Invalid> {
-        let lacks = |what: &'static str| move || Invalid::rule(what, "is missing: no follow-up goes without");
+        let lacks = |what: &'static str| move || Invalid::rule(what, "is missing: every follow-up needs it");
         let headers = message.headers();
         let payload = (!message.payload().is_empty()).then(|| Carried {
             bytes: message.payload().clone(),
@@ -236,12 +236,12 @@ impl FollowUp {
     }
 }
 
-/// Whether a message is meant as a follow-up.
+/// Whether a message is a follow-up.
 pub fn is_one(message: &Message) -> bool {
     message.headers().get(RESOLVER).is_some()
 }
 
-/// Whether a follow-up had a payload once that was forgotten when it ended. What names a content type and carries nothing had.
+/// Whether the payload of a follow-up was deleted when it ended: it has a content type and no payload.
 pub fn has_forgotten(message: &Message) -> bool {
     message.payload().is_empty() && message.content_type.is_some()
 }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_staged_is_read_again() {
+    fn follow_up_round_trips_through_its_message() {
         let tenant = TenantId::new("acme").unwrap();
         for follow_up in [erase(), erase().of_tenant(tenant), erase().with_json(&["new name"]).unwrap()] {
             let message = follow_up.clone().into_message().unwrap();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_lacks_is_named() {
+    fn follow_up_with_missing_part_is_rejected_with_its_name() {
         let message = erase().into_message().unwrap();
         let without_subject = Message::builder("follow-ups").event_type("erase").build().unwrap();
         let error = FollowUp::read(&without_subject).unwrap_err().to_string();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_shows_is_not_personal() {
+    fn follow_up_debug_shows_no_personal_data() {
         let shown = format!("{:?}", erase().with_json("secret").unwrap());
         assert!(!shown.contains("cus_1") && !shown.contains("secret"), "{shown}");
     }

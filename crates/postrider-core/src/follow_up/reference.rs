@@ -1,4 +1,4 @@
-//! What a resolver knows a subject by.
+//! The reference by which a resolver knows a subject.
 
 use crate::{Headers, Invalid};
 use std::{collections::BTreeMap, fmt};
@@ -7,7 +7,7 @@ const KIND: &str = "followup-kind";
 const VALUE: &str = "followup-value";
 const EXTRA: &str = "followup-extra";
 
-/// What a resolver knows a subject by: a customer's number there, an address, a folder.
+/// The reference by which a resolver knows a subject: a customer number, an address, a folder.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reference {
     kind: String,
@@ -16,29 +16,29 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// A reference of a kind, such as `customer`, and its value there.
+    /// A reference of a kind, such as `customer`, with its value.
     pub fn new(kind: impl Into<String>, value: impl Into<String>) -> Self {
         Self { kind: kind.into(), value: value.into(), extra: BTreeMap::new() }
     }
 
-    /// With something else that belongs to it, such as a region.
+    /// Adds a further value, such as a region.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.extra.insert(name.into(), value.into());
         self
     }
 
-    /// Of what kind it is.
+    /// The kind.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// Its value.
+    /// The value.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// What belongs to it.
+    /// The further values.
     pub fn extra(&self) -> &BTreeMap<String, String> {
         &self.extra
     }
@@ -54,12 +54,12 @@ impl Reference {
     }
 
     pub(super) fn read(headers: &Headers) -> Result<Self, Invalid> {
-        let lacks = |what: &'static str| move || Invalid::rule(what, "is missing: no follow-up goes without");
+        let lacks = |what: &'static str| move || Invalid::rule(what, "is missing: every follow-up needs it");
         let extra = match headers.get(EXTRA) {
             None => BTreeMap::new(),
-            // What serde says may quote it.
+            // The text of serde's error may quote the value.
             Some(text) => serde_json::from_str(text)
-                .map_err(|_| Invalid::rule(EXTRA, "is no JSON object whose values are texts"))?,
+                .map_err(|_| Invalid::rule(EXTRA, "must be a JSON object whose values are strings"))?,
         };
         Ok(Self {
             kind: headers.get(KIND).ok_or_else(lacks(KIND))?.to_owned(),

@@ -1,27 +1,27 @@
-//! What state a follow-up is in.
+//! The status of a follow-up.
 
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
-/// What state a follow-up is in. It is never written down: where its message is tells.
+/// The status of a follow-up. It is not stored: it follows from the state of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// Due, and nobody has it.
+pub enum FollowUpStatus {
+    /// Due and not leased.
     Pending,
-    /// In a runner's hands; or its lease has lapsed, and it will be in another's.
+    /// Leased by a runner, or its lease has expired and another runner will claim it.
     InFlight,
-    /// Its last attempt failed, and it waits for the next.
+    /// Its last attempt failed, and it waits for the retry.
     Failed,
-    /// Not before its time: it has no failure behind it, and waits because the resolver, or whoever staged it, said so.
+    /// Scheduled for later without a failure, by the resolver or by its producer.
     Scheduled,
-    /// Kept after success.
+    /// Succeeded, and kept.
     Succeeded,
-    /// Given up, and a dead letter: it waits for a hand.
+    /// Abandoned: a dead letter that needs manual intervention.
     Abandoned,
 }
 
-impl Status {
+impl FollowUpStatus {
     /// Every status there is.
     pub const ALL: [Self; 6] =
         [Self::Pending, Self::InFlight, Self::Failed, Self::Scheduled, Self::Succeeded, Self::Abandoned];
@@ -38,43 +38,43 @@ impl Status {
         }
     }
 
-    /// Whether nothing more happens by itself.
+    /// Whether the status is final.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Abandoned)
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for FollowUpStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// How many follow-ups there are in each status; every status is there.
+/// The number of follow-ups in each status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StatusCounts(BTreeMap<Status, u64>);
+pub struct StatusCounts(BTreeMap<FollowUpStatus, u64>);
 
 impl Default for StatusCounts {
     fn default() -> Self {
-        Self(Status::ALL.into_iter().map(|status| (status, 0)).collect())
+        Self(FollowUpStatus::ALL.into_iter().map(|status| (status, 0)).collect())
     }
 }
 
 impl StatusCounts {
-    /// How many there are in one.
-    pub fn of(&self, status: Status) -> u64 {
+    /// The number in one status.
+    pub fn of(&self, status: FollowUpStatus) -> u64 {
         self.0.get(&status).copied().unwrap_or_default()
     }
 
     /// Each status and its count.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Status, u64)> + '_ {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (FollowUpStatus, u64)> + '_ {
         self.0.iter().map(|(status, count)| (*status, *count))
     }
 }
 
-impl Extend<(Status, u64)> for StatusCounts {
-    /// Adds to what was counted.
-    fn extend<I: IntoIterator<Item = (Status, u64)>>(&mut self, counted: I) {
+impl Extend<(FollowUpStatus, u64)> for StatusCounts {
+    /// Adds counts.
+    fn extend<I: IntoIterator<Item = (FollowUpStatus, u64)>>(&mut self, counted: I) {
         for (status, count) in counted {
             *self.0.entry(status).or_default() += count;
         }

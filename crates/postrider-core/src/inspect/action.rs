@@ -1,4 +1,4 @@
-//! What operators do, and what is written down of it.
+//! Operator actions and their audit rows.
 
 use crate::{
     DestinationName, Invalid, MessageId, OrderingKey, QueueName,
@@ -6,46 +6,46 @@ use crate::{
 };
 use std::time::SystemTime;
 
-/// Who does something, and why.
+/// The operator and the reason of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
-    /// Who.
+    /// The operator.
     pub actor: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 impl Action {
-    /// `actor` does it because of `why`.
+    /// An action by `actor` for the reason `why`.
     pub fn new(actor: impl Into<String>, why: impl Into<String>) -> Self {
         Self { actor: actor.into(), why: why.into() }
     }
 
-    /// Whether somebody can be held to it.
+    /// Checks operator and reason.
     ///
     /// # Errors
-    /// When the actor or the reason is missing or unreadable.
+    /// When one is missing or has control characters.
     pub fn check(&self) -> Result<(), Invalid> {
         limits::name("actor", Charset::Line, &self.actor)?;
         limits::text("why", limits::HEADER_VALUE_BYTES, Charset::Line, &self.why)
     }
 }
 
-/// Something an operator did.
+/// An audit row: one operator action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRow {
-    /// When, by the store's clock.
+    /// The time, by the store's clock.
     pub at: SystemTime,
-    /// Who and why.
+    /// The operator and the reason.
     pub action: Action,
-    /// What: `requeue`, `discard`, `replay`, `release_key`, `cancel_timer`, `erase_subject`, `pause`, `resume` or `prune_audit`.
+    /// The verb: `requeue`, `discard`, `replay`, `release_key`, `cancel_timer`, `erase_subject`, `pause`, `resume` or `prune_audit`.
     pub verb: String,
-    /// Where; none when it was a destination.
+    /// The queue; `None` for a destination.
     pub queue: Option<QueueName>,
     /// The destination that was paused or resumed.
     pub destination: Option<DestinationName>,
-    /// The messages it touched.
+    /// The affected messages.
     pub ids: Vec<MessageId>,
-    /// The key it touched, or the name of the timer.
+    /// The affected key, or the name of the timer.
     pub key: Option<OrderingKey>,
 }

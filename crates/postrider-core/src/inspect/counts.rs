@@ -1,31 +1,31 @@
-//! How much a queue holds.
+//! Message counts of a queue.
 
-/// How many messages a queue holds in each state; every state is there.
+/// The number of messages of a queue in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Due and free, or due and blocked behind its key.
-    pub pending: Tally,
-    /// In somebody's hands.
-    pub leased: Tally,
+    /// Due and not leased, including messages blocked behind their key.
+    pub pending: CappedCount,
+    /// Leased: in flight.
+    pub leased: CappedCount,
     /// Not due yet: timers and retries.
-    pub waiting: Tally,
+    pub scheduled: CappedCount,
     /// Dead letters.
-    pub dead: Tally,
-    /// Kept after success.
-    pub done: Tally,
+    pub dead: CappedCount,
+    /// Delivered and kept.
+    pub done: CappedCount,
 }
 
 /// A count that stops at a cap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// How many were counted.
+pub struct CappedCount {
+    /// The counted messages.
     pub at_least: u64,
-    /// Whether there may be more.
+    /// Whether counting stopped at the cap.
     pub capped: bool,
 }
 
-impl Tally {
-    /// A tally of `counted`, which stopped at `cap`.
+impl CappedCount {
+    /// A count that stops at `cap`.
     pub fn new(counted: u64, cap: u64) -> Self {
         Self { at_least: counted.min(cap), capped: counted > cap }
     }

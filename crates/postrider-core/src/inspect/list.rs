@@ -1,18 +1,18 @@
-//! Messages as operators see them, page by page.
+//! Paged lists of messages.
 
 use crate::{EventType, Message, OrderingKey, QueueName, Reason, State};
 use std::time::SystemTime;
 
-/// Which messages to list.
+/// A request for a page of messages.
 #[derive(Debug, Clone)]
 pub struct ListRequest {
     /// The queue.
     pub queue: QueueName,
-    /// Where they are.
-    pub room: Room,
-    /// How many.
+    /// The state.
+    pub state: StateFilter,
+    /// The page size.
     pub limit: usize,
-    /// Where the last page ended.
+    /// The end of the previous page.
     pub after: Option<Cursor>,
     /// Only this key.
     pub key: Option<OrderingKey>,
@@ -20,24 +20,24 @@ pub struct ListRequest {
     pub event_type: Option<EventType>,
     /// Only dead letters of this reason.
     pub reason: Option<Reason>,
-    /// Only those whose last error begins with this.
+    /// Only messages whose last error begins with this.
     pub error: Option<String>,
 }
 
 impl ListRequest {
-    /// The first hundred messages of a room, oldest first.
-    pub fn new(queue: QueueName, room: Room) -> Self {
-        Self { queue, room, limit: 100, after: None, key: None, event_type: None, reason: None, error: None }
+    /// The first hundred messages in a state, oldest first.
+    pub fn new(queue: QueueName, state: StateFilter) -> Self {
+        Self { queue, state, limit: 100, after: None, key: None, event_type: None, reason: None, error: None }
     }
 
-    /// So many a page.
+    /// Sets the page size.
     #[must_use]
     pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// The page after this one.
+    /// Continues after a cursor.
     #[must_use]
     pub fn after(mut self, cursor: Option<Cursor>) -> Self {
         self.after = cursor;
@@ -65,7 +65,7 @@ impl ListRequest {
         self
     }
 
-    /// Only those whose last error begins with this.
+    /// Only messages whose last error begins with this.
     #[must_use]
     pub fn with_error(mut self, error: impl Into<String>) -> Self {
         self.error = Some(error.into());
@@ -73,54 +73,54 @@ impl ListRequest {
     }
 }
 
-/// Where messages are. A message is in exactly one room.
+/// A group of states, as operators list them. A message is in exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Room {
-    /// May run now, leased or not. A retry may wait here too, if the store does not move it for so short a time.
+pub enum StateFilter {
+    /// Pending or leased. A retry with a short delay may be listed here, too.
     Ready,
-    /// Waits: timers, and retries of unordered queues.
-    Later,
+    /// Scheduled: timers, and retries of unordered queues.
+    Scheduled,
     /// Dead letters.
     Dead,
-    /// Kept after success.
-    Archive,
+    /// Delivered and kept.
+    Done,
 }
 
-/// Where a page ended. Opaque.
+/// The end of a page. Opaque.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
-    /// The time column of the room, where it is paged by time.
+    /// The time of the last row, where the list is sorted by time.
     pub at: Option<SystemTime>,
-    /// The place in the line.
-    pub place: i64,
+    /// The position of the last row.
+    pub position: i64,
 }
 
 /// One page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
     /// The messages.
-    pub entries: Vec<Entry>,
-    /// Where to go on, when there may be more.
+    pub entries: Vec<MessageRow>,
+    /// The cursor of the next page, if there may be one.
     pub next: Option<Cursor>,
 }
 
-/// A message as an operator sees it.
+/// A message with its state and counters.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct MessageRow {
     /// The message; its id is set.
     pub message: Message,
-    /// What state it is in.
+    /// The state.
     pub state: State,
-    /// When it was staged.
+    /// The time of staging.
     pub staged_at: SystemTime,
-    /// When it is or was due; for a dead letter when it failed; for a kept one when it was delivered.
+    /// The due time; for a dead letter the time of its failure; for a delivered message the time of its delivery.
     pub at: SystemTime,
-    /// How often it was claimed.
+    /// The number of claims.
     pub deliveries: u32,
-    /// How many failures were reported.
+    /// The number of failed attempts.
     pub attempts: u32,
-    /// Why it is dead.
+    /// The reason of a dead letter.
     pub reason: Option<Reason>,
-    /// What failed last.
+    /// The last error.
     pub error: Option<String>,
 }

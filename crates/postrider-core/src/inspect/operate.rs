@@ -1,15 +1,14 @@
-//! The seam for operators who mend something. Never on the hot path.
+//! Operator actions on a store. Never on the hot path.
 
-use super::{Action, Changed, Chunk, Inspect, Selection};
-use crate::{Error, Message, MessageId, OrderingKey, Pausable, QueueName, Staged, TimerName};
+use super::{Action, ChangeReport, Chunk, Inspect, Selection};
+use crate::{Error, Message, MessageId, OrderingKey, Pausable, QueueName, StageReport, TimerName};
 use async_trait::async_trait;
 use std::time::Duration;
 
-/// Mends by hand what is in a store. Every change leaves an audit row in its own transaction.
+/// Changes a store on behalf of an operator. Every change writes an audit row in the same transaction.
 #[async_trait]
 pub trait Operate: Inspect {
-    /// Puts dead letters back, each under its own identity and in its key's order, with its counters at zero. Answers with
-    /// those that were there.
+    /// Requeues dead letters under their own ids, in the order of their keys, with their counters reset. Returns the requeued ids.
     async fn requeue(
         &self,
         queue: &QueueName,
@@ -17,7 +16,7 @@ pub trait Operate: Inspect {
         action: &Action,
     ) -> Result<Vec<MessageId>, Error>;
 
-    /// Removes messages that are not in anybody's hands, dead letters included. Answers with those that were there.
+    /// Deletes messages that are not leased, dead letters included. Returns the deleted ids.
     async fn discard(
         &self,
         queue: &QueueName,
@@ -25,54 +24,54 @@ pub trait Operate: Inspect {
         action: &Action,
     ) -> Result<Vec<MessageId>, Error>;
 
-    /// Lets a blocked key run again now. `false` when it was not blocked.
+    /// Releases a blocked or parked key. `false` when the key was not blocked.
     async fn release_key(&self, queue: &QueueName, key: &OrderingKey, action: &Action)
     -> Result<bool, Error>;
 
-    /// Lets work wait from now on, whatever comes due. What is in somebody's hands ends as usual, and staging goes on. `false` when it
-    /// was paused already, which changes nothing.
+    /// Pauses a queue or a destination. Leased messages are settled as usual, and staging continues. `false` when it was paused
+    /// already.
     async fn pause(&self, what: &Pausable, action: &Action) -> Result<bool, Error>;
 
-    /// Lets it go on, and wakes those who sleep for it. `false` when it was not paused.
+    /// Resumes a queue or a destination, and notifies idle workers. `false` when it was not paused.
     async fn resume(&self, what: &Pausable, action: &Action) -> Result<bool, Error>;
 
-    /// Puts the next dead letters of a selection back, as [`requeue`](Self::requeue) does, in one transaction with one audit row. They
-    /// come in the order of their places: of one key, none comes back before one that was staged earlier and is selected, too. Follow-ups
-    /// are passed over. What is kept after success can be put back, too: it is delivered once more, under its own identity, in the order in
-    /// which it was delivered; the audit calls that `replay`.
+    /// Requeues the next dead letters of a selection, as [`requeue`](Self::requeue) does, in one transaction with one audit row. They are
+    /// requeued in the order of their positions: within a key, never before an earlier one that is selected, too. Follow-ups are
+    /// skipped. Delivered messages that are kept can be requeued, too: they are delivered again under their own ids, in the order of
+    /// their deliveries; the audit calls that `replay`.
     ///
-    /// A message is put back once, however often it fails meanwhile: on an unordered queue it gets a new place, behind the fence; on an
-    /// ordered one it keeps its own, which has been passed.
+    /// A message is requeued once, however often it fails meanwhile: on an unordered queue it gets a new position behind the fence; on an
+    /// ordered one it keeps its position, which has been passed.
     async fn requeue_next(
         &self,
         selection: &Selection,
         chunk: &Chunk,
         action: &Action,
-    ) -> Result<Changed, Error>;
+    ) -> Result<ChangeReport, Error>;
 
-    /// Removes the next messages of a selection, as [`discard`](Self::discard) does, in one transaction with one audit row. Follow-ups are
-    /// passed over.
+    /// Deletes the next messages of a selection, as [`discard`](Self::discard) does, in one transaction with one audit row. Follow-ups are
+    /// skipped.
     async fn discard_next(
         &self,
         selection: &Selection,
         chunk: &Chunk,
         action: &Action,
-    ) -> Result<Changed, Error>;
+    ) -> Result<ChangeReport, Error>;
 
-    /// Stages copies of messages that a queue keeps, and writes down which were the originals, in one transaction. Without copies only
-    /// that is written, for those that are sent elsewhere.
+    /// Stages copies of delivered messages that a queue keeps, and audits their originals, in one transaction. Without copies it only
+    /// audits, for messages that are sent elsewhere.
     async fn replay(
         &self,
         queue: &QueueName,
         originals: &[MessageId],
         copies: &[Message],
         action: &Action,
-    ) -> Result<Staged, Error>;
+    ) -> Result<StageReport, Error>;
 
-    /// Cancels a timer. `false` when there is none of that name, or it is being delivered.
+    /// Cancels a timer. `false` when there is no timer of that name, or it is being delivered.
     async fn drop_timer(&self, queue: &QueueName, timer: &TimerName, action: &Action) -> Result<bool, Error>;
 
-    /// Removes up to `limit` rows of what operators did longer ago than `age`, the oldest first, and writes that down, once for each
-    /// queue. Answers how many were removed.
+    /// Deletes up to `limit` audit rows older than `age`, oldest first, and audits that once for each queue. Returns the number of
+    /// deleted rows.
     async fn prune_audit(&self, age: Duration, limit: usize, action: &Action) -> Result<u64, Error>;
 }

@@ -1,84 +1,93 @@
-//! Many messages at once: which are meant, and how far a change of them has come.
+//! Bulk changes: the selected messages, and the progress of a change.
 
-use super::{Cursor, Room};
+use super::{Cursor, StateFilter};
 use crate::{EventType, OrderingKey, QueueName, Reason};
 use std::time::SystemTime;
 
-/// The messages of a room that have something in common.
+/// A filter over the messages of a queue in one state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// The queue.
     pub queue: QueueName,
-    /// Where they are.
-    pub room: Room,
+    /// The state.
+    pub state: StateFilter,
     /// Only this key.
     pub key: Option<OrderingKey>,
     /// Only this type.
     pub event_type: Option<EventType>,
     /// Only dead letters of this reason.
     pub reason: Option<Reason>,
-    /// Only those whose last error begins with this.
+    /// Only messages whose last error begins with this.
     pub error: Option<String>,
-    /// Only those whose time in the room is not before this: for a dead letter when it failed, for a kept one when it was delivered.
+    /// Only messages that entered the state at this time or later: a dead letter failed, a delivered message was delivered.
     pub since: Option<SystemTime>,
-    /// Only those whose time in the room is not after this.
+    /// Only messages that entered the state at this time or earlier.
     pub until: Option<SystemTime>,
 }
 
 impl Selection {
-    /// Everything in a room.
-    pub fn new(queue: QueueName, room: Room) -> Self {
-        Self { queue, room, key: None, event_type: None, reason: None, error: None, since: None, until: None }
+    /// All messages of a queue in a state.
+    pub fn new(queue: QueueName, state: StateFilter) -> Self {
+        Self {
+            queue,
+            state,
+            key: None,
+            event_type: None,
+            reason: None,
+            error: None,
+            since: None,
+            until: None,
+        }
     }
 }
 
-/// What a selection holds at one moment.
+/// The size of a selection at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Selected {
-    /// How many messages that are no follow-ups.
+pub struct SelectionSummary {
+    /// The number of messages, without follow-ups.
     pub count: u64,
-    /// How many follow-ups: these are never changed by selection, since their ledger has to be told.
+    /// The number of follow-ups. Bulk changes skip them, because the ledger must record each.
     pub follow_ups: u64,
-    /// Where the selection ended then.
+    /// The end of the selection at that moment.
     pub fence: Fence,
 }
 
-/// The end of a selection at one moment. What comes into the room later is behind it, and so is a message that was put back and failed
+/// The end of a selection at one moment. Messages that enter the state later are behind it, and so is a requeued message that fails
 /// again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
     /// The store's clock.
     pub at: SystemTime,
-    /// The last place that was selected.
-    pub place: i64,
+    /// The last selected position.
+    pub position: i64,
 }
 
-/// A part of a selection, which is changed in one transaction.
+/// A part of a selection that is changed in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where the last one ended.
+    /// The end of the previous chunk.
     pub after: Option<Cursor>,
-    /// Where the selection ends.
+    /// The end of the selection.
     pub up_to: Fence,
-    /// How many messages at the most.
+    /// The largest number of messages.
     pub limit: usize,
 }
 
 impl Chunk {
-    /// The first of a selection.
+    /// The first chunk of a selection.
     pub fn first(up_to: Fence, limit: usize) -> Self {
         Self { after: None, up_to, limit }
     }
 }
 
-/// What became of a chunk.
+/// The result of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
-    /// How many messages it had.
+pub struct ChangeReport {
+    /// The number of messages in the chunk.
     pub looked_at: u64,
-    /// How many of them were changed: the others were in somebody's hands, or had gone.
+    /// The number of changed messages; the others were leased or already deleted.
     pub changed: u64,
-    /// Where to go on, when there may be more.
+    /// The end of the chunk, if more may follow.
     pub next: Option<Cursor>,
 }
 
@@ -87,22 +96,22 @@ pub struct Changed {
 pub struct DeadGroup {
     /// The queue.
     pub queue: QueueName,
-    /// Why they are dead.
+    /// The reason.
     pub reason: Option<Reason>,
-    /// What their errors begin with: see [`error_kind`].
+    /// The common prefix of their errors: see [`error_kind`].
     pub error: Option<String>,
-    /// How many they are.
+    /// The number of dead letters.
     pub count: u64,
-    /// When the first of them failed.
+    /// The time of the first failure.
     pub oldest: SystemTime,
-    /// When the last of them failed.
+    /// The time of the last failure.
     pub newest: SystemTime,
 }
 
-/// How long the kind of an error may be, in characters.
+/// The longest kind of an error, in characters.
 pub const ERROR_KIND_CHARS: usize = 200;
 
-/// What errors of one kind have in common: what stands before the first `": "`, in the first line, up to 200 characters of it.
+/// The kind of an error: its first line up to the first `": "`, at most 200 characters.
 pub fn error_kind(error: &str) -> &str {
     let line = error.split('\n').next().unwrap_or_default();
     let kind = line.split(": ").next().unwrap_or_default();
@@ -114,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kind_of_an_error_is_what_comes_before_its_details() {
+    fn error_kind_is_the_text_before_the_first_colon() {
         for (error, kind) in [
             ("no such address: Elm Street 7", "no such address"),
             ("timeout\n  at send: 17", "timeout"),

@@ -1,20 +1,20 @@
-//! What a runner is to call.
+//! The calls of a saga.
 
 use crate::MessageId;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// What is to be done about a step.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Act {
-    /// Carry it out.
+pub enum CommandKind {
+    /// Execute the step.
     Do,
-    /// Undo it.
+    /// Compensate the step.
     Undo,
 }
 
-impl Act {
-    /// Its name. It is part of the identity of every call: it never changes.
+impl CommandKind {
+    /// Its name. It is part of the id of every call and never changes.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Do => "do",
@@ -23,31 +23,31 @@ impl Act {
     }
 }
 
-/// A call that has to be under way: stage its follow-up, or put it back if it was given up. [`Plan::call`](super::Plan::call) says whom to call, and for
-/// what.
+/// A call that must be in progress: stage its follow-up, or requeue it if it was abandoned. [`Plan::call`](super::Plan::call) returns its
+/// resolver and operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Command {
-    /// What is to be done about it.
-    pub act: Act,
-    /// The step, counted from 0.
+    /// The kind of the call.
+    pub act: CommandKind,
+    /// The step, from 0.
     pub step: u32,
 }
 
 impl Command {
-    /// Carry out a step.
+    /// Executes a step.
     pub const fn perform(step: u32) -> Self {
-        Self { act: Act::Do, step }
+        Self { act: CommandKind::Do, step }
     }
 
-    /// Undo a step.
+    /// Compensates a step.
     pub const fn undo(step: u32) -> Self {
-        Self { act: Act::Undo, step }
+        Self { act: CommandKind::Undo, step }
     }
 
-    /// The identity of its follow-up in the saga `saga`: the same whoever asks, and however often. It is the idempotency key of the call.
+    /// The id of its follow-up in the saga `saga`, derived deterministically. It is the idempotency key of the call.
     ///
-    /// It is a UUIDv8 that begins like the saga's own id. If that is a UUIDv7, the calls of a saga lie beside it in every index, where a plain
-    /// hash would scatter them.
+    /// It is a UUIDv8 that begins like the saga's own id. If that is a UUIDv7, the calls of a saga are adjacent in every index, where a
+    /// plain hash would scatter them.
     pub fn follow_up_id(self, saga: MessageId) -> MessageId {
         const TIME: usize = 6;
         let saga = saga.as_uuid().into_bytes();

@@ -1,66 +1,66 @@
-//! What is appended to the log of a saga.
+//! Entries of a saga log.
 
 use super::Fingerprint;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What became of a saga. Steps are counted from 0. It carries kinds of errors, never their texts, and nothing of a payload.
+/// An entry of a saga log. Steps are counted from 0. Entries carry kinds of errors, never error texts or payloads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Entry {
-    /// It was begun.
+pub enum LogEntry {
+    /// The saga was started.
     Begun {
         /// The name of its plan.
         plan: String,
-        /// What tells the plan from others.
+        /// The fingerprint of the plan.
         fingerprint: Fingerprint,
     },
     /// A step had its effect.
     Done {
-        /// Which.
+        /// The step.
         step: u32,
     },
-    /// A compensatable step or the pivot will not have its effect, and no attempt had it: that is certain.
+    /// A compensatable step or the pivot failed, and certainly no attempt had an effect.
     Failed {
-        /// Which.
+        /// The step.
         step: u32,
         /// The kind of error.
         error: String,
     },
-    /// Nobody knows whether a compensatable step or the pivot had its effect.
+    /// The outcome of a compensatable step or of the pivot is unknown.
     Unknown {
-        /// Which.
+        /// The step.
         step: u32,
         /// The kind of error.
         error: String,
     },
-    /// Somebody, or a check, found out whether a step that was in doubt had its effect, and that it no longer can if it had not.
+    /// An operator or the resolver found out whether a step in doubt had its effect, and that it cannot have it later.
     Resolved {
-        /// Which.
+        /// The step.
         step: u32,
-        /// Whether it had.
+        /// Whether it had its effect.
         happened: bool,
     },
-    /// The effect of a step was undone.
+    /// A step was compensated.
     Undone {
-        /// Which.
+        /// The step.
         step: u32,
     },
-    /// A retryable step, or the undoing of a step, was given up for now.
+    /// A retryable step or a compensation was abandoned for now.
     Stuck {
-        /// Which.
+        /// The step.
         step: u32,
         /// The kind of error.
         error: String,
     },
-    /// What was given up was put back.
+    /// An abandoned call was requeued.
     Unstuck {
-        /// Which.
+        /// The step.
         step: u32,
     },
 }
 
-impl Entry {
+impl LogEntry {
     /// Which step it is about.
     pub const fn step(&self) -> Option<u32> {
         match self {
@@ -76,7 +76,7 @@ impl Entry {
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for LogEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Begun { plan, fingerprint } => write!(f, "begun under the plan {plan:?} ({fingerprint})"),

@@ -1,45 +1,45 @@
-//! The static seam to the logs of sagas.
+//! The logs of sagas.
 
-use super::Entry;
+use super::LogEntry;
 use crate::{Error, MessageId};
 use std::future::Future;
 
-/// Reads and appends the logs of sagas in a transaction of type `Tx` that belongs to the caller.
+/// Reads and appends saga logs in the caller's transaction of type `Tx`.
 ///
-/// A log is there for as long as its saga is under way. It goes with the transaction in which that ends: what became of it is in the ledger.
+/// A log exists while its saga runs. The transaction that ends the saga deletes it; the outcome is in the ledger.
 pub trait SagaLog<Tx> {
-    /// The log of a saga, oldest first. Whoever has read it has the saga for itself until the transaction ends.
+    /// The log of a saga, oldest first. Reading locks the saga until the transaction ends.
     fn read_log(
         &self,
         tx: &mut Tx,
         saga: MessageId,
-    ) -> impl Future<Output = Result<Vec<Entry>, Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<LogEntry>, Error>> + Send;
 
-    /// Appends an entry to a log that was read in the same transaction, and had so many entries then.
+    /// Appends an entry to a log that was read in the same transaction and had `after` entries.
     fn append_log(
         &self,
         tx: &mut Tx,
         saga: MessageId,
         after: usize,
-        entry: &Entry,
+        entry: &LogEntry,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Removes the log of a saga that has ended.
+    /// Deletes the log of a finished saga.
     fn forget_log(&self, tx: &mut Tx, saga: MessageId) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// An entry as stores keep it.
+/// Encodes an entry for a store.
 ///
 /// # Errors
-/// Never, as entries are: they hold texts and numbers.
-pub fn written(entry: &Entry) -> Result<String, Error> {
+/// Never in practice: entries are text and numbers.
+pub fn written(entry: &LogEntry) -> Result<String, Error> {
     serde_json::to_string(entry).map_err(|error| Error::Other(error.into()))
 }
 
-/// Reads an entry as stores keep it.
+/// Decodes an entry of a store.
 ///
 /// # Errors
 /// When it is of another version, or somebody has been at it.
-pub fn read(text: &str) -> Result<Entry, Error> {
+pub fn read(text: &str) -> Result<LogEntry, Error> {
     serde_json::from_str(text).map_err(|error| Error::Other(error.into()))
 }

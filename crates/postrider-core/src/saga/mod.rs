@@ -1,8 +1,9 @@
-//! Sagas: several calls to others that succeed together, or are made good. The pure half: what is to be done next, and why.
+//! Sagas: several external calls that succeed together or are compensated. This is the pure half: the plan, the state machine and the
+//! log.
 //!
-//! A saga follows a declared [`Plan`]: compensatable steps, then at most one pivot, then retryable steps. Each is a follow-up, made by a
-//! resolver. What became of it is an [`Entry`] in the saga's log, which is appended to and never changed. One function, [`transition`],
-//! leads from a [`State`] and an entry to the next state; the state alone says which call has to be under way ([`State::pending`]).
+//! A saga follows a declared [`Plan`]: compensatable steps, then at most one pivot, then retryable steps. Each step is a
+//! follow-up, executed by a resolver. Its outcome is a [`LogEntry`] in the saga's append-only log. One function, [`transition`], leads from
+//! a [`SagaState`] and an entry to the next state; the state alone determines which call must be in progress ([`SagaState::pending`]).
 //!
 //! ```text
 //!                    done: the next step
@@ -30,47 +31,47 @@
 //! ```
 //!
 //! **The point of no return** lies behind the last step that is not retryable: behind the pivot, or, in a plan without one, behind the last
-//! compensatable step ([`Plan::point_of_no_return`]). Retryable steps are repeated until they succeed, so once only they are left nothing
-//! can call for going back. A plan of retryable steps alone only ever goes forward. So the last step before that point is never undone:
-//! declared as the pivot it needs no way to be, and declared as compensatable it has one that is used only if the plan grows.
+//! compensatable step ([`Plan::point_of_no_return`]). Retryable steps are repeated until they succeed, so once only they are left no
+//! compensation can become necessary. A plan of retryable steps only goes forward. The last step before that point is never compensated:
+//! as the pivot it needs no compensation, and as a compensatable step it has one that is used only if the plan grows.
 //!
-//! **Who is authoritative.** The log, and nobody's memory. A runner holds the saga's lock, folds the log ([`replay`]), asks for the
-//! transition, and appends the entry and stages the follow-up of the new state in one transaction. Who crashes before that commits has
-//! changed nothing; who crashes after it has left a follow-up that somebody else runs. A call's identity is derived from its saga
-//! ([`Command::follow_up_id`]), so staging it again is staging it once, and calling again shows the other side the same idempotency key.
+//! **The log is authoritative**, not the memory of a process. A runner holds the saga's lock, folds the log ([`replay`]), computes the
+//! transition, and appends the entry and stages the follow-up of the new state in one transaction. A runner that crashes before the
+//! commit has changed nothing; one that crashes after it has left a follow-up that another runner claims. The id of a call is derived
+//! from its saga ([`Command::follow_up_id`]), so staging it again changes nothing, and repeating the call uses the same idempotency key.
 //!
-//! **What fails, and where it ends.**
+//! **Failures.**
 //!
-//! | what happens | entry | then |
+//! | event | entry | consequence |
 //! |---|---|---|
-//! | a compensatable step or the pivot has no effect, for certain | `failed` | what succeeded is undone, in reverse; nothing succeeded: compensated at once |
-//! | nobody knows whether it had its effect | `unknown` | nothing is called, and above all nothing undone, until somebody knows |
-//! | somebody looked it up | `resolved` | forward if it happened, backward if not |
-//! | a retryable step fails, or its outcome is unknown | none: it is tried again under its identity | |
-//! | it is given up | `stuck` | it waits for a hand; nothing is undone |
-//! | an undoing fails, or its outcome is unknown | none: it is tried again under its identity | |
-//! | it is given up | `stuck` | it waits for a hand; what comes before it is not undone out of turn |
-//! | somebody puts it back | `unstuck` | it is called again |
-//! | somebody did it by hand, or its answer came late | `done`, `undone` | as if it had never been stuck or in doubt |
-//! | a runner crashed between effect and entry | the same entry once more | [`Outcome::Repeated`]: nothing |
-//! | an entry contradicts the log, or comes out of turn | refused | [`Refused::Illegal`]: nothing, loudly |
-//! | the plan was changed while sagas ran | refused | [`Refused::OtherPlan`]: nothing, loudly |
+//! | a compensatable step or the pivot certainly had no effect | `failed` | completed steps are compensated in reverse; if there are none: compensated at once |
+//! | the outcome of a step is unknown | `unknown` | no call is made, above all no compensation, until the outcome is known |
+//! | an operator or the resolver found out | `resolved` | forward if it happened, backward if not |
+//! | a retryable step fails, or its outcome is unknown | none: it is retried under its id | |
+//! | it is abandoned | `stuck` | manual intervention; nothing is compensated |
+//! | a compensation fails, or its outcome is unknown | none: it is retried under its id | |
+//! | it is abandoned | `stuck` | manual intervention; earlier steps are not compensated out of order |
+//! | an operator requeues it | `unstuck` | it is called again |
+//! | it was done manually, or its reply came late | `done`, `undone` | as if it had never been stuck or in doubt |
+//! | a runner crashed between effect and entry | the same entry once more | [`Transition::Repeated`]: no change |
+//! | an entry contradicts the log, or is out of order | rejected | [`TransitionError::Illegal`]: no change, logged as an error |
+//! | the plan was changed while sagas ran | rejected | [`TransitionError::OtherPlan`]: no change, logged as an error |
 //!
-//! **Evidence is not symmetric.** That a call succeeded proves that its effect is there, whenever that is learnt: `done` ends a doubt. That one
-//! attempt had no effect proves nothing about those before it: `failed` does not end a doubt, only an answer to the question does
-//! (`resolved`). For the same reason a runner that tries a call more than once may write `failed` only if no attempt was ambiguous. A call
-//! in doubt may be made again under its identity without an entry: it can only end the doubt with a success.
+//! **Evidence is not symmetric.** A success proves that the effect happened, however late it is learnt: `done` ends a doubt. An attempt
+//! without effect proves nothing about the attempts before it: `failed` does not end a doubt, only `resolved` does. For the same reason
+//! a runner that attempts a call more than once may write `failed` only if no attempt was ambiguous. A call in doubt may be repeated
+//! under its id without an entry: it can end the doubt only by succeeding.
 //!
-//! **Repeated or illegal.** An entry is repeated if it may be in the log of this state already, and illegal if no log that leads here can hold
-//! it. So the function needs no more than the state: for example `done` of an earlier step is repeated, `failed` of an earlier step is
-//! illegal, and `failed` of the step that made the saga turn is repeated. Two operators with the same answer to a doubt are no harm, and the
-//! second of two with different answers is refused.
+//! **Repeated or illegal.** An entry is repeated if the log of this state may have it already, and illegal if no log that leads here can
+//! have it. So the function needs only the state: for example `done` of an earlier step is repeated, `failed` of an earlier step is
+//! illegal, and `failed` of the step that started the compensation is repeated. Two operators who resolve a doubt in the same way do no
+//! harm; the second of two who disagree is rejected.
 //!
-//! **Why it is not simpler.** Forward and backward could be one state with a list of flags, one for each step; then most lists would mean
-//! nothing, and somebody would have to say what happens in them. Here every state means something. `Backward` and `Compensated` carry the
-//! step that failed, because without it an entry that says that this step succeeded after all would look like a harmless repetition:
-//! an effect that nobody undoes. Doubt is a state and not a failure, because undoing what was not done and leaving what was are both wrong,
-//! and only a look at the other side tells which it would be.
+//! **Why it is not simpler.** Forward and backward could be one state with a flag for each step; most combinations would be meaningless,
+//! and each would need a definition. Here every state has a meaning. `Backward` and `Compensated` carry the failed step, because without
+//! it a late `done` of that step would look like a harmless repetition, and its effect would never be compensated. Doubt is a state and
+//! not a failure, because compensating a step that did not happen and leaving one that did are both wrong, and only the resolver knows
+//! which it is.
 
 mod command;
 mod entry;
@@ -82,15 +83,15 @@ mod state;
 mod step;
 mod transition;
 
-pub use command::{Act, Command};
-pub use entry::Entry;
+pub use command::{Command, CommandKind};
+pub use entry::LogEntry;
 pub use log::{SagaLog, read, written};
 pub use part::{Part, RESOLVER};
 pub use plan::{Fingerprint, MOST_STEPS, Plan, PlanBuilder};
-pub use replay::{Unreadable, replay};
-pub use state::State;
-pub use step::{Call, Kind, Step, Undoable};
-pub use transition::{Outcome, Refused, transition};
+pub use replay::{ReplayError, replay};
+pub use state::SagaState;
+pub use step::{Step, StepCall, StepKind, Undoable};
+pub use transition::{Transition, TransitionError, transition};
 
 #[cfg(test)]
 mod tests;

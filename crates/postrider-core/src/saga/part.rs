@@ -1,10 +1,10 @@
-//! Which part of a saga a follow-up is.
+//! The saga step that a follow-up belongs to.
 
-use super::{Act, Command, Plan};
+use super::{Command, CommandKind, Plan};
 use crate::{FollowUp, Headers, Invalid, MessageId, Reference};
 use uuid::Uuid;
 
-/// Who begins sagas: a follow-up for this resolver is a saga that is yet to begin, and its operation names the plan.
+/// The reserved resolver that starts sagas: a follow-up for it is a saga to start, and its operation names the plan.
 pub const RESOLVER: &str = "saga";
 
 const SAGA: &str = "followup-saga";
@@ -12,10 +12,10 @@ const PLAN: &str = "followup-plan";
 const STEP: &str = "followup-step";
 const ACT: &str = "followup-act";
 
-/// Which part of a saga a follow-up is.
+/// The saga step that a follow-up belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The saga: the identity of the message with which it began.
+    /// The saga: the id of the message that started it.
     pub saga: MessageId,
     /// The name of its plan.
     pub plan: String,
@@ -24,15 +24,15 @@ pub struct Part {
 }
 
 impl Plan {
-    /// A saga of this plan about `subject`: stage it like any follow-up, in the transaction of the change that calls for it. Its identity is
-    /// the saga's. All steps are given the reference, with all that belongs to it: there is no payload, for what undoes a step must know
-    /// whatever the step did, however long that takes.
+    /// A saga of this plan about `subject`: stage it like any follow-up, in the transaction of the local change. Its id is the saga's. All
+    /// steps get the reference with its further values. There is no payload, because a compensation may come long after payloads are
+    /// deleted and needs what the step knew.
     ///
     /// ```
-    /// # use postrider_core::{Reference, saga::{Call, Plan}};
+    /// # use postrider_core::{Reference, saga::{StepCall, Plan}};
     /// let plan = Plan::builder("book-trip")
-    ///     .compensatable("flight", Call::to("airline", "reserve").undone_by("cancel"))
-    ///     .pivot("payment", Call::to("bank", "charge"))
+    ///     .compensatable("flight", StepCall::to("airline", "reserve").undone_by("cancel"))
+    ///     .pivot("payment", StepCall::to("bank", "charge"))
     ///     .build()?;
     /// let trip = plan.begin("customer-17", Reference::new("trip", "t-4").with("seats", "2"))?;
     /// assert_eq!(trip.operation().as_str(), "book-trip");
@@ -40,12 +40,12 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// When the subject breaks a rule.
+    /// When the subject is invalid.
     pub fn begin(&self, subject: impl Into<String>, reference: Reference) -> Result<FollowUp, Invalid> {
         FollowUp::new(subject, RESOLVER, self.name(), reference)
     }
 
-    /// The follow-up of one call of a saga, like `other`, which is the one before it.
+    /// The follow-up of one call of a saga, like `other`, the previous one.
     ///
     /// # Errors
     /// When there is no such call.
@@ -77,11 +77,11 @@ impl Part {
 
     pub(crate) fn read(headers: &Headers) -> Result<Option<Self>, Invalid> {
         let Some(saga) = headers.get(SAGA) else { return Ok(None) };
-        let saga = Uuid::parse_str(saga).map_err(|_| Invalid::rule(SAGA, "is no UUID"))?;
-        let lacks = |what: &'static str| move || Invalid::rule(what, "is missing or unreadable");
+        let saga = Uuid::parse_str(saga).map_err(|_| Invalid::rule(SAGA, "must be a UUID"))?;
+        let lacks = |what: &'static str| move || Invalid::rule(what, "is missing or malformed");
         let act = match headers.get(ACT) {
-            Some("do") => Act::Do,
-            Some("undo") => Act::Undo,
+            Some("do") => CommandKind::Do,
+            Some("undo") => CommandKind::Undo,
             _ => return Err(lacks(ACT)()),
         };
         let step = headers.get(STEP).and_then(|step| step.parse().ok()).ok_or_else(lacks(STEP))?;

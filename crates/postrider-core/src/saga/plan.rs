@@ -1,6 +1,6 @@
-//! What a saga is to do.
+//! Saga plans.
 
-use super::{Act, Call, Command, Entry, Kind, Step, Undoable};
+use super::{Command, CommandKind, LogEntry, Step, StepCall, StepKind, Undoable};
 use crate::{
     EventType, Invalid, Problem, ResolverName,
     limits::{self, Charset},
@@ -12,15 +12,15 @@ use uuid::Uuid;
 /// The steps allowed in a plan.
 pub const MOST_STEPS: usize = 100;
 
-/// What a saga is to do: compensatable steps, then at most one pivot, then retryable steps.
+/// A saga plan: compensatable steps, then at most one pivot, then retryable steps.
 ///
 /// ```
-/// # use postrider_core::saga::{Call, Plan};
+/// # use postrider_core::saga::{StepCall, Plan};
 /// let plan = Plan::builder("book-trip")
-///     .compensatable("flight", Call::to("airline", "reserve").undone_by("cancel"))
-///     .compensatable("room", Call::to("hotel", "reserve").undone_by("cancel"))
-///     .pivot("payment", Call::to("bank", "charge"))
-///     .retryable("tickets", Call::to("mailer", "send"))
+///     .compensatable("flight", StepCall::to("airline", "reserve").undone_by("cancel"))
+///     .compensatable("room", StepCall::to("hotel", "reserve").undone_by("cancel"))
+///     .pivot("payment", StepCall::to("bank", "charge"))
+///     .retryable("tickets", StepCall::to("mailer", "send"))
 ///     .build()?;
 /// assert_eq!(plan.point_of_no_return(), 3);
 /// # Ok::<(), postrider_core::Invalid>(())
@@ -29,13 +29,13 @@ pub const MOST_STEPS: usize = 100;
 pub struct Plan {
     name: Arc<str>,
     steps: Arc<[Step]>,
-    // Both are told by the steps; every transition asks for them.
+    // Both follow from the steps; every transition needs them.
     point_of_no_return: u32,
     fingerprint: Fingerprint,
 }
 
 impl Plan {
-    /// A plan of this name. The name is in the log of every saga that is begun under it.
+    /// A plan of this name. The log of every saga of the plan has the name.
     pub fn builder(name: impl Into<String>) -> PlanBuilder {
         PlanBuilder { name: name.into(), steps: Vec::new() }
     }
@@ -50,54 +50,54 @@ impl Plan {
         &self.steps
     }
 
-    /// One of its steps, counted from 0.
+    /// One of its steps, from 0.
     pub fn step(&self, step: u32) -> Option<&Step> {
         self.steps.get(usize::try_from(step).ok()?)
     }
 
-    /// How many steps it has: at least one, and no more than [`MOST_STEPS`].
+    /// The number of steps: 1 to [`MOST_STEPS`].
     pub fn len(&self) -> u32 {
         as_step(self.steps.len())
     }
 
-    /// Whether it has no steps. It always has.
+    /// Always false: a plan has at least one step.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// How many steps have to succeed before there is no way back: all that are not retryable. From then on the saga only goes forward.
+    /// The number of steps that must succeed before the saga can only go forward: all steps that are not retryable.
     pub fn point_of_no_return(&self) -> u32 {
         self.point_of_no_return
     }
 
-    /// What tells it from other plans.
+    /// The fingerprint of its steps.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// The entry with which the log of a saga begins.
-    pub fn begun(&self) -> Entry {
-        Entry::Begun { plan: self.name.to_string(), fingerprint: self.fingerprint }
+    /// The first log entry of a saga of this plan.
+    pub fn begun(&self) -> LogEntry {
+        LogEntry::Begun { plan: self.name.to_string(), fingerprint: self.fingerprint }
     }
 
-    /// Who is to be called for a command, and for what. Nothing, if there is no such step, or it cannot be undone.
+    /// The resolver and the operation of a command; `None` for an unknown step, or one without compensation.
     pub fn call(&self, command: Command) -> Option<(&ResolverName, &EventType)> {
         let step = self.step(command.step)?;
         let operation = match (command.act, step.kind()) {
-            (Act::Do, _) => step.operation(),
-            (Act::Undo, Kind::Compensatable { undo }) => undo,
-            (Act::Undo, Kind::Pivot | Kind::Retryable) => return None,
+            (CommandKind::Do, _) => step.operation(),
+            (CommandKind::Undo, StepKind::Compensatable { undo }) => undo,
+            (CommandKind::Undo, StepKind::Pivot | StepKind::Retryable) => return None,
         };
         Some((step.resolver(), operation))
     }
 }
 
-/// No plan has so many steps that this would saturate.
+/// Never saturates: [`MOST_STEPS`] is far below.
 fn as_step(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-/// Declares a plan, step by step, in the order in which they are carried out.
+/// Builds a plan, step by step, in the order of execution.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct PlanBuilder {
@@ -106,31 +106,31 @@ pub struct PlanBuilder {
 }
 
 impl PlanBuilder {
-    /// A step that can be undone.
+    /// Adds a step with a compensation.
     pub fn compensatable(self, name: impl AsRef<str>, Undoable { call, undo }: Undoable) -> Self {
-        self.declare(name.as_ref(), call, EventType::new(undo).map(|undo| Kind::Compensatable { undo }))
+        self.declare(name.as_ref(), call, EventType::new(undo).map(|undo| StepKind::Compensatable { undo }))
     }
 
-    /// The step that decides: once it has succeeded there is no way back.
-    pub fn pivot(self, name: impl AsRef<str>, call: Call) -> Self {
-        self.declare(name.as_ref(), call, Ok(Kind::Pivot))
+    /// Adds the pivot: once it has succeeded the saga can only go forward.
+    pub fn pivot(self, name: impl AsRef<str>, call: StepCall) -> Self {
+        self.declare(name.as_ref(), call, Ok(StepKind::Pivot))
     }
 
-    /// A step that is tried until it succeeds.
-    pub fn retryable(self, name: impl AsRef<str>, call: Call) -> Self {
-        self.declare(name.as_ref(), call, Ok(Kind::Retryable))
+    /// Adds a step that is retried until it succeeds.
+    pub fn retryable(self, name: impl AsRef<str>, call: StepCall) -> Self {
+        self.declare(name.as_ref(), call, Ok(StepKind::Retryable))
     }
 
-    fn declare(mut self, name: &str, call: Call, kind: Result<Kind, Invalid>) -> Self {
+    fn declare(mut self, name: &str, call: StepCall, kind: Result<StepKind, Invalid>) -> Self {
         self.steps.push(Step::new(name, call, kind));
         self
     }
 
-    /// Checks the plan and makes it.
+    /// Validates and builds the plan.
     ///
     /// # Errors
-    /// When a name breaks a rule or is given twice, when there is no step or more than [`MOST_STEPS`], or when the steps do not come in the
-    /// order that a way back needs: compensatable steps, at most one pivot, retryable steps.
+    /// When a name is invalid or given twice, when there is no step or more than [`MOST_STEPS`], or when the steps are not in the order
+    /// compensatable, at most one pivot, retryable.
     pub fn build(self) -> Result<Plan, Invalid> {
         limits::name("plan", Charset::Word, &self.name)?;
         let steps = self.steps.into_iter().collect::<Result<Arc<[Step]>, _>>()?;
@@ -142,12 +142,12 @@ impl PlanBuilder {
         }
         let mut names = HashSet::new();
         if let Some(twice) = steps.iter().find(|step| !names.insert(step.name())) {
-            return Err(Invalid::rule(field(twice), "is there twice; each step needs a name of its own"));
+            return Err(Invalid::rule(field(twice), "is used twice; each step needs a unique name"));
         }
         for pair in steps.windows(2) {
             in_order(&pair[0], &pair[1])?;
         }
-        let before = steps.iter().take_while(|step| *step.kind() != Kind::Retryable).count();
+        let before = steps.iter().take_while(|step| *step.kind() != StepKind::Retryable).count();
         let fingerprint = Fingerprint::of(&self.name, &steps);
         Ok(Plan { name: self.name.into(), steps, point_of_no_return: as_step(before), fingerprint })
     }
@@ -157,14 +157,15 @@ fn field(step: &Step) -> String {
     format!("step {:?}", step.name())
 }
 
-/// Neighbours in order are enough: each kind may only be followed by what all kinds before it may be followed by, too.
+/// Comparing neighbours is enough, because the order of kinds is transitive.
 fn in_order(one: &Step, next: &Step) -> Result<(), Invalid> {
     let why = match (one.kind(), next.kind()) {
-        (Kind::Compensatable { .. }, _) | (Kind::Pivot | Kind::Retryable, Kind::Retryable) => return Ok(()),
-        (Kind::Pivot, Kind::Pivot) => "there can be one pivot only",
-        (_, Kind::Pivot) => "a retryable step must succeed, so nothing that may fail can come after it",
-        (_, Kind::Compensatable { .. }) => {
-            "there is no way back from there, so nothing that may fail can come after it"
+        (StepKind::Compensatable { .. }, _)
+        | (StepKind::Pivot | StepKind::Retryable, StepKind::Retryable) => return Ok(()),
+        (StepKind::Pivot, StepKind::Pivot) => "a plan has at most one pivot",
+        (_, StepKind::Pivot) => "a retryable step must succeed, so no step that may fail can follow it",
+        (_, StepKind::Compensatable { .. }) => {
+            "the saga cannot be compensated behind the pivot, so no step that may fail can follow it"
         }
     };
     let (kind, other, before) = (next.kind().as_str(), one.kind().as_str(), one.name());
@@ -177,22 +178,22 @@ fn in_order(one: &Step, next: &Step) -> Result<(), Invalid> {
     ))
 }
 
-/// What tells a plan from others: its name, and the names, the order and the kinds of its steps. These are what a log is read by, so a saga
-/// that was begun under other ones is refused.
+/// The fingerprint of a plan: its name, and the names, order and kinds of its steps. A log is interpreted by these, so a saga that was
+/// started under others is rejected.
 ///
-/// Who carries a step out, and by which operation, is not part of it: that may be put right while sagas run, and a saga that is stuck
-/// for want of it can go on.
+/// The resolver and the operation of a step are not part of it: they may be corrected while sagas run, and a stuck saga can then
+/// continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fingerprint(Uuid);
 
-/// Drawn once, at random.
+/// A random namespace, fixed.
 const PLANS: Uuid = Uuid::from_u128(0x4c23_37ff_392c_464e_bcdf_b649_85ad_81f3);
 
 impl Fingerprint {
     fn of(plan: &str, steps: &[Step]) -> Self {
         let names = steps.iter().flat_map(|step| [step.kind().as_str(), step.name()]);
-        // No name holds a control character.
+        // No name has a control character.
         let text = std::iter::once(plan).chain(names).collect::<Vec<_>>().join("\n");
         Self(Uuid::new_v5(&PLANS, text.as_bytes()))
     }

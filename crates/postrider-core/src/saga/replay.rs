@@ -1,31 +1,34 @@
-//! Recovery: a saga is what its log says.
+//! Recovery of a saga from its log.
 
-use super::{Entry, Outcome, Plan, Refused, State, transition};
+use super::{LogEntry, Plan, SagaState, Transition, TransitionError, transition};
 
-/// Where a saga stands, by its log. No entries: it is new.
+/// The state of a saga, from its log. An empty log is a new saga.
 ///
-/// An entry that is in the log twice counts once, so a log that was appended to without asking is read like one that was not.
+/// A duplicate entry counts once.
 ///
 /// # Errors
-/// When the log was begun under another plan, or holds what cannot be: then nothing may be done for this saga until somebody has looked.
-pub fn replay<'a>(plan: &Plan, log: impl IntoIterator<Item = &'a Entry>) -> Result<State, Unreadable> {
-    let mut state = State::New;
+/// When the log was started under another plan, or has an impossible entry: the saga then needs manual intervention.
+pub fn replay<'a>(
+    plan: &Plan,
+    log: impl IntoIterator<Item = &'a LogEntry>,
+) -> Result<SagaState, ReplayError> {
+    let mut state = SagaState::New;
     for (position, entry) in (1..).zip(log) {
         match transition(plan, &state, entry) {
-            Ok(Outcome::Moved(next)) => state = next,
-            Ok(Outcome::Repeated) => {}
-            Err(refused) => return Err(Unreadable { position, refused }),
+            Ok(Transition::Moved(next)) => state = next,
+            Ok(Transition::Repeated) => {}
+            Err(refused) => return Err(ReplayError { position, refused }),
         }
     }
     Ok(state)
 }
 
-/// A log that cannot be.
+/// A log with an impossible entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("entry {position} of the saga's log cannot be: {refused}")]
-pub struct Unreadable {
-    /// The first entry that was refused, counted from 1.
+#[error("entry {position} of the saga log is impossible: {refused}")]
+pub struct ReplayError {
+    /// The first rejected entry, from 1.
     pub position: u64,
-    /// Why.
-    pub refused: Refused,
+    /// The cause.
+    pub refused: TransitionError,
 }

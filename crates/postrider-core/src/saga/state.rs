@@ -1,53 +1,53 @@
-//! Where a saga stands.
+//! The state of a saga.
 
 use super::{Command, Plan};
 use std::fmt;
 
-/// Where a saga stands. It is never written down: the log tells. Steps are counted from 0.
+/// The state of a saga. It is not stored: it follows from the log. Steps are counted from 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum State {
-    /// Nothing is in its log.
+pub enum SagaState {
+    /// The log is empty.
     #[default]
     New,
-    /// This step is under way; all before it are done.
+    /// This step is in progress; all before it are done.
     Forward {
-        /// Which.
+        /// The step.
         step: u32,
     },
-    /// Nobody knows whether this step had its effect; all before it are done. It waits for an answer.
+    /// The outcome of this step is unknown; all before it are done. It needs an operator's answer.
     InDoubt {
-        /// Which.
+        /// The step.
         step: u32,
     },
-    /// This retryable step was given up; all before it are done. It waits for a hand.
+    /// This retryable step was abandoned; all before it are done. It needs manual intervention.
     StuckForward {
-        /// Which.
+        /// The step.
         step: u32,
     },
-    /// A step failed, and all before it were done. This one is being undone; those between the two are.
+    /// A step failed, and all before it were done. This one is being compensated; those between the two are.
     Backward {
         /// The step that failed.
         failed: u32,
-        /// The step that is being undone.
+        /// The step that is being compensated.
         step: u32,
     },
-    /// The undoing of this step was given up. It waits for a hand.
+    /// The compensation of this step was abandoned. It needs manual intervention.
     StuckBackward {
         /// The step that failed.
         failed: u32,
-        /// The step that could not be undone.
+        /// The step that could not be compensated.
         step: u32,
     },
     /// All steps are done.
     Completed,
-    /// A step failed, and all before it are undone.
+    /// A step failed, and all before it are compensated.
     Compensated {
         /// The step that failed.
         failed: u32,
     },
 }
 
-impl State {
+impl SagaState {
     /// Its name in tables, metrics and on screen.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl State {
         }
     }
 
-    /// The step at which it stands: under way, in doubt or stuck.
+    /// The current step: in progress, in doubt or stuck.
     pub const fn step(self) -> Option<u32> {
         match self {
             Self::New | Self::Completed | Self::Compensated { .. } => None,
@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    /// The step that failed, and made it turn.
+    /// The step whose failure started the compensation.
     pub const fn failed(self) -> Option<u32> {
         match self {
             Self::Backward { failed, .. }
@@ -84,8 +84,8 @@ impl State {
         }
     }
 
-    /// The call that has to be under way. Whoever has brought a saga into this state stages it in the same transaction; whoever finds a saga
-    /// in this state without it, after a restore or a lost queue, stages it again.
+    /// The call that must be in progress. The transaction that brings a saga into this state stages it; a runner that finds a saga in this
+    /// state without it, after a restore or a lost queue, stages it again.
     pub const fn pending(self) -> Option<Command> {
         match self {
             Self::Forward { step } => Some(Command::perform(step)),
@@ -94,17 +94,17 @@ impl State {
         }
     }
 
-    /// Whether it has ended, one way or the other.
+    /// Whether the saga has ended, completed or compensated.
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Compensated { .. })
     }
 
-    /// Whether nothing happens until somebody says or does something.
+    /// Whether the saga needs manual intervention.
     pub const fn needs_a_hand(self) -> bool {
         matches!(self, Self::InDoubt { .. } | Self::StuckForward { .. } | Self::StuckBackward { .. })
     }
 
-    /// Whether a saga of this plan can be in it.
+    /// Whether a saga of this plan can be in this state.
     pub fn fits(self, plan: &Plan) -> bool {
         let border = plan.point_of_no_return();
         match self {
@@ -120,16 +120,18 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for SagaState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::New => f.write_str("new"),
             Self::Forward { step } => write!(f, "going forward at step {step}"),
             Self::InDoubt { step } => write!(f, "in doubt about step {step}"),
             Self::StuckForward { step } => write!(f, "stuck at step {step}"),
-            Self::Backward { failed, step } => write!(f, "undoing step {step} because step {failed} failed"),
+            Self::Backward { failed, step } => {
+                write!(f, "compensating step {step} because step {failed} failed")
+            }
             Self::StuckBackward { failed, step } => {
-                write!(f, "stuck in undoing step {step} because step {failed} failed")
+                write!(f, "stuck compensating step {step} because step {failed} failed")
             }
             Self::Completed => f.write_str("completed"),
             Self::Compensated { failed } => write!(f, "compensated because step {failed} failed"),

@@ -6,30 +6,30 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// One step of a plan: checked when the plan was built.
+/// One step of a plan, validated when the plan was built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     name: Arc<str>,
     resolver: ResolverName,
     operation: EventType,
-    kind: Kind,
+    kind: StepKind,
 }
 
-/// What a failure of a step leads to.
+/// The kind of a step: the consequence of its failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
-    /// It can be undone. If it fails, what came before it is.
+pub enum StepKind {
+    /// The step has a compensation. If it fails, the steps before it are compensated.
     Compensatable {
-        /// The operation that undoes it, by the same resolver. It must succeed at last, and do no harm if it is called twice.
+        /// The compensating operation of the same resolver. It must succeed eventually, and be idempotent.
         undo: EventType,
     },
-    /// It cannot be undone and need not succeed. If it fails, what came before it is undone; once it has succeeded there is no way back.
+    /// The pivot. If it fails, the steps before it are compensated; once it has succeeded the saga can only go forward.
     Pivot,
-    /// It cannot be undone and must succeed at last: it is tried until it does.
+    /// The step is retried until it succeeds.
     Retryable,
 }
 
-impl Kind {
+impl StepKind {
     /// Its name.
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Kind {
 }
 
 impl Step {
-    pub(super) fn new(name: &str, call: Call, kind: Result<Kind, Invalid>) -> Result<Self, Invalid> {
+    pub(super) fn new(name: &str, call: StepCall, kind: Result<StepKind, Invalid>) -> Result<Self, Invalid> {
         limits::name("step", Charset::Word, name)?;
         let of = |what: &'static str| {
             move |error: Invalid| Invalid::new(format!("step {name:?}: {what}"), error.problem().clone())
@@ -54,49 +54,49 @@ impl Step {
         })
     }
 
-    /// Its name, unique in its plan.
+    /// The name, unique in its plan.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Who carries it out, and undoes it.
+    /// The resolver that executes and compensates it.
     pub fn resolver(&self) -> &ResolverName {
         &self.resolver
     }
 
-    /// What is to be done.
+    /// The operation.
     pub fn operation(&self) -> &EventType {
         &self.operation
     }
 
-    /// What a failure of it leads to.
-    pub fn kind(&self) -> &Kind {
+    /// The kind.
+    pub fn kind(&self) -> &StepKind {
         &self.kind
     }
 }
 
-/// A call as a plan declares it. It is checked when the plan is built.
+/// A call in a plan, validated when the plan is built.
 #[derive(Debug, Clone)]
-pub struct Call {
+pub struct StepCall {
     resolver: String,
     operation: String,
 }
 
-impl Call {
-    /// `resolver` is to carry out `operation`.
+impl StepCall {
+    /// A call of `operation` on `resolver`.
     pub fn to(resolver: impl Into<String>, operation: impl Into<String>) -> Self {
         Self { resolver: resolver.into(), operation: operation.into() }
     }
 
-    /// The same resolver undoes it by this operation.
+    /// Sets the compensating operation of the same resolver.
     pub fn undone_by(self, operation: impl Into<String>) -> Undoable {
         Undoable { call: self, undo: operation.into() }
     }
 }
 
-/// A call that can be undone.
+/// A call with its compensation.
 #[derive(Debug, Clone)]
 pub struct Undoable {
-    pub(super) call: Call,
+    pub(super) call: StepCall,
     pub(super) undo: String,
 }

@@ -1,68 +1,68 @@
-//! The one function that says what an entry does to a saga.
+//! The transition function of sagas.
 
-use super::{Entry, Fingerprint, Plan, State};
+use super::{Fingerprint, LogEntry, Plan, SagaState};
 use std::ops::Range;
 
-/// What an entry does to a saga.
+/// The effect of a log entry on a saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is in this state now: append the entry, and see to what is [pending](State::pending).
-    Moved(State),
-    /// The log may hold this entry already. Nothing changes, and nothing is to be done: do not append it.
+pub enum Transition {
+    /// The saga is in this state now: append the entry, and stage the [pending](SagaState::pending) call.
+    Moved(SagaState),
+    /// The log may have this entry already. Nothing changes: do not append it.
     Repeated,
 }
 
-/// Why an entry was not accepted. Nothing changed.
+/// Why an entry was rejected. Nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// The saga was begun under another plan: its log would be misread.
+pub enum TransitionError {
+    /// The saga was started under another plan: its log would be misread.
     #[error(
-        "the saga was begun under the plan {begun:?} ({fingerprint}), and this is {declared:?} ({expected}): \
-         run it with the plan under which it was begun, and give a plan whose steps change another name"
+        "the saga was started under the plan {begun:?} ({fingerprint}), and this is {declared:?} ({expected}): \
+         run it with that plan, and give a plan with changed steps another name"
     )]
     OtherPlan {
-        /// The name of the plan under which it was begun.
+        /// The name of the plan under which it was started.
         begun: String,
-        /// What told that plan from others.
+        /// The fingerprint of that plan.
         fingerprint: Fingerprint,
         /// The name of this plan.
         declared: String,
-        /// What tells this plan from others.
+        /// The fingerprint of this plan.
         expected: Fingerprint,
     },
-    /// The entry contradicts what is known of the saga, or comes out of turn.
+    /// The entry contradicts the log, or is out of order.
     #[error(
-        "\"{entry}\" is refused: the saga is {state}, which this contradicts, or it comes out of turn; \
-         somebody has to look at what happened"
+        "\"{entry}\" is rejected: it contradicts the state of the saga ({state}) or is out of order; \
+         the saga needs manual intervention"
     )]
     Illegal {
-        /// Where the saga stands.
-        state: State,
-        /// What was refused.
-        entry: Entry,
+        /// The state of the saga.
+        state: SagaState,
+        /// The rejected entry.
+        entry: LogEntry,
     },
 }
 
-/// Where a saga stands after an entry. Total: whatever state and entry are given, it answers.
+/// The state of a saga after an entry. Total: defined for every state and entry.
 ///
 /// ```
-/// # use postrider_core::saga::{Call, Entry, Outcome, Plan, State, transition};
-/// let plan = Plan::builder("pay").pivot("payment", Call::to("bank", "charge")).build()?;
-/// let paying = State::Forward { step: 0 };
-/// assert_eq!(transition(&plan, &State::New, &plan.begun()), Ok(Outcome::Moved(paying)));
-/// assert_eq!(transition(&plan, &paying, &Entry::Done { step: 0 }), Ok(Outcome::Moved(State::Completed)));
-/// assert_eq!(transition(&plan, &State::Completed, &Entry::Done { step: 0 }), Ok(Outcome::Repeated));
-/// assert!(transition(&plan, &State::Completed, &Entry::Undone { step: 0 }).is_err());
+/// # use postrider_core::saga::{StepCall, LogEntry, Transition, Plan, SagaState, transition};
+/// let plan = Plan::builder("pay").pivot("payment", StepCall::to("bank", "charge")).build()?;
+/// let paying = SagaState::Forward { step: 0 };
+/// assert_eq!(transition(&plan, &SagaState::New, &plan.begun()), Ok(Transition::Moved(paying)));
+/// assert_eq!(transition(&plan, &paying, &LogEntry::Done { step: 0 }), Ok(Transition::Moved(SagaState::Completed)));
+/// assert_eq!(transition(&plan, &SagaState::Completed, &LogEntry::Done { step: 0 }), Ok(Transition::Repeated));
+/// assert!(transition(&plan, &SagaState::Completed, &LogEntry::Undone { step: 0 }).is_err());
 /// # Ok::<(), postrider_core::Invalid>(())
 /// ```
 ///
 /// # Errors
-/// When the saga was begun under another plan, or the entry contradicts what is known, comes out of turn, or is about no step of the plan.
-pub fn transition(plan: &Plan, state: &State, entry: &Entry) -> Result<Outcome, Refused> {
-    if let Entry::Begun { plan: begun, fingerprint } = entry
+/// When the saga was started under another plan, or the entry contradicts the log, is out of order, or is about no step of the plan.
+pub fn transition(plan: &Plan, state: &SagaState, entry: &LogEntry) -> Result<Transition, TransitionError> {
+    if let LogEntry::Begun { plan: begun, fingerprint } = entry
         && (begun != plan.name() || *fingerprint != plan.fingerprint())
     {
-        return Err(Refused::OtherPlan {
+        return Err(TransitionError::OtherPlan {
             begun: begun.clone(),
             fingerprint: *fingerprint,
             declared: plan.name().to_owned(),
@@ -71,96 +71,100 @@ pub fn transition(plan: &Plan, state: &State, entry: &Entry) -> Result<Outcome, 
     }
     if state.fits(plan) {
         if let Some(state) = moved(plan, *state, entry) {
-            return Ok(Outcome::Moved(state));
+            return Ok(Transition::Moved(state));
         }
         if Known::from(plan, *state).may_hold(entry) {
-            return Ok(Outcome::Repeated);
+            return Ok(Transition::Repeated);
         }
     }
-    Err(Refused::Illegal { state: *state, entry: entry.clone() })
+    Err(TransitionError::Illegal { state: *state, entry: entry.clone() })
 }
 
 /// The arrows of the diagram.
-fn moved(plan: &Plan, state: State, entry: &Entry) -> Option<State> {
-    use State::*;
-    // Every arrow is about the step at which the saga stands.
+fn moved(plan: &Plan, state: SagaState, entry: &LogEntry) -> Option<SagaState> {
+    use SagaState::*;
+    // Every arrow is about the current step.
     if entry.step() != state.step() {
         return None;
     }
     let may_fail = |step: u32| step < plan.point_of_no_return();
     Some(match (state, entry) {
-        (New, Entry::Begun { .. }) => forward(plan, 0),
-        (Forward { step } | InDoubt { step } | StuckForward { step }, Entry::Done { .. }) => {
+        (New, LogEntry::Begun { .. }) => forward(plan, 0),
+        (Forward { step } | InDoubt { step } | StuckForward { step }, LogEntry::Done { .. }) => {
             forward(plan, step + 1)
         }
-        (Forward { step }, Entry::Failed { .. }) if may_fail(step) => backward(step, step),
-        (Forward { step }, Entry::Unknown { .. }) if may_fail(step) => InDoubt { step },
-        (Forward { step }, Entry::Stuck { .. }) if !may_fail(step) => StuckForward { step },
-        (InDoubt { step }, Entry::Resolved { happened: true, .. }) => forward(plan, step + 1),
-        (InDoubt { step }, Entry::Resolved { happened: false, .. }) => backward(step, step),
-        (StuckForward { step }, Entry::Unstuck { .. }) => Forward { step },
-        (Backward { failed, step } | StuckBackward { failed, step }, Entry::Undone { .. }) => {
+        (Forward { step }, LogEntry::Failed { .. }) if may_fail(step) => backward(step, step),
+        (Forward { step }, LogEntry::Unknown { .. }) if may_fail(step) => InDoubt { step },
+        (Forward { step }, LogEntry::Stuck { .. }) if !may_fail(step) => StuckForward { step },
+        (InDoubt { step }, LogEntry::Resolved { happened: true, .. }) => forward(plan, step + 1),
+        (InDoubt { step }, LogEntry::Resolved { happened: false, .. }) => backward(step, step),
+        (StuckForward { step }, LogEntry::Unstuck { .. }) => Forward { step },
+        (Backward { failed, step } | StuckBackward { failed, step }, LogEntry::Undone { .. }) => {
             backward(failed, step)
         }
-        (Backward { failed, step }, Entry::Stuck { .. }) => StuckBackward { failed, step },
-        (StuckBackward { failed, step }, Entry::Unstuck { .. }) => Backward { failed, step },
+        (Backward { failed, step }, LogEntry::Stuck { .. }) => StuckBackward { failed, step },
+        (StuckBackward { failed, step }, LogEntry::Unstuck { .. }) => Backward { failed, step },
         _ => return None,
     })
 }
 
 /// Everything before `step` is done.
-fn forward(plan: &Plan, step: u32) -> State {
-    if step < plan.len() { State::Forward { step } } else { State::Completed }
+fn forward(plan: &Plan, step: u32) -> SagaState {
+    if step < plan.len() { SagaState::Forward { step } } else { SagaState::Completed }
 }
 
 /// Everything from `undone` to the step that failed is undone, or never was done.
-fn backward(failed: u32, undone: u32) -> State {
+fn backward(failed: u32, undone: u32) -> SagaState {
     match undone.checked_sub(1) {
-        Some(step) => State::Backward { failed, step },
-        None => State::Compensated { failed },
+        Some(step) => SagaState::Backward { failed, step },
+        None => SagaState::Compensated { failed },
     }
 }
 
-/// What the log of a saga in some state tells, as far as the state knows.
+/// The content of the log of a saga, as far as its state implies it.
 struct Known {
-    state: State,
+    state: SagaState,
     /// The steps before the point of no return.
     may_fail: Range<u32>,
-    /// Those that were done, whether or not they were undone.
+    /// The steps that were done, compensated or not.
     done: Range<u32>,
-    /// Those that were undone.
+    /// The compensated steps.
     undone: Range<u32>,
 }
 
 impl Known {
-    fn from(plan: &Plan, state: State) -> Self {
+    fn from(plan: &Plan, state: SagaState) -> Self {
         let (done, undone) = match state {
-            State::New => (0, 0..0),
-            State::Forward { step } | State::InDoubt { step } | State::StuckForward { step } => (step, 0..0),
-            State::Backward { failed, step } | State::StuckBackward { failed, step } => {
+            SagaState::New => (0, 0..0),
+            SagaState::Forward { step } | SagaState::InDoubt { step } | SagaState::StuckForward { step } => {
+                (step, 0..0)
+            }
+            SagaState::Backward { failed, step } | SagaState::StuckBackward { failed, step } => {
                 (failed, step + 1..failed)
             }
-            State::Compensated { failed } => (failed, 0..failed),
-            State::Completed => (plan.len(), 0..0),
+            SagaState::Compensated { failed } => (failed, 0..failed),
+            SagaState::Completed => (plan.len(), 0..0),
         };
         Self { state, may_fail: 0..plan.point_of_no_return(), done: 0..done, undone }
     }
 
-    /// Whether a log that leads to this state may hold the entry. Asked only of entries that are no news.
-    fn may_hold(&self, entry: &Entry) -> bool {
+    /// Whether a log that leads to this state may have the entry. Only for entries that change nothing.
+    fn may_hold(&self, entry: &LogEntry) -> bool {
         match entry {
-            Entry::Begun { .. } => true,
-            Entry::Done { step } => self.done.contains(step),
-            Entry::Failed { step, .. } | Entry::Resolved { step, happened: false } => self.has_failed(*step),
-            Entry::Resolved { step, happened: true } => {
+            LogEntry::Begun { .. } => true,
+            LogEntry::Done { step } => self.done.contains(step),
+            LogEntry::Failed { step, .. } | LogEntry::Resolved { step, happened: false } => {
+                self.has_failed(*step)
+            }
+            LogEntry::Resolved { step, happened: true } => {
                 self.may_fail.contains(step) && self.done.contains(step)
             }
-            Entry::Unknown { step, .. } => {
-                let doubted = self.state == State::InDoubt { step: *step };
+            LogEntry::Unknown { step, .. } => {
+                let doubted = self.state == SagaState::InDoubt { step: *step };
                 doubted || self.has_failed(*step) || self.may_fail.contains(step) && self.done.contains(step)
             }
-            Entry::Undone { step } => self.undone.contains(step),
-            Entry::Stuck { step, .. } | Entry::Unstuck { step } => self.may_have_been_stuck(*step),
+            LogEntry::Undone { step } => self.undone.contains(step),
+            LogEntry::Stuck { step, .. } | LogEntry::Unstuck { step } => self.may_have_been_stuck(*step),
         }
     }
 
@@ -168,7 +172,7 @@ impl Known {
         self.state.failed() == Some(step)
     }
 
-    /// Only what must succeed at last can be stuck: retryable steps, and the undoing of others. What stands there now may have been, too.
+    /// Only calls that must succeed eventually can be stuck: retryable steps and compensations. The current one may have been, too.
     fn may_have_been_stuck(&self, step: u32) -> bool {
         let here = self.state.step() == Some(step);
         if self.state.failed().is_some() {

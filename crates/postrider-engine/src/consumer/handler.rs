@@ -1,23 +1,24 @@
-//! Handlers that run in the transaction in which their message is admitted: typed outside, erased once when they are registered.
+//! Handlers that run in the transaction in which their message is admitted: typed outside, type-erased when they are
+//! registered.
 
 use crate::{
     failure::{Failure, Next},
-    worker::{Context, Tx, Unknown, deliver::panic_text, handler::Decode},
+    worker::{Context, OnUnknownType, Tx, deliver::panic_text, handler::Decode},
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider_core::Message;
 use std::{collections::BTreeMap, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 
-/// A handler of any type of message.
+/// A handler of any message type.
 pub(super) trait Handle<T>: Send + Sync + 'static {
     fn handle(&self, tx: Tx<T>, context: Context) -> BoxFuture<'_, Result<(), Failure>>;
 }
 
-/// A handler, shared.
+/// A shared handler.
 pub(super) type Handler<T> = Arc<dyn Handle<T>>;
 
-/// A typed handler.
+/// A handler of a typed event.
 pub(super) struct Typed<E, F> {
     pub(super) decode: Decode<E>,
     pub(super) run: F,
@@ -40,7 +41,7 @@ where
     }
 }
 
-/// A handler that reads the message itself.
+/// A handler that reads the payload itself.
 pub(super) struct Plain<F>(pub(super) F);
 
 impl<T, F, R, G> Handle<T> for Plain<F>
@@ -58,13 +59,13 @@ where
 /// All handlers of a consumer.
 pub(super) struct Handlers<T> {
     pub(super) typed: BTreeMap<&'static str, Handler<T>>,
-    pub(super) otherwise: Option<Handler<T>>,
-    pub(super) unknown: Unknown,
+    pub(super) fallback: Option<Handler<T>>,
+    pub(super) unknown: OnUnknownType,
     pub(super) timeout: Duration,
 }
 
 impl<T: Send + 'static> Handlers<T> {
-    /// Runs the handler of a message. The transaction comes back if the handler let go of it.
+    /// Runs the handler of a message. Returns the transaction if the handler dropped it.
     pub(super) async fn run(
         &self,
         tx: T,
@@ -75,41 +76,42 @@ impl<T: Send + 'static> Handlers<T> {
         let Some(handler) = self.of(context.message()) else {
             return (Some(tx), self.unknown(context.message()));
         };
-        let (tx, home) = Tx::lend(tx);
-        // A handler may panic before it gives its future, and while that runs. What it shares is its own affair.
+        let (tx, return_slot) = Tx::lend(tx);
+        // A handler may panic before it returns its future, and while that runs. Its shared state is its own
+        // responsibility.
         let running = AssertUnwindSafe(async { handler.handle(tx, context).await }).catch_unwind();
         let result = match timeout_at(deadline, running).await {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => Err(Failure::of_kind(Next::Retry, "Panic", panic_text(panic.as_ref()))),
             Err(_) => {
-                let text = format!("the handler took longer than {:?}", self.timeout);
+                let text = format!("the handler exceeded its timeout of {:?}", self.timeout);
                 Err(Failure::of_kind(Next::Retry, "Timeout", text))
             }
         };
-        let back = home.take();
+        let returned = return_slot.take();
         match result {
-            Ok(()) if back.is_none() => {
-                let text = "the handler kept its transaction: drop it before the handler ends";
+            Ok(()) if returned.is_none() => {
+                let text = "the handler kept its transaction: drop the transaction before the handler ends";
                 (None, Err(Failure::of_kind(Next::Retry, "TransactionKept", text)))
             }
-            result => (back, result),
+            result => (returned, result),
         }
     }
 
     fn of(&self, message: &Message) -> Option<&Handler<T>> {
         let typed = message.event_type().and_then(|event_type| self.typed.get(event_type.as_str()));
-        typed.or(self.otherwise.as_ref())
+        typed.or(self.fallback.as_ref())
     }
 
     fn unknown(&self, message: &Message) -> Result<(), Failure> {
         let text = match message.event_type() {
-            Some(event_type) => format!("no handler is for events of the type {event_type}"),
-            None => "no handler is for messages without a type".to_owned(),
+            Some(event_type) => format!("no handler for events of type {event_type}"),
+            None => "no handler for messages without a type".to_owned(),
         };
         match self.unknown {
-            Unknown::Ignore => Ok(()),
-            Unknown::Reject => Err(Failure::of_kind(Next::Reject, "UnknownType", text)),
-            Unknown::Retry => Err(Failure::of_kind(Next::Retry, "UnknownType", text)),
+            OnUnknownType::Ignore => Ok(()),
+            OnUnknownType::Reject => Err(Failure::of_kind(Next::Reject, "UnknownType", text)),
+            OnUnknownType::Retry => Err(Failure::of_kind(Next::Retry, "UnknownType", text)),
         }
     }
 }

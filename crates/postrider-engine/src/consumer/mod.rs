@@ -1,57 +1,60 @@
-//! The consumer: what a broker delivers at least once has its effect exactly once.
+//! The consumer: messages that a broker delivers at least once take effect exactly once.
 //!
 //! ```text
-//!            receive              hand over               one transaction                    answer
-//!   source ───────────▶ receiver ───────────▶ hall ───▶ runner: admit, handle, commit ───▶ source
-//!                          ▲  bounded by `in_hand`        one per place in `concurrency`      │
-//!                          └──────────────────────── room freed ◀─────────────────────────────┘
+//!            receive              dispatch                        one transaction         ack
+//!   source ───────────▶ receiver ───────────▶ dispatcher ───▶ task: admit, handle, commit ───▶ source
+//!                          ▲  bounded by `prefetch`           one per slot of `concurrency`      │
+//!                          └─────────────────────────── slot freed ◀─────────────────────────────┘
 //! ```
 //!
-//! **Who is authoritative.** The [inbox](postrider_core::inbox). A mark is made in the transaction of the effects, and the broker is told
-//! after its commit. A process that dies in between gets the message again, finds the mark, and acknowledges it.
+//! **Who is authoritative.** The [inbox](postrider_core::inbox). A deduplication record is written in the transaction of the
+//! effects, and the message is acked after its commit. A process that dies in between gets the message again, finds the record,
+//! and acks it.
 //!
-//! **What is bounded.** What is in hand: the receiver asks for no more than there is room for. A batch that is handled in one
-//! transaction is a runner's fair share of what waits, so that few messages run side by side, and many run together.
+//! **What is bounded.** The messages in flight: the receiver requests no more than there are free slots (prefetch). The batch
+//! of one transaction is a task's fair share of the waiting messages, so that few messages run side by side, and many run
+//! together.
 //!
-//! **On failure.** Of a handler: its batch is rolled back and each of its messages is run alone, so that one harms no other; what fails
-//! then is handed back, with a delay, or parked. Of the database: what is in hand is kept there, until it answers again or the
-//! broker wants it back; nothing is counted. Of the broker: receiving begins again, with pauses; what it was not told comes again.
+//! **On failure.** Of a handler: its batch is rolled back and each of its messages is handled alone, so that one does not
+//! affect the others; a message that fails then is nacked with a delay, or dead-lettered. Of the database: messages stay in
+//! flight until the database answers again or the broker redelivers them; no attempt is counted. Of the broker: receiving is
+//! retried with backoff; messages whose ack was lost are redelivered.
 //!
-//! **Order.** Messages of one lane are handled one after the other. Where one is handed back, whatever was received behind it in its lane
-//! is handed back, too, without having been run (`hall.rs`).
+//! **Order.** Messages of one lane are handled one after the other. When one is nacked, the messages that were received behind
+//! it in its lane are nacked, too, without having been handled (`dispatcher.rs`).
 //!
-//! **On stop.** The receiver ends at once, what nobody has begun is handed back, and the batches that run may finish within the
-//! deadline.
+//! **On stop (graceful shutdown).** The receiver ends at once, messages that were not started are nacked, and running batches
+//! may finish within the drain timeout.
 
-mod batch;
 mod builder;
-mod count;
-mod hall;
+mod dead_letter;
+mod dispatcher;
 mod handler;
-mod mail;
-mod park;
+mod in_flight;
+mod metrics;
+mod processor;
 mod receiver;
 mod replay;
 mod retention;
 mod running;
-mod work;
+mod transaction;
 
 pub use builder::ConsumerBuilder;
-pub use count::Consumed;
-pub use replay::Replayed;
-pub use retention::{RESENT_WITHIN, StartError, marks_needed};
-pub use running::{Consuming, Drained};
+pub use metrics::ConsumerReport;
+pub use replay::ReplayReport;
+pub use retention::{RESEND_WINDOW, StartError, deduplication_window};
+pub use running::{RunningConsumer, StoppedConsumer};
 
-use postrider_core::{QueueName, Receive, Source};
+use postrider_core::{ConsumerStore, QueueName, Source};
+use processor::Processor;
 use std::{fmt, sync::Arc};
-use work::Work;
 
-/// Receives from a broker, and runs handlers whose effects are there exactly once.
+/// Receives from a broker, and runs handlers whose effects happen exactly once.
 ///
 /// ```
 /// # use postrider_core::{Incoming, OutboxExt, Message};
 /// # use postrider_engine::{Consumer, Context, Failure, Tx};
-/// # use postrider_stores::memory::{MemoryStore, Transaction};
+/// # use postrider_stores::memory::{MemoryStore, MemoryTransaction};
 /// # use postrider_transports::memory::MemoryQueue;
 /// # use std::time::Duration;
 /// # #[tokio::main(flavor = "current_thread")]
@@ -65,10 +68,10 @@ use work::Work;
 /// let store = MemoryStore::new();
 /// # let outbox = store.clone();
 /// let consumer = Consumer::builder("billing", source, store)
-///     .on_json(move |order: u64, mut tx: Tx<Transaction>, context: Context| {
+///     .on_json(move |order: u64, mut tx: Tx<MemoryTransaction>, context: Context| {
 ///         let outbox = outbox.clone();
 ///         async move {
-///             // What is written and staged in `tx` commits with the mark that the message was received.
+///             // Writes and staged messages in `tx` commit with the deduplication record of the message.
 ///             let invoice = Message::builder("invoices").json(&order);
 ///             outbox.stage(&mut *tx, context.follow(invoice)).await?;
 ///             Ok::<(), Failure>(())
@@ -80,48 +83,49 @@ use work::Work;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Consumer<R: Receive> {
-    work: Arc<Work<R>>,
+pub struct Consumer<R: ConsumerStore> {
+    processor: Arc<Processor<R>>,
 }
 
-impl<R: Receive> Consumer<R> {
-    /// Begins a consumer of this name. Its marks are its own: two consumers of different names each handle every message once.
+impl<R: ConsumerStore> Consumer<R> {
+    /// Starts building a consumer of this name. Its deduplication records are its own: two consumers of different names
+    /// each handle every message once.
     pub fn builder(name: impl Into<String>, source: impl Source, store: R) -> ConsumerBuilder<R> {
         Self::builder_on(name, Arc::new(source), store)
     }
 
-    /// The same on a source that is shared already.
+    /// Starts building a consumer on a source that is already shared.
     pub fn builder_on(name: impl Into<String>, source: Arc<dyn Source>, store: R) -> ConsumerBuilder<R> {
         ConsumerBuilder::new(name.into(), source, store)
     }
 
-    /// The queue whose dead letters its parked messages are.
+    /// The queue of its dead letters.
     pub fn queue(&self) -> &QueueName {
-        &self.work.queue
+        &self.processor.queue
     }
 
-    /// What became of the messages so far.
-    pub fn consumed(&self) -> Consumed {
-        self.work.counts.consumed()
+    /// The counts of all messages so far.
+    pub fn consumed(&self) -> ConsumerReport {
+        self.processor.metrics.report()
     }
 
-    /// Settings that work, but seldom as meant. They are also logged when it starts.
-    pub fn traps(&self) -> &[String] {
-        &self.work.traps
+    /// Configuration warnings: valid settings that are probably a mistake. They are also logged when the consumer starts.
+    pub fn warnings(&self) -> &[String] {
+        &self.processor.warnings
     }
 }
 
-impl<R: Receive> Clone for Consumer<R> {
+impl<R: ConsumerStore> Clone for Consumer<R> {
     fn clone(&self) -> Self {
-        Self { work: Arc::clone(&self.work) }
+        Self { processor: Arc::clone(&self.processor) }
     }
 }
 
-impl<R: Receive> fmt::Debug for Consumer<R> {
+impl<R: ConsumerStore> fmt::Debug for Consumer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer")
-            .field("name", &self.work.name)
-            .field("source", &self.work.source)
+            .field("name", &self.processor.name)
+            .field("source", &self.processor.source)
             .finish_non_exhaustive()
     }
 }

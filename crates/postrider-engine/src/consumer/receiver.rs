@@ -1,88 +1,96 @@
-//! Receiving, and keeping what was received.
+//! Receiving messages, and extending their ack deadlines.
 
 use super::{
-    mail::Mail,
-    work::{Floor, Work},
+    in_flight::InFlightMessage,
+    processor::{ConsumerState, Processor},
 };
-use crate::carry::trouble::Backoff;
-use postrider_core::{Receive, SourceError};
+use crate::delivery_loop::backoff::Backoff;
+use postrider_core::{ConsumerStore, SourceError};
 use std::{
     sync::{Arc, PoisonError, atomic::Ordering::SeqCst},
     time::Duration,
 };
 use tokio::time::{Instant, sleep};
 
-/// The most that is asked for at once.
-const MOST: usize = 1_000;
-/// The first pause after the source failed.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The maximum number of messages per receive call.
+const MAX_RECEIVE: usize = 1_000;
+/// The first backoff after the source failed.
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
-impl<R: Receive> Work<R> {
-    /// The loop that receives, until it is stopped.
-    pub(super) async fn receive(self: Arc<Self>, floor: Arc<Floor>) {
-        let mut pauses = Backoff::new(FIRST_PAUSE.min(self.restart_within), self.restart_within);
-        let mut is_down = false;
+impl<R: ConsumerStore> Processor<R> {
+    /// The receive loop. It runs until the consumer stops.
+    pub(super) async fn receive(self: Arc<Self>, state: Arc<ConsumerState>) {
+        let mut backoff = Backoff::new(FIRST_BACKOFF.min(self.restart_backoff_max), self.restart_backoff_max);
+        let mut is_unavailable = false;
         loop {
             let received = tokio::select! {
                 biased;
-                () = floor.stop.cancelled() => return,
-                received = self.receive_some(&floor) => received,
+                () = state.stop.cancelled() => return,
+                received = self.receive_some(&state) => received,
             };
             match received {
-                Ok(mails) => {
-                    if std::mem::take(&mut is_down) {
-                        tracing::info!(name: "postrider.source_works", consumer = %self.name, "messages come through again");
+                Ok(messages) => {
+                    if std::mem::take(&mut is_unavailable) {
+                        tracing::info!(name: "postrider.source_recovered", consumer = %self.name, "source of consumer {} available again", self.name);
                     }
-                    pauses = Backoff::new(FIRST_PAUSE.min(self.restart_within), self.restart_within);
-                    // Told before the next call begins, so that what that one brings is in order.
-                    let back = floor.hall.put(mails);
-                    self.hand_back(back, &floor).await;
+                    backoff =
+                        Backoff::new(FIRST_BACKOFF.min(self.restart_backoff_max), self.restart_backoff_max);
+                    // Nacked before the next call begins, so that the messages of that call are in order.
+                    let to_nack = state.dispatcher.enqueue(messages);
+                    self.nack_unstarted(to_nack, &state).await;
                 }
                 Err(error) => {
-                    self.counts.source_failed();
-                    if !std::mem::replace(&mut is_down, true) {
-                        tracing::warn!(name: "postrider.source_failed", consumer = %self.name, %error, "nothing comes through; trying again");
+                    self.metrics.record_source_failed();
+                    if !std::mem::replace(&mut is_unavailable, true) {
+                        tracing::warn!(
+                            name: "postrider.source_failed", consumer = %self.name, %error,
+                            "source of consumer {} unavailable: {error}; retrying with backoff", self.name
+                        );
                     }
                     tokio::select! {
-                        () = sleep(pauses.pause()) => {}
-                        () = floor.stop.cancelled() => return,
+                        () = sleep(backoff.next_delay()) => {}
+                        () = state.stop.cancelled() => return,
                     }
                 }
             }
         }
     }
 
-    async fn receive_some(&self, floor: &Floor) -> Result<Vec<Mail>, SourceError> {
-        // Room is only ever taken here.
-        let Ok(one) = floor.room.acquire().await else { return Ok(Vec::new()) };
-        let most = (floor.room.available_permits() + 1).min(MOST);
+    async fn receive_some(&self, state: &ConsumerState) -> Result<Vec<InFlightMessage>, SourceError> {
+        // Slots are only ever taken here.
+        let Ok(one) = state.free_slots.acquire().await else { return Ok(Vec::new()) };
+        let max = (state.free_slots.available_permits() + 1).min(MAX_RECEIVE);
         drop(one);
-        let call = floor.calls.fetch_add(1, SeqCst) + 1;
-        let parcels = self.source.receive(most).await?;
-        floor.room.forget_permits(parcels.len());
-        *floor.came_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        let mut mails: Vec<Mail> =
-            parcels.into_iter().map(|parcel| Mail::read(parcel, &self.queue, call)).collect();
-        if self.abilities.holds_for.is_some() {
-            floor.hold(&mut mails);
+        let call = state.calls.fetch_add(1, SeqCst) + 1;
+        let received = self.source.receive(max).await?;
+        state.free_slots.forget_permits(received.len());
+        *state.last_received_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let mut messages: Vec<InFlightMessage> =
+            received.into_iter().map(|message| InFlightMessage::decode(message, &self.queue, call)).collect();
+        if self.capabilities.ack_deadline.is_some() {
+            state.start_extending(&mut messages);
         }
-        self.counts.in_hand(self.in_hand - floor.room.available_permits().min(self.in_hand));
-        Ok(mails)
+        self.metrics
+            .record_in_flight(self.prefetch - state.free_slots.available_permits().min(self.prefetch));
+        Ok(messages)
     }
 
-    /// The loop that keeps in hand what is lent for a time only.
-    pub(super) async fn extend(self: Arc<Self>, floor: Arc<Floor>) {
-        let Some(holds_for) = self.abilities.holds_for else { return };
+    /// The loop that extends the ack deadlines of messages in flight.
+    pub(super) async fn extend(self: Arc<Self>, state: Arc<ConsumerState>) {
+        let Some(ack_deadline) = self.capabilities.ack_deadline else { return };
         loop {
-            sleep(holds_for / 3).await;
-            let tickets = floor.tickets();
-            if tickets.is_empty() {
+            sleep(ack_deadline / 3).await;
+            let ack_handles = state.ack_handles();
+            if ack_handles.is_empty() {
                 continue;
             }
-            let failed = self.source.extend(&tickets).await.into_iter().filter_map(Result::err);
-            // It was answered meanwhile, or it comes again, and the mark tells.
+            let failed = self.source.extend(&ack_handles).await.into_iter().filter_map(Result::err);
+            // The message was acked meanwhile, or it is redelivered and recognised as a duplicate.
             for error in failed {
-                tracing::debug!(name: "postrider.not_extended", consumer = %self.name, %error);
+                tracing::debug!(
+                    name: "postrider.extend_failed", consumer = %self.name, %error,
+                    "ack deadline of a message of consumer {} not extended: {error}; it may be redelivered", self.name
+                );
             }
         }
     }

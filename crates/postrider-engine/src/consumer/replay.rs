@@ -1,17 +1,17 @@
-//! Replays: parked messages that an operator has requeued.
+//! Replays: dead-lettered messages that an operator has requeued.
 //!
-//! They are carried by the shared loop, from the queue whose dead letters they were, and run by the same handlers. The inbox decides
-//! whether they run at all: one that had its effect before, by another delivery, is done with, and nothing is done.
+//! The shared delivery loop delivers them from the consumer's dead-letter queue to the same handlers. The inbox decides whether
+//! they are handled at all: a message that took effect before, by another delivery, is settled without being handled.
 
-use super::{Consumed, Consumer, mail::arrival_of, work::Work};
+use super::{Consumer, ConsumerReport, in_flight::arrival_of, processor::Processor};
 use crate::{
-    carry::{Deliver, Delivery, Outcome, Together},
+    delivery_loop::{BatchDeliver, Deliver, Delivery, Outcome},
     failure::Failure,
-    judge::{Judge, claimed_too_often},
+    failure_policy::{FailurePolicy, settle_max_deliveries},
 };
 use futures_util::future::BoxFuture;
 use postrider_core::{
-    Admission, Claimed, Error, Incoming, Letter, MessageId, Reason, Receive, Settlement,
+    Admission, ClaimedMessage, ConsumerStore, DecodedMessage, Error, Incoming, MessageId, Reason, Settlement,
     inspect::{Action, Operate},
 };
 use std::{
@@ -19,102 +19,103 @@ use std::{
     sync::{Arc, OnceLock, Weak},
 };
 
-/// What became of a replay.
+/// The result of a replay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Replayed {
-    /// How many of the messages were there to be requeued.
+pub struct ReplayReport {
+    /// Number of messages that were found and requeued.
     pub requeued: u64,
-    /// Ran, with their effects committed.
+    /// Handled; their effects are committed.
     pub processed: u64,
-    /// Had had their effects before: nothing was done.
+    /// Skipped as duplicates: their effects happened before.
     pub duplicates: u64,
-    /// Failed again; they are tried again, as the strategy of retries says.
+    /// Failed; they are retried by the retry strategy.
     pub failed: u64,
-    /// Are dead letters again.
-    pub parked: u64,
+    /// Dead-lettered again.
+    pub dead_lettered: u64,
 }
 
-impl<R: Receive> Consumer<R>
+impl<R: ConsumerStore> Consumer<R>
 where
     R::Store: Operate,
 {
-    /// Requeues parked messages and runs them here and now. Where a consumer of the same name runs elsewhere, it may take some of them:
-    /// then they are requeued, and not among those that ended here.
+    /// Requeues dead letters and handles them here and now. A consumer of the same name in another process may take some of
+    /// them: those count as requeued, and not in the other counts.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn replay(&self, ids: &[MessageId], action: &Action) -> Result<Replayed, Error> {
+    pub async fn replay(&self, ids: &[MessageId], action: &Action) -> Result<ReplayReport, Error> {
         let before = self.consumed();
-        let requeued = self.work.store.store().requeue(&self.work.queue, ids, action).await?.len() as u64;
-        let tally = self.work.carrier.run_until_idle().await?;
+        let requeued =
+            self.processor.store.store().requeue(&self.processor.queue, ids, action).await?.len() as u64;
+        let report = self.processor.engine.run_until_idle().await?;
         let now = self.consumed() - before;
         let duplicates = now.duplicates;
         if duplicates > 0 {
             tracing::info!(
-                name: "postrider.replayed_in_vain",
-                consumer = %self.work.name, duplicates, "had had their effects before: nothing was done"
+                name: "postrider.replay_skipped",
+                consumer = %self.processor.name, duplicates, "{duplicates} replayed messages of consumer {} skipped: already processed", self.processor.name
             );
         }
-        Ok(Replayed {
+        Ok(ReplayReport {
             requeued,
-            processed: tally.delivered.saturating_sub(duplicates),
+            processed: report.delivered.saturating_sub(duplicates),
             duplicates,
-            failed: tally.retried,
-            parked: tally.dead,
+            failed: report.retried,
+            dead_lettered: report.dead,
         })
     }
 }
 
-/// Delivers what was requeued.
-pub(super) struct Replay<R: Receive> {
-    /// Set once the consumer is made, which holds the loop that holds this.
-    pub(super) work: OnceLock<Weak<Work<R>>>,
-    pub(super) judge: Judge,
+/// Delivers requeued messages.
+pub(super) struct ReplayDeliver<R: ConsumerStore> {
+    /// Set once the consumer is built, which owns the loop that owns this.
+    pub(super) processor: OnceLock<Weak<Processor<R>>>,
+    pub(super) failure_policy: FailurePolicy,
     pub(super) max_deliveries: Option<u32>,
 }
 
-impl<R: Receive> Deliver for Replay<R> {
+impl<R: ConsumerStore> Deliver for ReplayDeliver<R> {
     fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome> {
         Box::pin(async move {
-            if let Some(dead) = claimed_too_often(self.max_deliveries, delivery) {
+            if let Some(dead) = settle_max_deliveries(self.max_deliveries, delivery) {
                 return Outcome::Settle(dead);
             }
-            let Some(work) = self.work.get().and_then(Weak::upgrade) else {
+            let Some(processor) = self.processor.get().and_then(Weak::upgrade) else {
                 return Outcome::Settle(Settlement::Release);
             };
-            match work.replay(delivery).await {
+            match processor.replay(delivery).await {
                 Ok(Ok(outcome)) => outcome,
-                Ok(Err(failure)) => Outcome::Settle(self.judge.settle(&failure, delivery)),
+                Ok(Err(failure)) => Outcome::Settle(self.failure_policy.settle(&failure, delivery)),
                 Err(error) => {
-                    work.trouble.happened("replaying", &error);
-                    Outcome::Settle(self.judge.settle(&Failure::retry(error), delivery))
+                    processor.store_outage.report("replay messages", &error);
+                    Outcome::Settle(self.failure_policy.settle(&Failure::retry(error), delivery))
                 }
             }
         })
     }
 
-    fn commits(&self, _: &Delivery) -> bool {
+    fn settles_itself(&self, _: &Delivery) -> bool {
         true
     }
 
-    fn leaves(&self) -> bool {
+    fn keeps_lease_when_cancelled(&self) -> bool {
         false
     }
 
-    fn together(&self) -> Option<&dyn Together> {
+    fn as_batch(&self) -> Option<&dyn BatchDeliver> {
         None
     }
 }
 
-impl<R: Receive> Work<R> {
+impl<R: ConsumerStore> Processor<R> {
     async fn replay(&self, delivery: &Arc<Delivery>) -> Result<Result<Outcome, Failure>, Error> {
-        let letter = match self.letter_of(&delivery.claimed) {
-            Ok(letter) => letter,
+        let decoded = match self.decode(&delivery.claimed) {
+            Ok(decoded) => decoded,
             Err(dead) => return Ok(Ok(Outcome::Settle(dead))),
         };
         let mut tx = self.store.begin().await?;
-        let admitted = match self.store.admit_all(&mut tx, &self.name, &[arrival_of(&letter)]).await {
+        let admitted = match self.store.admit_all(&mut tx, &self.name, &[arrival_of(&decoded)]).await {
             Ok(admitted) => admitted.first().copied().unwrap_or(Admission::Duplicate),
             Err(error) => {
                 self.store.rollback(tx).await.ok();
@@ -122,12 +123,12 @@ impl<R: Receive> Work<R> {
             }
         };
         if admitted.is_first() {
-            let (back, result) = self.handle(tx, &letter, Some(delivery.claimed.deliveries)).await;
-            match (back, result) {
-                (Some(back), Ok(())) => tx = back,
-                (back, result) => {
-                    if let Some(back) = back {
-                        self.store.rollback(back).await?;
+            let (returned, result) = self.handle(tx, &decoded, Some(delivery.claimed.deliveries)).await;
+            match (returned, result) {
+                (Some(returned), Ok(())) => tx = returned,
+                (returned, result) => {
+                    if let Some(returned) = returned {
+                        self.store.rollback(returned).await?;
                     }
                     return Ok(Err(result
                         .err()
@@ -141,14 +142,14 @@ impl<R: Receive> Work<R> {
         }
         self.store.commit(tx).await?;
         let (processed, duplicates) = if admitted.is_first() { (1, 0) } else { (0, 1) };
-        self.counts.add(Consumed { processed, duplicates, ..Consumed::default() });
+        self.metrics.add(ConsumerReport { processed, duplicates, ..ConsumerReport::default() });
         Ok(Ok(Outcome::Committed(Settlement::Done)))
     }
 
-    /// What was parked, as it is now understood.
-    fn letter_of(&self, claimed: &Claimed) -> Result<Letter, Settlement> {
+    /// The dead letter, decoded again.
+    fn decode(&self, claimed: &ClaimedMessage) -> Result<DecodedMessage, Settlement> {
         let Some(incoming) = Incoming::kept(&claimed.message) else {
-            return Ok(Letter::of(claimed.message.clone(), claimed.id(), claimed.staged_at));
+            return Ok(DecodedMessage::of(claimed.message.clone(), claimed.id(), claimed.staged_at));
         };
         incoming.read(&self.queue).map_err(|invalid| {
             let error = Some(invalid.to_string());
@@ -157,7 +158,7 @@ impl<R: Receive> Work<R> {
     }
 }
 
-impl<R: Receive> fmt::Debug for Replay<R> {
+impl<R: ConsumerStore> fmt::Debug for ReplayDeliver<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Replay").finish_non_exhaustive()
     }

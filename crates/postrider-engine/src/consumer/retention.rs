@@ -1,28 +1,29 @@
-//! How long marks are kept, and whether that is long enough.
+//! Retention of deduplication records, and whether it is long enough.
 //!
-//! A message whose mark is gone is new when it comes again. So a mark is kept for longer than its message can come again: for as long as
-//! the broker keeps it, and before that for as long as the sender may send it once more because it never heard that it had arrived.
+//! A redelivered message without a record is handled as new. So a record is kept for longer than its message can be
+//! redelivered: for as long as the broker keeps the message, and before that for as long as the sender may resend it because it
+//! was not confirmed.
 
-use super::work::Work;
-use postrider_core::{ConsumerName, PruneRequest, Receive, Redelivers, SourceError, Store};
+use super::processor::Processor;
+use postrider_core::{ConsumerName, ConsumerStore, PruneRequest, RedeliveryWindow, SourceError, Store};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 
-/// For how long a sender may send a message again that it never heard to have arrived, unless a consumer is
-/// [told otherwise](super::ConsumerBuilder::resent_within).
-pub const RESENT_WITHIN: Duration = A_DAY;
+/// Default of [`ConsumerBuilder::resend_window`](super::ConsumerBuilder::resend_window): how long a sender may resend a message
+/// that was not confirmed.
+pub const RESEND_WINDOW: Duration = A_DAY;
 
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Where a broker keeps messages for ever and nobody says otherwise.
+/// For brokers that keep messages without limit, when nothing is configured.
 const A_MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// How long a source may take to say how long it keeps messages.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often old marks are removed.
-const PRUNE_EVERY: Duration = Duration::from_secs(10 * 60);
+/// Timeout for a source to report its redelivery window.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval between removals of expired records.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-/// How long marks have to be kept of what the broker may deliver again for `redelivered`, after its sender may have sent it again for
-/// `resent`.
-pub fn marks_needed(redelivered: Duration, resent: Duration) -> Duration {
+/// The required retention of deduplication records, for a broker that may redeliver a message for `redelivered`, after its
+/// sender may have resent it for `resent`.
+pub fn deduplication_window(redelivered: Duration, resent: Duration) -> Duration {
     redelivered.saturating_add(resent)
 }
 
@@ -30,28 +31,30 @@ pub fn marks_needed(redelivered: Duration, resent: Duration) -> Duration {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Marks would be gone before the last duplicate came.
+    /// Deduplication records would expire before the last possible duplicate.
     #[error(
-        "{consumer} keeps its marks for {}, but a message can come again for {}: {because}{}; a duplicate after \
-         that would have its effect twice. Give `keep_marks_for` at least {}, or let the broker keep messages for less",
+        "consumer {consumer} keeps deduplication records for {}, but a message can be redelivered for {}: {because}{}; a later \
+         duplicate would take effect twice. Set `keep_deduplication_records_for` to at least {}, or shorten the broker's retention",
         days(.keeps), days(.within), and_resent(.resent), days(.needed)
     )]
-    MarksTooShort {
-        /// Whose marks.
+    RetentionTooShort {
+        /// The consumer.
         consumer: ConsumerName,
-        /// How long they are kept.
+        /// Its retention of deduplication records.
         keeps: Duration,
-        /// How long the broker may deliver a message again.
+        /// The broker's redelivery window.
         within: Duration,
-        /// What says so.
+        /// The broker setting that says so.
         because: String,
-        /// How long the sender may send it again.
+        /// The sender's resend window.
         resent: Duration,
-        /// How long marks have to be kept.
+        /// The required retention.
         needed: Duration,
     },
-    /// The source cannot be asked.
-    #[error("the source cannot be asked how long it keeps messages: {0}")]
+    /// The source did not report its redelivery window.
+    #[error(
+        "cannot read from the source how long it may redeliver messages: {0}; check the connection, or set `redelivery_window`"
+    )]
     Source(#[from] SourceError),
 }
 
@@ -69,38 +72,38 @@ fn and_resent(resent: &Duration) -> String {
     if resent.is_zero() {
         String::new()
     } else {
-        format!(", and its sender may send it again for {}", days(resent))
+        format!(", and its sender may resend it for {}", days(resent))
     }
 }
 
-impl<R: Receive> Work<R> {
-    /// How long marks are to be kept.
+impl<R: ConsumerStore> Processor<R> {
+    /// The retention of deduplication records.
     pub(super) async fn retention(&self) -> Result<Duration, StartError> {
-        let redelivers = match self.redelivered_within {
-            Some(within) => Redelivers::within(within, "`redelivered_within` says so"),
-            None => match timeout(PATIENCE, self.source.redelivers()).await {
+        let redelivers = match self.redelivery_window {
+            Some(within) => RedeliveryWindow::within(within, "`redelivery_window` is set"),
+            None => match timeout(QUERY_TIMEOUT, self.source.redelivery_window()).await {
                 Ok(redelivers) => redelivers?,
-                Err(late) => return Err(SourceError::down(late).into()),
+                Err(late) => return Err(SourceError::unavailable(late).into()),
             },
         };
         let Some(within) = redelivers.within else {
-            let keeps = self.keep_marks_for.unwrap_or(A_MONTH);
+            let keeps = self.keep_deduplication_records_for.unwrap_or(A_MONTH);
             tracing::warn!(
-                name: "postrider.redelivered_for_ever",
-                consumer = %self.name, because = redelivers.because, ?keeps,
-                "the broker keeps messages for ever: one that comes again after its mark is gone would be handled twice; say with \
-                 `redelivered_within` how long that can be"
+                name: "postrider.unbounded_redelivery",
+                consumer = %self.name, because = redelivers.reason, ?keeps,
+                "the broker of consumer {} keeps messages without limit ({}): a message redelivered after {keeps:?} would be handled twice; \
+                 set `redelivery_window` to the longest possible redelivery", self.name, redelivers.reason
             );
             return Ok(keeps);
         };
-        let needed = marks_needed(within, self.resent_within);
-        match self.keep_marks_for {
-            Some(keeps) if keeps < needed => Err(StartError::MarksTooShort {
+        let needed = deduplication_window(within, self.resend_window);
+        match self.keep_deduplication_records_for {
+            Some(keeps) if keeps < needed => Err(StartError::RetentionTooShort {
                 consumer: self.name.clone(),
                 keeps,
                 within,
-                because: redelivers.because,
-                resent: self.resent_within,
+                because: redelivers.reason,
+                resent: self.resend_window,
                 needed,
             }),
             Some(keeps) => Ok(keeps),
@@ -108,19 +111,19 @@ impl<R: Receive> Work<R> {
         }
     }
 
-    /// The loop that removes old marks, in bounded steps.
-    pub(super) async fn forget(self: Arc<Self>, keeps: Duration) {
+    /// The loop that removes expired records, in bounded steps.
+    pub(super) async fn prune_deduplication_records(self: Arc<Self>, keeps: Duration) {
         let store = self.store.store();
         let request = PruneRequest::new().with_inbox_of(self.name.clone(), keeps);
         loop {
-            // Chance keeps processes apart.
-            sleep(PRUNE_EVERY.mul_f64(rand::random_range(0.5..1.5))).await;
+            // Jitter keeps processes apart.
+            sleep(PRUNE_INTERVAL.mul_f64(rand::random_range(0.5..1.5))).await;
             loop {
                 match store.prune(&request).await {
                     Ok(pruned) if pruned.more => tokio::task::yield_now().await,
                     Ok(_) => break,
                     Err(error) => {
-                        self.trouble.happened("removing old marks", &error);
+                        self.store_outage.report("remove expired deduplication records", &error);
                         break;
                     }
                 }
@@ -134,8 +137,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_arithmetic_is_in_the_words() {
-        let error = StartError::MarksTooShort {
+    fn retention_error_shows_its_arithmetic() {
+        let error = StartError::RetentionTooShort {
             consumer: ConsumerName::new("billing").unwrap(),
             keeps: 2 * A_DAY,
             within: 4 * A_DAY,
@@ -143,9 +146,9 @@ mod tests {
             resent: A_DAY,
             needed: 5 * A_DAY,
         };
-        let words = "billing keeps its marks for 2 d, but a message can come again for 4 d: MessageRetentionPeriod of the queue is \
-            345600 s, and its sender may send it again for 1 d; a duplicate after that would have its effect twice. Give \
-            `keep_marks_for` at least 5 d, or let the broker keep messages for less";
+        let words = "consumer billing keeps deduplication records for 2 d, but a message can be redelivered for 4 d: \
+            MessageRetentionPeriod of the queue is 345600 s, and its sender may resend it for 1 d; a later duplicate would take \
+            effect twice. Set `keep_deduplication_records_for` to at least 5 d, or shorten the broker's retention";
         assert_eq!(error.to_string(), words);
     }
 }

@@ -1,11 +1,11 @@
-//! A consumer at work, and how it stops.
+//! A running consumer, and its graceful shutdown.
 
 use super::{
-    Consumed, Consumer, StartError,
-    work::{Floor, Work},
+    Consumer, ConsumerReport, StartError,
+    processor::{ConsumerState, Processor},
 };
-use crate::carry::{Health, Running, signal::Signals};
-use postrider_core::Receive;
+use crate::delivery_loop::{Health, Running, signal::Signals};
+use postrider_core::ConsumerStore;
 use std::{
     fmt,
     sync::{Arc, PoisonError},
@@ -16,104 +16,117 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-/// A consumer at work. Dropped, it ends at once: what was in hand comes again, and nothing is lost.
-pub struct Consuming<R: Receive> {
-    work: Arc<Work<R>>,
-    floor: Arc<Floor>,
-    before: Consumed,
+/// A running consumer. Dropping it ends it at once: messages in flight are redelivered, and none is lost.
+pub struct RunningConsumer<R: ConsumerStore> {
+    processor: Arc<Processor<R>>,
+    state: Arc<ConsumerState>,
+    before: ConsumerReport,
     receiver: JoinSet<()>,
-    runners: JoinSet<()>,
-    /// Those who extend and forget.
-    keepers: JoinSet<()>,
+    processors: JoinSet<()>,
+    /// Tasks that extend ack deadlines and remove expired records.
+    housekeeping: JoinSet<()>,
     /// Replays.
-    carrier: Running,
+    engine: Running,
 }
 
-/// How a consumer stopped.
+/// The result of a graceful shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drained {
-    /// Whether everything in hand ended in time.
-    pub is_clean: bool,
-    /// What became of the messages since it was started.
-    pub consumed: Consumed,
+pub struct StoppedConsumer {
+    /// Whether all messages in flight ended within the drain timeout.
+    pub clean: bool,
+    /// The counts since the start.
+    pub consumed: ConsumerReport,
 }
 
-impl<R: Receive> Consumer<R> {
-    /// Starts, and goes on until it is stopped. Whatever happens to the broker or the database, it tries again.
+impl<R: ConsumerStore> Consumer<R> {
+    /// Starts the consumer. It runs until it is stopped. Failures of the broker and of the database are retried.
     ///
     /// # Errors
-    /// When marks would be gone before the last duplicate came, or the source cannot be asked about that.
-    pub async fn start(&self) -> Result<Consuming<R>, StartError> {
-        let keeps = self.work.retention().await?;
-        for trap in &self.work.traps {
-            tracing::warn!(name: "postrider.trap", "{trap}");
+    /// When deduplication records would expire before the last possible duplicate, or the source cannot report its
+    /// redelivery window.
+    pub async fn start(&self) -> Result<RunningConsumer<R>, StartError> {
+        let keeps = self.processor.retention().await?;
+        for warning in &self.processor.warnings {
+            tracing::warn!(name: "postrider.warning", "{warning}");
         }
-        let (work, before) = (&self.work, self.consumed());
-        let floor = Arc::new(Floor::new(work.in_hand));
-        let (mut receiver, mut runners, mut keepers) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
-        receiver.spawn(Arc::clone(work).receive(Arc::clone(&floor)));
-        for _ in 0..work.concurrency {
-            runners.spawn(Arc::clone(work).run(Arc::clone(&floor)));
+        let (processor, before) = (&self.processor, self.consumed());
+        let state = Arc::new(ConsumerState::new(processor.prefetch));
+        let (mut receiver, mut processors, mut housekeeping) =
+            (JoinSet::new(), JoinSet::new(), JoinSet::new());
+        receiver.spawn(Arc::clone(processor).receive(Arc::clone(&state)));
+        for _ in 0..processor.concurrency {
+            processors.spawn(Arc::clone(processor).run(Arc::clone(&state)));
         }
-        keepers.spawn(Arc::clone(work).extend(Arc::clone(&floor)));
-        keepers.spawn(Arc::clone(work).forget(keeps));
-        let carrier = work.carrier.start();
-        Ok(Consuming { work: Arc::clone(work), floor, before, receiver, runners, keepers, carrier })
+        housekeeping.spawn(Arc::clone(processor).extend(Arc::clone(&state)));
+        housekeeping.spawn(Arc::clone(processor).prune_deduplication_records(keeps));
+        let engine = processor.engine.start();
+        Ok(RunningConsumer {
+            processor: Arc::clone(processor),
+            state,
+            before,
+            receiver,
+            processors,
+            housekeeping,
+            engine,
+        })
     }
 
-    /// Starts, and stops when nothing has come for so long and nothing is in hand. For tests, and for jobs that are started by a clock.
+    /// Starts the consumer, and stops it when no message has arrived for `idle_for` and none is in flight. For tests and
+    /// scheduled jobs.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub async fn run_until_idle(&self, idle_for: Duration) -> Result<Consumed, StartError> {
+    pub async fn run_until_idle(&self, idle_for: Duration) -> Result<ConsumerReport, StartError> {
         let running = self.start().await?;
         loop {
-            let came_at = *running.floor.came_at.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_idle = running.floor.room.available_permits() == self.work.in_hand;
-            match (came_at + idle_for).saturating_duration_since(Instant::now()) {
+            let last_received_at =
+                *running.state.last_received_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_idle = running.state.free_slots.available_permits() == self.processor.prefetch;
+            match (last_received_at + idle_for).saturating_duration_since(Instant::now()) {
                 Duration::ZERO if is_idle => break,
                 left => sleep(left.max(Duration::from_millis(1))).await,
             }
         }
-        Ok(running.shutdown(Duration::from_secs(30)).await.consumed)
+        Ok(running.stop(Duration::from_secs(30)).await.consumed)
     }
 
-    /// Starts, and stops on the first SIGINT or SIGTERM within `deadline`. On the second it ends at once: what was in hand comes again.
+    /// Starts the consumer, and stops it gracefully on the first SIGINT or SIGTERM, within `deadline`. The second signal
+    /// ends it at once: messages in flight are redelivered.
     ///
     /// # Errors
-    /// As [`start`](Self::start), or when signals cannot be listened for.
+    /// As [`start`](Self::start), or when no signal handler can be installed.
     pub async fn run_until_signal(
         &self,
         deadline: Duration,
-    ) -> Result<Drained, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<StoppedConsumer, Box<dyn std::error::Error + Send + Sync>> {
         let mut signals = Signals::new()?;
         let running = self.start().await?;
         signals.next().await;
-        tracing::info!(name: "postrider.stopping", ?deadline, "stopping");
+        tracing::info!(name: "postrider.stopping", ?deadline, "signal received: stopping gracefully within {deadline:?}");
         tokio::select! {
-            drained = running.shutdown(deadline) => Ok(drained),
-            () = signals.next() => Ok(Drained { is_clean: false, consumed: self.consumed() }),
+            drained = running.stop(deadline) => Ok(drained),
+            () = signals.next() => Ok(StoppedConsumer { clean: false, consumed: self.consumed() }),
         }
     }
 }
 
-impl<R: Receive> Consuming<R> {
-    /// What became of the messages since it was started.
-    pub fn consumed(&self) -> Consumed {
-        self.work.counts.consumed() - self.before
+impl<R: ConsumerStore> RunningConsumer<R> {
+    /// The counts since the start.
+    pub fn consumed(&self) -> ConsumerReport {
+        self.processor.metrics.report() - self.before
     }
 
-    /// Asks the database and every loop how they are, and waits for the answer at most so long. A broker that is away is no ailment: it is tried
-    /// again.
+    /// Checks the database and every task, waiting at most `within` for the database. An unavailable broker does not count
+    /// as unhealthy: receiving is retried.
     pub async fn ping(&mut self, within: Duration) -> Health {
-        let mut health = self.carrier.ping(within).await;
-        let is_stopping = self.floor.stop.is_cancelled();
-        // One forgets, and one extends where there is something to extend.
-        let keepers = 1 + usize::from(self.work.abilities.holds_for.is_some());
+        let mut health = self.engine.ping(within).await;
+        let is_stopping = self.state.stop.is_cancelled();
+        // One removes expired records, and one extends ack deadlines where the source has them.
+        let housekeeping = 1 + usize::from(self.processor.capabilities.ack_deadline.is_some());
         for (name, tasks, started) in [
             ("receiver", &mut self.receiver, 1),
-            ("runner", &mut self.runners, self.work.concurrency),
-            ("keeper", &mut self.keepers, keepers),
+            ("processor", &mut self.processors, self.processor.concurrency),
+            ("housekeeping", &mut self.housekeeping, housekeeping),
         ] {
             while tasks.try_join_next().is_some() {}
             if tasks.len() < started && !is_stopping {
@@ -123,45 +136,50 @@ impl<R: Receive> Consuming<R> {
         health
     }
 
-    /// Stops: receives nothing more, hands back what nobody has begun, and lets what runs finish within `deadline`. Then the source is
-    /// closed, and what was still in hand comes again.
-    pub async fn shutdown(mut self, deadline: Duration) -> Drained {
+    /// Stops gracefully: receives nothing more, nacks messages that were not started, and lets running batches finish
+    /// within `deadline`. Then the source is closed, and messages that are still in flight are redelivered.
+    pub async fn stop(mut self, deadline: Duration) -> StoppedConsumer {
         let end_at = Instant::now() + deadline;
-        self.floor.stop.cancel();
+        self.state.stop.cancel();
         self.receiver.shutdown().await;
-        let left = self.floor.hall.close();
-        self.floor.porch.close();
-        let replays = self.carrier.shutdown(deadline);
-        let runners = &mut self.runners;
-        let (work, floor) = (&self.work, &self.floor);
+        let left = self.state.dispatcher.close();
+        self.state.delayed_nacks.close();
+        let replays = self.engine.stop(deadline);
+        let processors = &mut self.processors;
+        let (processor, state) = (&self.processor, &self.state);
         let running = async {
-            work.hand_back(left, floor).await;
-            while runners.join_next().await.is_some() {}
-            floor.porch.wait().await;
+            processor.nack_unstarted(left, state).await;
+            while processors.join_next().await.is_some() {}
+            state.delayed_nacks.wait().await;
         };
         let (ran, replayed) = tokio::join!(timeout_at(end_at, running), replays);
         if ran.is_err() {
-            tracing::warn!(name: "postrider.drain_timeout", consumer = %work.name, ?deadline, "time is up: what still runs is cancelled, and comes again");
-            runners.shutdown().await;
+            tracing::warn!(
+                name: "postrider.drain_timeout", consumer = %processor.name, ?deadline,
+                "drain timeout {deadline:?} of consumer {} reached: running batches are cancelled, their messages are redelivered", processor.name
+            );
+            processors.shutdown().await;
         }
-        self.keepers.shutdown().await;
-        timeout_at(end_at.max(Instant::now() + Duration::from_secs(1)), work.source.close()).await.ok();
-        let consumed = work.counts.consumed() - self.before;
-        Drained { is_clean: ran.is_ok() && replayed.is_clean, consumed }
+        self.housekeeping.shutdown().await;
+        timeout_at(end_at.max(Instant::now() + Duration::from_secs(1)), processor.source.close()).await.ok();
+        let consumed = processor.metrics.report() - self.before;
+        StoppedConsumer { clean: ran.is_ok() && replayed.clean, consumed }
     }
 
-    /// Ends at once, as if the process had died.
-    pub async fn abort(mut self) -> Drained {
-        for tasks in [&mut self.receiver, &mut self.runners, &mut self.keepers] {
+    /// Ends at once, as a killed process does.
+    pub async fn abort(mut self) -> StoppedConsumer {
+        for tasks in [&mut self.receiver, &mut self.processors, &mut self.housekeeping] {
             tasks.shutdown().await;
         }
-        self.carrier.abort().await;
-        Drained { is_clean: false, consumed: self.work.counts.consumed() - self.before }
+        self.engine.abort().await;
+        StoppedConsumer { clean: false, consumed: self.processor.metrics.report() - self.before }
     }
 }
 
-impl<R: Receive> fmt::Debug for Consuming<R> {
+impl<R: ConsumerStore> fmt::Debug for RunningConsumer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consuming").field("consumed", &self.work.counts.consumed()).finish_non_exhaustive()
+        f.debug_struct("RunningConsumer")
+            .field("consumed", &self.processor.metrics.report())
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! When a schedule ticks: a cron expression in a time zone.
+//! The ticks of a schedule: a cron expression in a time zone.
 
 use croner::Cron;
 use jiff::{Timestamp, Zoned, tz::TimeZone};
@@ -22,8 +22,8 @@ impl Expression {
             Invalid::rule(
                 "cron",
                 format!(
-                    "{cron:?} cannot be read ({reason}): give minute, hour, day of the month, month and day of the week, \
-                     such as \"0 3 * * *\" for every night at three; seconds may come first"
+                    "{cron:?} is not a valid cron expression ({reason}): give minute, hour, day of the month, month and day of the week, \
+                     such as \"0 3 * * *\" for every night at three, optionally with seconds in front"
                 ),
             )
         })?;
@@ -31,7 +31,7 @@ impl Expression {
             Invalid::rule(
                 "time_zone",
                 format!(
-                    "{zone:?} is not known: give a name of the IANA database, such as Europe/Berlin or UTC"
+                    "{zone:?} is not a known time zone: give a name of the IANA database, such as Europe/Berlin or UTC"
                 ),
             )
         })?;
@@ -39,7 +39,9 @@ impl Expression {
         if expression.after(SystemTime::UNIX_EPOCH).is_none() {
             return Err(Invalid::rule(
                 "cron",
-                format!("{cron:?} never comes: give a day that its month has, and a year that is not over"),
+                format!(
+                    "{cron:?} has no future tick: give a day that exists in its month, and a year that is not over"
+                ),
             ));
         }
         Ok(expression)
@@ -70,7 +72,7 @@ impl Expression {
         ticks
     }
 
-    /// Ticks are whole seconds, so parts of one do not matter.
+    /// Ticks are whole seconds, so fractions do not matter.
     fn zoned(&self, time: SystemTime) -> Option<Zoned> {
         let seconds = time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
         let timestamp = Timestamp::from_second(i64::try_from(seconds).ok()?).ok()?;
@@ -92,7 +94,7 @@ mod tests {
         rfc3339::parse(text).unwrap()
     }
 
-    /// The ticks of a day, or of whatever lies between the two.
+    /// The ticks between two times.
     fn ticks(cron: &str, zone: &str, from: &str, to: &str) -> Vec<String> {
         let expression = Expression::new(cron, zone).unwrap();
         let backward = expression.between(time(from), time(to), 1000);
@@ -102,12 +104,12 @@ mod tests {
             forward.push(tick);
             next = expression.after(tick);
         }
-        assert_eq!(backward, forward, "both ways see the same ticks");
+        assert_eq!(backward, forward, "both directions find the same ticks");
         backward.into_iter().map(|tick| rfc3339::format(tick).replace(":00.000Z", "Z")).collect()
     }
 
     #[test]
-    fn ticks_are_those_after_the_last_and_up_to_now() {
+    fn ticks_between_excludes_the_last_and_includes_now() {
         let between = |from, to| ticks("0 3 * * *", "UTC", from, to);
         assert_eq!(between("2026-05-01T03:00:00Z", "2026-05-02T02:59:59.999Z"), [""; 0]);
         assert_eq!(between("2026-05-01T03:00:00Z", "2026-05-02T03:00:00Z"), ["2026-05-02T03:00Z"]);
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_latest_count_when_there_are_too_many() {
+    fn ticks_between_returns_the_latest_up_to_the_limit() {
         let expression = Expression::new("* * * * *", "UTC").unwrap();
         let year = expression.between(time("2025-01-01T00:00:00Z"), time("2026-01-01T00:00:30Z"), 2);
         assert_eq!(year, [time("2025-12-31T23:59:00Z"), time("2026-01-01T00:00:00Z")]);
@@ -127,7 +129,7 @@ mod tests {
 
     /// On 29 March 2026 the clocks of Berlin go from two to three: half past two does not exist.
     #[test]
-    fn a_fixed_time_that_the_clocks_skip_comes_when_they_have_jumped() {
+    fn fixed_time_skipped_by_daylight_saving_ticks_after_the_jump() {
         assert_eq!(
             ticks("30 2 * * *", "Europe/Berlin", "2026-03-27T12:00:00Z", "2026-03-30T12:00:00Z"),
             ["2026-03-28T01:30Z", "2026-03-29T01:00Z", "2026-03-30T00:30Z"]
@@ -136,7 +138,7 @@ mod tests {
 
     /// On 25 October 2026 they go from three to two: half past two comes twice.
     #[test]
-    fn a_fixed_time_that_the_clocks_repeat_comes_once() {
+    fn fixed_time_repeated_by_daylight_saving_ticks_once() {
         assert_eq!(
             ticks("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z"),
             ["2026-10-25T00:30Z", "2026-10-26T01:30Z"]
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_goes_by_what_has_passed() {
+    fn interval_ticks_by_elapsed_time_across_daylight_saving() {
         assert_eq!(
             ticks("*/30 * * * *", "Europe/Berlin", "2026-03-29T00:00:00Z", "2026-03-29T02:00:00Z"),
             ["2026-03-29T00:30Z", "2026-03-29T01:00Z", "2026-03-29T01:30Z", "2026-03-29T02:00Z"]
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_makes_it_panic() {
+    fn parsing_random_text_never_panics() {
         use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
         let mut random = StdRng::seed_from_u64(7);
         let parts: Vec<&str> =
@@ -192,12 +194,12 @@ mod tests {
                 expression.between(SystemTime::UNIX_EPOCH, time("2026-03-29T01:30:00Z"), 3);
             }
         }
-        assert!(good > 10, "only {good} of them made sense");
+        assert!(good > 10, "only {good} of them were valid");
     }
 
-    /// A schedule that has not begun, or is over, has no ticks, and none of it panics at the ends of the calendar.
+    /// A schedule that has not begun, or is over, has no ticks, and nothing panics at the ends of the calendar.
     #[test]
-    fn there_may_be_no_tick_at_all() {
+    fn schedule_without_ticks_returns_none() {
         let once = Expression::new("0 0 0 1 1 * 2030", "UTC").unwrap();
         assert_eq!(once.at_or_before(time("2026-01-01T00:00:00Z")), None);
         assert_eq!(once.after(time("2031-01-01T00:00:00Z")), None);

@@ -1,8 +1,8 @@
-//! What recurs, when, and what becomes of ticks that nobody saw in time.
+//! Schedules: a cron expression, the message of each tick, and the policy for missed ticks.
 
 use super::expression::Expression;
 use postrider_core::{
-    Invalid, Message, MessageBuilder, ScheduleName, cloudevents::rfc3339, timetable::Reading,
+    Invalid, Message, MessageBuilder, ScheduleName, cloudevents::rfc3339, timetable::ScheduleReading,
 };
 use std::{
     fmt,
@@ -11,13 +11,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The header that tells the time of the tick, as RFC 3339 writes it: `2026-05-01T03:00:00.000Z`.
+/// The header with the time of the tick, in RFC 3339: `2026-05-01T03:00:00.000Z`.
 pub const SCHEDULED_AT: &str = "scheduled-at";
 
 /// A tick that is staged within this time has not been missed.
 const ON_TIME: Duration = Duration::from_secs(60);
 
-/// A message for each tick of a cron expression.
+/// Stages a message for each tick of a cron expression.
 ///
 /// ```
 /// # use postrider_core::Message;
@@ -39,24 +39,24 @@ pub struct Schedule {
 
 type Make = dyn Fn(Tick) -> MessageBuilder + Send + Sync;
 
-/// What becomes of ticks that came due while no scheduler ran, or while the store was away.
+/// Policy for ticks that came due while no scheduler ran, or while the store was unavailable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missed {
-    /// They are left out. A tick has been missed after a minute: a program that calls
-    /// [`run_once`](super::Scheduler::run_once) less often than that misses most of them.
+    /// They are skipped. A tick counts as missed after a minute: a program that calls
+    /// [`run_until_idle`](super::Scheduler::run_until_idle) less often than that misses most of them.
     Skip,
-    /// The latest of them is staged, for all.
+    /// The latest of them is staged, once for all.
     #[default]
     Once,
-    /// Each of them is staged, oldest first, but the latest `at_most` only.
+    /// Each of them is staged, oldest first, but only the latest `at_most`.
     Each {
-        /// How many at the most.
+        /// The maximum number of ticks.
         at_most: usize,
     },
 }
 
-/// A moment at which a message recurs.
+/// One tick of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tick {
@@ -67,10 +67,10 @@ pub struct Tick {
 }
 
 impl Schedule {
-    /// Stages what `message` makes for each tick of the expression `cron`: minute, hour, day of the month, month, day of the week,
-    /// and seconds before them where needed. Processes that use the same name share its ticks.
+    /// Stages the message that `message` returns for each tick of the expression `cron`: minute, hour, day of the month,
+    /// month, day of the week, optionally with seconds in front. Processes that use the same name share its ticks.
     ///
-    /// The message gets the time of the tick in its header [`SCHEDULED_AT`].
+    /// The message has the time of the tick in its header [`SCHEDULED_AT`].
     pub fn new(
         name: impl Into<String>,
         cron: impl Into<String>,
@@ -85,29 +85,29 @@ impl Schedule {
         }
     }
 
-    /// Goes by the clocks of a time zone, by its name in the IANA database; UTC unless said otherwise.
+    /// Time zone, by its name in the IANA database; default UTC.
     pub fn in_time_zone(mut self, name: impl Into<String>) -> Self {
         self.time_zone = name.into();
         self
     }
 
-    /// What becomes of missed ticks; [`Missed::Once`] unless said otherwise.
+    /// Policy for missed ticks; default [`Missed::Once`].
     pub fn on_missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    pub(super) fn check(self) -> Result<Checked, Invalid> {
+    pub(super) fn check(self) -> Result<CheckedSchedule, Invalid> {
         let name = ScheduleName::new(self.name)?;
         let of_this = |invalid: Invalid| {
             Invalid::new(format!("schedule {name}: {}", invalid.field()), invalid.problem().clone())
         };
         let expression = Expression::new(&self.cron, &self.time_zone).map_err(of_this)?;
         if self.missed == (Missed::Each { at_most: 0 }) {
-            let rule = "is 0; nothing would ever be staged: give at least 1, or use Missed::Skip";
+            let rule = "is 0; nothing would ever be staged: set at least 1, or use Missed::Skip";
             return Err(of_this(Invalid::rule("at_most", rule)));
         }
-        Ok(Checked { name, expression, missed: self.missed, message: self.message })
+        Ok(CheckedSchedule { name, expression, missed: self.missed, message: self.message })
     }
 }
 
@@ -123,18 +123,18 @@ impl fmt::Debug for Schedule {
     }
 }
 
-/// A schedule that makes sense.
+/// A schedule with valid settings.
 #[derive(Clone)]
-pub(super) struct Checked {
+pub(super) struct CheckedSchedule {
     pub(super) name: ScheduleName,
     expression: Expression,
     missed: Missed,
     message: Arc<Make>,
 }
 
-impl Checked {
+impl CheckedSchedule {
     /// The ticks to be staged now, oldest first.
-    pub(super) fn due(&self, Reading { now, last }: Reading) -> Vec<SystemTime> {
+    pub(super) fn due(&self, ScheduleReading { now, last }: ScheduleReading) -> Vec<SystemTime> {
         let since = match self.missed {
             Missed::Skip => now.checked_sub(ON_TIME).map_or(last, |on_time| last.max(on_time)),
             Missed::Once | Missed::Each { .. } => last,
@@ -146,26 +146,26 @@ impl Checked {
         self.expression.between(since, now, at_most)
     }
 
-    /// How long until the next tick, if there is one.
-    pub(super) fn rests_for(&self, now: SystemTime) -> Option<Duration> {
+    /// The time until the next tick, if there is one.
+    pub(super) fn until_next_tick(&self, now: SystemTime) -> Option<Duration> {
         self.expression.after(now)?.duration_since(now).ok()
     }
 
     pub(super) fn message(&self, at: SystemTime) -> Result<Message, Invalid> {
         let tick = Tick { schedule: self.name.clone(), at };
-        // The other schedules are not to suffer from a panic here.
+        // A panic must not affect the other schedules.
         let made = catch_unwind(AssertUnwindSafe(|| (self.message)(tick)));
         let Ok(builder) = made else {
             return Err(Invalid::rule(
                 format!("schedule {}", self.name),
-                "panicked while it made its message",
+                "panicked while it built its message",
             ));
         };
         builder.header(SCHEDULED_AT, rfc3339::format(at)).build()
     }
 }
 
-impl fmt::Debug for Checked {
+impl fmt::Debug for CheckedSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Schedule")
             .field("name", &self.name)
@@ -181,14 +181,14 @@ mod tests {
     fn due(missed: Missed, last: &str, now: &str) -> Vec<String> {
         let schedule = Schedule::new("hourly", "0 * * * *", |_| Message::builder("q")).on_missed(missed);
         let time = |text| rfc3339::parse(text).unwrap();
-        let ticks = schedule.check().unwrap().due(Reading { now: time(now), last: time(last) });
+        let ticks = schedule.check().unwrap().due(ScheduleReading { now: time(now), last: time(last) });
         ticks.into_iter().map(|tick| rfc3339::format(tick)[11..16].to_owned()).collect()
     }
 
     const ALL: [Missed; 3] = [Missed::Skip, Missed::Once, Missed::Each { at_most: 2 }];
 
     #[test]
-    fn a_tick_in_time_is_due_whatever_the_policy() {
+    fn tick_on_time_is_due_with_every_missed_policy() {
         for missed in ALL {
             assert_eq!(due(missed, "2026-05-01T11:00:00Z", "2026-05-01T11:59:59.999Z"), [""; 0]);
             assert_eq!(due(missed, "2026-05-01T11:00:00Z", "2026-05-01T12:00:00Z"), ["12:00"]);
@@ -206,13 +206,13 @@ mod tests {
         assert_eq!(due(Missed::Each { at_most: 9 }, last, now), ["09:00", "10:00", "11:00", "12:00"]);
     }
 
-    /// The tick of this minute is in time, though those before it were missed.
+    /// The tick of this minute is on time, though those before it were missed.
     #[test]
-    fn skipping_leaves_the_tick_that_is_in_time() {
+    fn missed_skip_keeps_the_tick_that_is_on_time() {
         assert_eq!(due(Missed::Skip, "2026-05-01T08:00:00Z", "2026-05-01T12:00:01Z"), ["12:00"]);
     }
 
-    /// A store whose clock went back waits for it to come forward.
+    /// A store whose clock went back stages nothing until it has caught up.
     #[test]
     fn nothing_is_due_before_the_last_tick() {
         for missed in ALL {
@@ -221,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_tells_its_tick_and_a_panic_is_an_error() {
+    fn message_has_the_tick_header_and_a_panic_is_an_error() {
         let at = rfc3339::parse("2026-05-01T03:00:00Z").unwrap();
         let make = |tick: Tick| Message::builder("q").payload(tick.schedule.to_string());
         let message = Schedule::new("nightly", "@daily", make).check().unwrap().message(at).unwrap();
         assert_eq!(message.headers().get(SCHEDULED_AT), Some("2026-05-01T03:00:00.000Z"));
         assert_eq!(message.payload(), "nightly");
-        let broken = Schedule::new("nightly", "@daily", |_| panic!("oh no"));
-        let error = broken.check().unwrap().message(at).unwrap_err();
-        assert_eq!(error.to_string(), "schedule nightly: panicked while it made its message");
+        let rejected_ticks = Schedule::new("nightly", "@daily", |_| panic!("oh no"));
+        let error = rejected_ticks.check().unwrap().message(at).unwrap_err();
+        assert_eq!(error.to_string(), "schedule nightly: panicked while it built its message");
     }
 }

@@ -1,7 +1,7 @@
-//! Stages what schedules are due for.
+//! The scheduler: stages the messages of due ticks.
 
-use super::schedule::{Checked, Schedule};
-use crate::carry::trouble::{Backoff, Trouble};
+use super::schedule::{CheckedSchedule, Schedule};
+use crate::delivery_loop::{backoff::Backoff, store_outage::StoreOutage};
 use postrider_core::{Error, Invalid, timetable::Timetable};
 use std::{
     collections::HashMap,
@@ -14,10 +14,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Clocks are set and schedules of other processes change, so nobody sleeps for longer than this.
+/// Clocks are set and schedules of other processes change, so a scheduler never sleeps longer than this.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
-/// Pauses after failures of the store grow from and to so much.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+/// First and longest backoff after a failure of the store.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 
 /// Stages the messages of schedules when they are due. Any number of processes may run the same schedules: each tick is staged
 /// once or not at all.
@@ -34,11 +34,11 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 ///     .schedule(Schedule::new("nightly-report", "0 3 * * *", |_| Message::builder("reports").json("sales")))
 ///     .build()?;
 ///
-/// // For programs that a clock starts; others call `start`, and `stop` in the end.
-/// assert_eq!(scheduler.run_once().await?, 0); // the schedule begins now
+/// // For scheduled jobs; services call `start`, and `stop` at the end.
+/// assert_eq!(scheduler.run_until_idle().await?, 0); // the schedule begins now
 /// store.advance(Duration::from_secs(24 * 60 * 60));
-/// assert_eq!(scheduler.run_once().await?, 1);
-/// assert_eq!(scheduler.run_once().await?, 0);
+/// assert_eq!(scheduler.run_until_idle().await?, 1);
+/// assert_eq!(scheduler.run_until_idle().await?, 0);
 /// assert_eq!(store.claim(&ClaimRequest::new("reports".parse()?, 10)).await?.len(), 1);
 /// # Ok(())
 /// # }
@@ -46,13 +46,13 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     timetable: Arc<dyn Timetable>,
-    schedules: Arc<[Checked]>,
-    trouble: Arc<Trouble>,
-    /// By schedule: the tick whose message broke a rule, so that it is told once.
-    broken: Arc<Mutex<HashMap<usize, SystemTime>>>,
+    schedules: Arc<[CheckedSchedule]>,
+    store_outage: Arc<StoreOutage>,
+    /// By schedule: the tick whose invalid message was logged, so that it is logged once.
+    rejected_ticks: Arc<Mutex<HashMap<usize, SystemTime>>>,
 }
 
-/// Collects the schedules; [`build`](Self::build) checks them all.
+/// Builder of a [`Scheduler`]; [`build`](Self::build) checks the schedules.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct SchedulerBuilder {
@@ -61,128 +61,131 @@ pub struct SchedulerBuilder {
 }
 
 impl Scheduler {
-    /// Begins a scheduler that stages in `store`.
+    /// Starts building a scheduler that stages in `store`.
     pub fn builder(store: impl Timetable) -> SchedulerBuilder {
         Self::builder_on(Arc::new(store))
     }
 
-    /// Begins a scheduler on a store that is shared already.
+    /// Starts building a scheduler on a store that is already shared.
     pub fn builder_on(timetable: Arc<dyn Timetable>) -> SchedulerBuilder {
         SchedulerBuilder { timetable, schedules: Vec::new() }
     }
 
-    /// Stages what is due now and says how many messages that were: none of those that another process has staged.
+    /// Stages the messages that are due now and returns their number, without those that another process has staged.
     ///
     /// # Errors
-    /// When the store fails, or when a message breaks a rule; then the other schedules were served all the same.
-    pub async fn run_once(&self) -> Result<usize, Error> {
-        let round = self.round().await?;
-        round.refused.map_or(Ok(round.staged), |(_, _, invalid)| Err(invalid.into()))
+    /// When the store fails, or when a message is invalid; the other schedules were served all the same.
+    pub async fn run_until_idle(&self) -> Result<usize, Error> {
+        let report = self.check_all().await?;
+        report.rejected.map_or(Ok(report.staged), |(_, _, invalid)| Err(invalid.into()))
     }
 
-    /// Starts, and goes on until it is stopped. Call it within a runtime of tokio.
-    pub fn start(&self) -> Scheduling {
+    /// Starts the scheduler. It runs until it is stopped. Call it within a tokio runtime.
+    pub fn start(&self) -> RunningScheduler {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let (scheduler, stopped) = (self.clone(), stop.clone());
         tasks.spawn(async move {
-            // A tick that is dropped halfway has happened whole or not at all.
+            // A tick that is cancelled halfway was staged completely or not at all.
             stopped.run_until_cancelled(scheduler.run()).await;
         });
-        Scheduling { stop, tasks }
+        RunningScheduler { stop, tasks }
     }
 
     async fn run(&self) {
-        let pauses = || Backoff::new(PAUSES.0, PAUSES.1);
-        let mut backoff = pauses();
+        let new_backoff = || Backoff::new(BACKOFF.0, BACKOFF.1);
+        let mut backoff = new_backoff();
         loop {
-            let wake_at = match self.round().await {
-                Ok(round) => {
-                    self.trouble.is_over();
-                    backoff = pauses();
-                    round.wake_at
+            let wake_at = match self.check_all().await {
+                Ok(report) => {
+                    self.store_outage.resolved();
+                    backoff = new_backoff();
+                    report.wake_at
                 }
                 Err(error) => {
-                    self.trouble.happened("scheduling", &error);
-                    Instant::now() + backoff.pause()
+                    self.store_outage.report("stage scheduled messages", &error);
+                    Instant::now() + backoff.next_delay()
                 }
             };
             sleep_until(wake_at).await;
         }
     }
 
-    async fn round(&self) -> Result<Round, Error> {
-        let mut round = Round { staged: 0, wake_at: Instant::now() + LONGEST_SLEEP, refused: None };
+    async fn check_all(&self) -> Result<CheckReport, Error> {
+        let mut report = CheckReport { staged: 0, wake_at: Instant::now() + LONGEST_SLEEP, rejected: None };
         for (number, schedule) in self.schedules.iter().enumerate() {
-            // Before the store is asked: rather a look too early than one too late.
-            let looked_at = Instant::now();
+            // Before the store is queried: rather a check too early than one too late.
+            let checked_at = Instant::now();
             let reading = self.timetable.read(&schedule.name).await?;
-            if let Some(rest) = schedule.rests_for(reading.now) {
-                round.wake_at = round.wake_at.min(looked_at + rest.min(LONGEST_SLEEP));
+            if let Some(rest) = schedule.until_next_tick(reading.now) {
+                report.wake_at = report.wake_at.min(checked_at + rest.min(LONGEST_SLEEP));
             }
             for at in schedule.due(reading) {
                 match self.tick(schedule, at).await {
                     Ok(true) => {
                         let name = schedule.name.to_string();
                         metrics::counter!("postrider_scheduled_total", "schedule" => name).increment(1);
-                        round.staged += 1;
+                        report.staged += 1;
                     }
                     Ok(false) => {}
                     Err(Error::Invalid(invalid)) => {
-                        self.tell(number, at, schedule, &invalid);
-                        round.refused.get_or_insert((number, at, invalid));
-                        // Whatever comes after it would take its place.
+                        self.log_rejected(number, at, schedule, &invalid);
+                        report.rejected.get_or_insert((number, at, invalid));
+                        // A later tick would take its place.
                         break;
                     }
                     Err(error) => return Err(error),
                 }
             }
         }
-        Ok(round)
+        Ok(report)
     }
 
-    async fn tick(&self, schedule: &Checked, at: SystemTime) -> Result<bool, Error> {
+    async fn tick(&self, schedule: &CheckedSchedule, at: SystemTime) -> Result<bool, Error> {
         let message = schedule.message(at)?;
         self.timetable.tick(&schedule.name, at, &[message]).await
     }
 
-    fn tell(&self, number: usize, at: SystemTime, schedule: &Checked, invalid: &Invalid) {
-        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        if broken.insert(number, at) != Some(at) {
+    fn log_rejected(&self, number: usize, at: SystemTime, schedule: &CheckedSchedule, invalid: &Invalid) {
+        let mut rejected_ticks = self.rejected_ticks.lock().unwrap_or_else(PoisonError::into_inner);
+        if rejected_ticks.insert(number, at) != Some(at) {
             let schedule = &schedule.name;
-            tracing::error!(name: "postrider.tick_refused", %schedule, error = %invalid, "a tick is not staged: its message breaks a rule");
+            tracing::error!(
+                name: "postrider.tick_rejected", %schedule, error = %invalid,
+                "tick of schedule {schedule} not staged: its message is invalid: {invalid}"
+            );
         }
     }
 }
 
-/// What came of looking at every schedule.
-struct Round {
+/// The result of checking every schedule.
+struct CheckReport {
     staged: usize,
     wake_at: Instant,
-    refused: Option<(usize, SystemTime, Invalid)>,
+    rejected: Option<(usize, SystemTime, Invalid)>,
 }
 
 impl SchedulerBuilder {
-    /// Also stages what this schedule is due for.
+    /// Adds a schedule.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedules.push(schedule);
         self
     }
 
-    /// Checks everything and makes the scheduler.
+    /// Checks the settings and builds the scheduler.
     ///
     /// # Errors
-    /// Names the first setting that makes no sense, and says what does.
+    /// Names the first invalid setting and the valid values.
     pub fn build(self) -> Result<Scheduler, Invalid> {
         if self.schedules.is_empty() {
-            let rule = "a scheduler needs at least one: give it with `schedule`";
+            let rule = "a scheduler needs at least one: add it with `schedule`";
             return Err(Invalid::rule("schedules", rule));
         }
-        let mut schedules: Vec<Checked> = Vec::with_capacity(self.schedules.len());
+        let mut schedules: Vec<CheckedSchedule> = Vec::with_capacity(self.schedules.len());
         for schedule in self.schedules {
             let schedule = schedule.check()?;
             if schedules.iter().any(|other| other.name == schedule.name) {
-                let rule = format!("{} is there twice; give each a name of its own", schedule.name);
+                let rule = format!("{} is given twice: give each schedule a name of its own", schedule.name);
                 return Err(Invalid::rule("schedule", rule));
             }
             schedules.push(schedule);
@@ -190,27 +193,27 @@ impl SchedulerBuilder {
         Ok(Scheduler {
             timetable: self.timetable,
             schedules: schedules.into(),
-            trouble: Arc::default(),
-            broken: Arc::default(),
+            store_outage: Arc::default(),
+            rejected_ticks: Arc::default(),
         })
     }
 }
 
-/// A scheduler at work. Dropped, it ends at once, and nothing is half done.
+/// A running scheduler. Dropping it ends it at once; a tick is staged completely or not at all.
 #[derive(Debug)]
-pub struct Scheduling {
+pub struct RunningScheduler {
     stop: CancellationToken,
     tasks: JoinSet<()>,
 }
 
-impl Scheduling {
-    /// Whether it still runs. One that was not stopped always does.
+impl RunningScheduler {
+    /// Liveness: whether the task still runs. It always does until it is stopped.
     pub fn is_alive(&mut self) -> bool {
         while self.tasks.try_join_next().is_some() {}
         !self.tasks.is_empty()
     }
 
-    /// Stops, and waits until it has.
+    /// Stops, and waits until the task has ended.
     pub async fn stop(mut self) {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}

@@ -1,13 +1,13 @@
-//! Delivering to a destination, and what its answer means.
+//! Delivering to one destination, and the settlement that follows from the publish result.
 
 use super::{
-    post::{Answer, Post, unanswered},
-    route::{Change, Only},
+    batcher::{Batcher, PublishResult, no_result},
+    route::{Filter, Transform},
 };
 use crate::{
-    carry::{Deliver, Delivery, Outcome, Tell, Together},
+    delivery_loop::{BatchDeliver, Deliver, Delivery, Outcome, ReportSettlements},
     failure::{Failure, Next},
-    judge::{Judge, claimed_too_often},
+    failure_policy::{FailurePolicy, settle_max_deliveries},
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider_core::{Format, Outgoing, PublishError, QueueName, Settlement, Template};
@@ -15,82 +15,87 @@ use std::{borrow::Cow, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, 
 use tokio::task::coop::consume_budget;
 use tracing::{Instrument, Span};
 
-/// Sends the messages of a queue to one destination.
-pub(super) struct Relaying {
-    pub(super) leg: Arc<Leg>,
+/// Publishes the messages of a queue to one destination.
+pub(super) struct SingleTarget {
+    pub(super) target: Arc<ResolvedTarget>,
     pub(super) source: Arc<str>,
-    pub(super) judge: Judge,
+    pub(super) failure_policy: FailurePolicy,
     pub(super) max_deliveries: Option<u32>,
-    /// What its queue was declared to be: a queue of a route with several destinations must be as ordered as its source.
+    /// The declared ordering of its queue: a per-destination queue of a route must be ordered as its source queue is.
     pub(super) is_ordered: Option<bool>,
 }
 
-/// One way that messages of a queue go.
-pub(super) struct Leg {
-    pub(super) post: Arc<Post>,
-    /// Where messages wait that went to other destinations of their route, and not to this one.
+/// A resolved route target: a destination, the address there, and the message format.
+pub(super) struct ResolvedTarget {
+    pub(super) batcher: Arc<Batcher>,
+    /// The queue of messages that other destinations of the route accepted, and this one has not.
     pub(super) queue: QueueName,
     pub(super) address: Template,
     pub(super) format: Format,
-    pub(super) only: Option<Only>,
-    pub(super) change: Option<Change>,
+    pub(super) filter: Option<Filter>,
+    pub(super) transform: Option<Transform>,
 }
 
-impl Deliver for Relaying {
+impl Deliver for SingleTarget {
     fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome> {
-        relaying(self.settle(delivery), delivery, &self.leg.post.destination)
+        in_relay_span(self.settle(delivery), delivery, &self.target.batcher.destination)
     }
 
-    fn commits(&self, _: &Delivery) -> bool {
+    fn settles_itself(&self, _: &Delivery) -> bool {
         false
     }
 
-    fn leaves(&self) -> bool {
+    fn keeps_lease_when_cancelled(&self) -> bool {
         false
     }
 
-    fn together(&self) -> Option<&dyn Together> {
+    fn as_batch(&self) -> Option<&dyn BatchDeliver> {
         Some(self)
     }
 }
 
-impl Together for Relaying {
-    fn most(&self) -> usize {
-        self.leg.post.capacity.batch
+impl BatchDeliver for SingleTarget {
+    fn max_batch(&self) -> usize {
+        self.target.batcher.capacity.batch
     }
 
-    fn deliver_all<'d>(&'d self, deliveries: &'d [Arc<Delivery>], tell: &'d Tell<'d>) -> BoxFuture<'d, ()> {
+    fn deliver_all<'d>(
+        &'d self,
+        deliveries: &'d [Arc<Delivery>],
+        report: &'d ReportSettlements<'d>,
+    ) -> BoxFuture<'d, ()> {
         Box::pin(async move {
-            let spans = Spans::begin(deliveries, &self.leg.post.destination);
+            let spans = Spans::begin(deliveries, &self.target.batcher.destination);
             let (mut outgoing, mut unsent) = (Vec::with_capacity(deliveries.len()), Vec::new());
-            for (place, delivery) in deliveries.iter().enumerate() {
-                match spans.of(place, || self.prepared(delivery)) {
-                    Ok(written) => outgoing.push((place, written)),
-                    Err(settlement) => unsent.push((place, settlement)),
+            for (index, delivery) in deliveries.iter().enumerate() {
+                match spans.of(index, || self.prepare(delivery)) {
+                    Ok(encoded) => outgoing.push((index, encoded)),
+                    Err(settlement) => unsent.push((index, settlement)),
                 }
-                // Hundreds of them, with the user's own functions: others have their turn in between.
+                // There may be hundreds of messages, each with user functions: lets other tasks run in between.
                 consume_budget().await;
             }
-            let mut is_open = vec![true; deliveries.len()];
-            unsent.iter().for_each(|(place, _)| is_open[*place] = false);
-            tell(unsent);
-            let mut answers = self.leg.post.send_all(outgoing);
-            while let Some(answered) = answers.recv().await {
-                let settled = answered.into_iter().map(|(place, answer)| {
-                    is_open[place] = false;
-                    (place, spans.of(place, || self.judged(answer, &deliveries[place])))
+            let mut is_pending = vec![true; deliveries.len()];
+            unsent.iter().for_each(|(index, _)| is_pending[*index] = false);
+            report(unsent);
+            let mut batches = self.target.batcher.send_all(outgoing);
+            while let Some(batch) = batches.recv().await {
+                let settled = batch.into_iter().map(|(index, result)| {
+                    is_pending[index] = false;
+                    (index, spans.of(index, || self.settlement_for(result, &deliveries[index])))
                 });
-                tell(settled.collect());
+                report(settled.collect());
             }
-            let left = is_open.iter().enumerate().filter(|(_, is_open)| **is_open);
-            tell(
-                left.map(|(place, _)| (place, self.judged(Err(unanswered()), &deliveries[place]))).collect(),
+            let left = is_pending.iter().enumerate().filter(|(_, is_pending)| **is_pending);
+            report(
+                left.map(|(index, _)| (index, self.settlement_for(Err(no_result()), &deliveries[index])))
+                    .collect(),
             );
         })
     }
 }
 
-/// The spans of deliveries that go together, until each of them has ended.
+/// The spans of deliveries in one batch, until each of them has ended.
 pub(super) struct Spans(Vec<Span>);
 
 impl Spans {
@@ -98,15 +103,15 @@ impl Spans {
         let begin = |delivery: &Arc<Delivery>| {
             let span = span_of(delivery, destination);
             #[cfg(feature = "opentelemetry")]
-            crate::link::link(&span, delivery.claimed.message.trail());
+            crate::trace_link::link(&span, delivery.claimed.message.trail());
             span
         };
         Self(deliveries.iter().map(begin).collect())
     }
 
-    /// Does something in the span of a delivery.
-    pub(super) fn of<T>(&self, place: usize, run: impl FnOnce() -> T) -> T {
-        match self.0.get(place) {
+    /// Runs a function in the span of a delivery.
+    pub(super) fn of<T>(&self, index: usize, run: impl FnOnce() -> T) -> T {
+        match self.0.get(index) {
             Some(span) => span.in_scope(run),
             None => run(),
         }
@@ -114,7 +119,7 @@ impl Spans {
 }
 
 /// Runs a delivery in its span.
-pub(super) fn relaying<'d>(
+pub(super) fn in_relay_span<'d>(
     settling: impl Future<Output = Settlement> + Send + 'd,
     delivery: &Delivery,
     destination: &str,
@@ -122,7 +127,7 @@ pub(super) fn relaying<'d>(
     let span = span_of(delivery, destination);
     let settling = settling.map(Outcome::Settle);
     #[cfg(feature = "opentelemetry")]
-    let settling = crate::link::linked(settling, &span, delivery.claimed.message.trail());
+    let settling = crate::trace_link::run_linked(settling, &span, delivery.claimed.message.trail());
     Box::pin(settling.instrument(span))
 }
 
@@ -131,7 +136,7 @@ fn span_of(delivery: &Delivery, destination: &str) -> Span {
     tracing::info_span!(
         "postrider.relay",
         queue = %claimed.lease.queue(),
-        message = %claimed.id(),
+        message_id = %claimed.id(),
         destination,
         attempt = claimed.attempts.saturating_add(1),
         deliveries = claimed.deliveries,
@@ -140,53 +145,55 @@ fn span_of(delivery: &Delivery, destination: &str) -> Span {
     )
 }
 
-impl Relaying {
+impl SingleTarget {
     async fn settle(&self, delivery: &Arc<Delivery>) -> Settlement {
-        match self.prepared(delivery) {
-            Ok(outgoing) => self.judged(self.leg.post.send(outgoing).await, delivery),
+        match self.prepare(delivery) {
+            Ok(outgoing) => self.settlement_for(self.target.batcher.send(outgoing).await, delivery),
             Err(settlement) => settlement,
         }
     }
 
-    /// What is to be sent, or how the delivery ends without that.
-    fn prepared(&self, delivery: &Delivery) -> Result<Outgoing, Settlement> {
-        let unsendable = undeclared(self.is_ordered, delivery);
-        if let Some(settlement) = unsendable.or_else(|| claimed_too_often(self.max_deliveries, delivery)) {
+    /// The encoded message, or the settlement if it is not sent.
+    fn prepare(&self, delivery: &Delivery) -> Result<Outgoing, Settlement> {
+        let unsendable = settle_policy_mismatch(self.is_ordered, delivery);
+        if let Some(settlement) = unsendable.or_else(|| settle_max_deliveries(self.max_deliveries, delivery))
+        {
             return Err(settlement);
         }
-        match self.leg.written(delivery, &self.source) {
+        match self.target.encode(delivery, &self.source) {
             Ok(Some(outgoing)) => Ok(outgoing),
             Ok(None) => Err(Settlement::Done),
-            Err(failure) => Err(self.judge.settle(&failure, delivery)),
+            Err(failure) => Err(self.failure_policy.settle(&failure, delivery)),
         }
     }
 
-    /// How an answer ends a delivery.
-    fn judged(&self, answer: Answer, delivery: &Delivery) -> Settlement {
-        match answer {
+    /// The settlement that follows from a publish result.
+    fn settlement_for(&self, result: PublishResult, delivery: &Delivery) -> Settlement {
+        match result {
             Ok(_) => Settlement::Done,
-            // No fault of the message, which waits uncounted.
-            Err(PublishError::Down { .. }) => Settlement::Release,
-            Err(error) => self.judge.settle(&failed(error), delivery),
+            // Not the message's fault: it is released, and no attempt is counted.
+            Err(PublishError::Unavailable { .. }) => Settlement::Release,
+            Err(error) => self.failure_policy.settle(&failure_of(error), delivery),
         }
     }
 }
 
-/// A queue that is not what its route says: nothing is sent until it is, since order would be lost.
-pub(super) fn undeclared(is_ordered: Option<bool>, delivery: &Delivery) -> Option<Settlement> {
+/// The queue's policy is not what its route declares: nothing is sent, since order would be lost.
+pub(super) fn settle_policy_mismatch(is_ordered: Option<bool>, delivery: &Delivery) -> Option<Settlement> {
     let lease = &delivery.claimed.lease;
     let expected = is_ordered.filter(|is_ordered| *is_ordered != lease.turn().is_some())?;
     tracing::error!(
-        name: "postrider.undeclared", queue = %lease.queue(), is_ordered = expected,
-        "the queue is not declared as its route says: call `Relay::declare`, or give the route the queue's policy"
+        name: "postrider.policy_mismatch", queue = %lease.queue(), is_ordered = expected,
+        "policy of queue {} differs from its route; its messages wait: call `Relay::declare`, or give the route the queue's policy",
+        lease.queue()
     );
-    Some(Settlement::Snooze { after: UNDECLARED })
+    Some(Settlement::Snooze { after: POLICY_MISMATCH_DELAY })
 }
 
-/// How long messages of such a queue wait.
-const UNDECLARED: Duration = Duration::from_secs(10);
+/// Delay of messages of such a queue.
+const POLICY_MISMATCH_DELAY: Duration = Duration::from_secs(10);
 
-fn failed(error: PublishError) -> Failure {
+fn failure_of(error: PublishError) -> Failure {
     let next = match &error {
         PublishError::Retry { after: Some(after), .. } => Next::RetryAfter(*after),
         PublishError::Reject { .. } => Next::Reject,
@@ -196,34 +203,37 @@ fn failed(error: PublishError) -> Failure {
     Failure::of_kind(next, name, error)
 }
 
-impl Leg {
-    /// The message as it goes there; `None` when it does not. Written anew for each attempt: it costs little, and nothing is kept.
-    pub(super) fn written(
-        &self,
-        delivery: &Delivery,
-        source: &Arc<str>,
-    ) -> Result<Option<Outgoing>, Failure> {
+impl ResolvedTarget {
+    /// The message as it is sent to this target; `None` when the filter excludes it. Encoded anew for each attempt: that is
+    /// cheap, and nothing is kept.
+    pub(super) fn encode(&self, delivery: &Delivery, source: &Arc<str>) -> Result<Option<Outgoing>, Failure> {
         let claimed = &delivery.claimed;
         let message = &claimed.message;
-        let refused = |kind: &'static str, error: String| Failure::of_kind(Next::Reject, kind, error);
-        // What users give is theirs: it must not take the relay along.
-        let asked = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            if self.only.as_ref().is_some_and(|only| !only(message)) {
+        let rejected = |kind: &'static str, error: String| Failure::of_kind(Next::Reject, kind, error);
+        // User functions may panic: that must not stop the relay.
+        let selected = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            if self.filter.as_ref().is_some_and(|filter| !filter(message)) {
                 return Ok(None);
             }
-            match &self.change {
+            match &self.transform {
                 None => Ok(Some(Cow::Borrowed(message))),
-                Some(change) => change(message).build().map(|changed| Some(Cow::Owned(changed))),
+                Some(transform) => transform(message).build().map(|changed| Some(Cow::Owned(changed))),
             }
         }));
-        let message = match asked {
+        let message = match selected {
             Ok(Ok(Some(message))) => message,
             Ok(Ok(None)) => return Ok(None),
-            Ok(Err(invalid)) => return Err(refused("InvalidMessage", invalid.to_string())),
-            Err(_) => return Err(Failure::of_kind(Next::Retry, "Panic", "a function of the route panicked")),
+            Ok(Err(invalid)) => return Err(rejected("InvalidMessage", invalid.to_string())),
+            Err(_) => {
+                return Err(Failure::of_kind(
+                    Next::Retry,
+                    "Panic",
+                    "the filter or the transformation of the route panicked",
+                ));
+            }
         };
         let address =
-            self.address.render(&message).map_err(|invalid| refused("NoAddress", invalid.to_string()))?;
+            self.address.render(&message).map_err(|invalid| rejected("NoAddress", invalid.to_string()))?;
         let outgoing = Outgoing::write(
             &message,
             claimed.id(),
@@ -233,28 +243,30 @@ impl Leg {
             self.format,
         )
         .map_err(|invalid| Failure::of_kind(Next::Undecodable, "InvalidMessage", invalid.to_string()))?;
-        if let Some(most) = self.post.capacity.message_bytes.filter(|most| outgoing.size() > *most) {
+        if let Some(max_bytes) =
+            self.batcher.capacity.message_bytes.filter(|max_bytes| outgoing.size() > *max_bytes)
+        {
             let error = format!(
-                "{} bytes are too many for {}: it takes {most}",
+                "the message has {} bytes, more than {} accepts ({max_bytes})",
                 outgoing.size(),
-                self.post.destination
+                self.batcher.destination
             );
-            return Err(refused("TooLarge", error));
+            return Err(rejected("TooLarge", error));
         }
         Ok(Some(outgoing))
     }
 }
 
-impl fmt::Debug for Relaying {
+impl fmt::Debug for SingleTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Relaying").field("leg", &self.leg).finish_non_exhaustive()
+        f.debug_struct("Relaying").field("leg", &self.target).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Leg {
+impl fmt::Debug for ResolvedTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leg")
-            .field("post", &self.post)
+            .field("post", &self.batcher)
             .field("address", &self.address)
             .finish_non_exhaustive()
     }

@@ -1,11 +1,11 @@
-//! Where a relay sends, and how.
+//! A destination of a relay, and how it is used.
 
-use super::{breaker::Breaker, pauses::Pauses, post::Post};
-use crate::carry::pace::Pace;
+use super::{batcher::Batcher, circuit_breaker::CircuitBreaker, operator_pauses::OperatorPauses};
+use crate::delivery_loop::rate_limiter::RateLimiter;
 use postrider_core::{Invalid, Transport};
 use std::{fmt, sync::Arc, time::Duration};
 
-/// Somewhere that messages are sent to: a transport, and how it is used. Routes name it; all of them share it.
+/// A destination: a transport, and its send settings. Routes refer to it by name and share it.
 ///
 /// ```
 /// # use postrider_engine::relay::Destination;
@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// # use std::time::Duration;
 /// let billing = Destination::new("billing", MemoryTransport::new())
 ///     .timeout(Duration::from_secs(5))
-///     .rate(1_000, Duration::from_secs(1));
+///     .rate_limit(1_000, Duration::from_secs(1));
 /// ```
 #[must_use = "a destination does nothing until a relay has it"]
 pub struct Destination {
@@ -21,95 +21,108 @@ pub struct Destination {
     transport: Arc<dyn Transport>,
     timeout: Duration,
     batch: Option<usize>,
-    at_once: usize,
-    rate: Option<(u32, Duration)>,
-    pauses: (Duration, Duration),
+    concurrency: usize,
+    rate_limit: Option<(u32, Duration)>,
+    circuit_backoff: (Duration, Duration),
 }
 
 impl Destination {
-    /// The destination `name`, reached by `transport`.
+    /// A destination called `name` that is reached by `transport`.
     pub fn new(name: impl Into<String>, transport: impl Transport) -> Self {
         Self::shared(name, Arc::new(transport))
     }
 
-    /// The same, with a transport that is shared already.
+    /// A destination with a transport that is already shared.
     pub fn shared(name: impl Into<String>, transport: Arc<dyn Transport>) -> Self {
         Self {
             name: name.into(),
             transport,
             timeout: Duration::from_secs(15),
             batch: None,
-            at_once: 2,
-            rate: None,
-            pauses: (Duration::from_millis(500), Duration::from_secs(30)),
+            concurrency: 2,
+            rate_limit: None,
+            circuit_backoff: (Duration::from_millis(500), Duration::from_secs(30)),
         }
     }
 
-    /// Waits so long for the answer to a batch; 15 seconds unless said otherwise. Without an answer nobody knows what arrived,
-    /// and the same messages are sent again.
+    /// Publish timeout of a batch; default 15 seconds. After a timeout it is unknown which messages arrived, and the same
+    /// messages are sent again.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sends at most so many messages together; as many as the transport takes unless said otherwise.
-    pub fn batch(mut self, messages: usize) -> Self {
+    /// Batch size: the maximum number of messages per publish call. Default: as many as the transport accepts.
+    pub fn batch_size(mut self, messages: usize) -> Self {
         self.batch = Some(messages);
         self
     }
 
-    /// Has at most so many batches under way; 2 unless said otherwise.
-    pub fn at_once(mut self, batches: usize) -> Self {
-        self.at_once = batches;
+    /// Concurrency: the maximum number of batches in flight; default 2.
+    pub fn concurrency(mut self, batches: usize) -> Self {
+        self.concurrency = batches;
         self
     }
 
-    /// Sends at most so many messages in so long. Each process counts for itself.
-    pub fn rate(mut self, messages: u32, per: Duration) -> Self {
-        self.rate = Some((messages, per));
+    /// Rate limit: at most `messages` per `per`, per process.
+    pub fn rate_limit(mut self, messages: u32, per: Duration) -> Self {
+        self.rate_limit = Some((messages, per));
         self
     }
 
-    /// While nothing gets through, tries again after pauses that grow from `first` to `longest`; half a second and 30 seconds
-    /// unless said otherwise.
-    pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
-        self.pauses = (first, longest);
+    /// Circuit-breaker backoff: while the destination is unavailable, probes it after delays that grow from `first` to
+    /// `longest`; default 500 ms to 30 seconds.
+    pub fn circuit_backoff(mut self, first: Duration, longest: Duration) -> Self {
+        self.circuit_backoff = (first, longest);
         self
     }
 
-    pub(super) fn open(self, pauses: &Arc<Pauses>) -> Result<Arc<Post>, Invalid> {
+    pub(super) fn open(self, operator_pauses: &Arc<OperatorPauses>) -> Result<Arc<Batcher>, Invalid> {
         let name = &self.name;
-        let wrong = |field: &'static str, rule: String| Err(Invalid::rule(field, rule));
+        let invalid = |field: &'static str, rule: String| Err(Invalid::rule(field, rule));
         if name.is_empty() || name.contains(|c: char| c.is_control() || c.is_whitespace()) {
-            return wrong("destination", format!("{name:?} is no name: give it one without white space"));
+            return invalid(
+                "destination",
+                format!("{name:?} is not a valid name: give it a name without white space"),
+            );
         }
         if self.timeout.is_zero() {
-            return wrong("timeout", format!("is zero for destination {name}; nothing could be sent"));
-        }
-        if self.batch == Some(0) || self.at_once == 0 {
-            return wrong(
-                "batch",
-                format!("is 0 for destination {name}; nothing would be sent: give at least 1"),
+            return invalid(
+                "timeout",
+                format!("is zero for destination {name}; nothing could be sent: set a timeout above zero"),
             );
         }
-        if self.pauses.0.is_zero() || self.pauses.0 > self.pauses.1 {
-            let (first, longest) = self.pauses;
+        if self.batch == Some(0) || self.concurrency == 0 {
+            let field = if self.batch == Some(0) { "batch_size" } else { "concurrency" };
+            return invalid(
+                field,
+                format!("is 0 for destination {name}; nothing would be sent: set at least 1"),
+            );
+        }
+        if self.circuit_backoff.0.is_zero() || self.circuit_backoff.0 > self.circuit_backoff.1 {
+            let (first, longest) = self.circuit_backoff;
             let rule = format!(
-                "are {first:?} to {longest:?} for destination {name}; the first must be more than nothing and at most the longest"
+                "is {first:?} to {longest:?} for destination {name}: the first delay must be above zero and at most the longest"
             );
-            return wrong("pauses", rule);
+            return invalid("circuit_backoff", rule);
         }
-        let pace = self.rate.map(|(messages, per)| Pace::new(messages, per));
-        if let Some(pace) = &pace {
-            pace.check(&format!("destination {name}"))?;
+        let rate_limiter = self.rate_limit.map(|(messages, per)| RateLimiter::new(messages, per));
+        if let Some(rate_limiter) = &rate_limiter {
+            rate_limiter.check(&format!("destination {name}"))?;
         }
         let mut capacity = self.transport.capacity();
         capacity.batch = capacity.batch.min(self.batch.unwrap_or(usize::MAX)).max(1);
-        // A trial may wait for its lease, its answer and its settlement.
-        let trial = self.timeout.saturating_mul(2);
-        let breaker = Arc::new(Breaker::new(name, self.pauses.0, self.pauses.1, trial, Arc::clone(pauses)));
-        let sending = (self.timeout, self.at_once);
-        Ok(Arc::new(Post::new(self.name, self.transport, capacity, sending, pace, breaker)))
+        // A probe may wait for its lease, its publish result and its settlement.
+        let probe_timeout = self.timeout.saturating_mul(2);
+        let breaker = Arc::new(CircuitBreaker::new(
+            name,
+            self.circuit_backoff.0,
+            self.circuit_backoff.1,
+            probe_timeout,
+            Arc::clone(operator_pauses),
+        ));
+        let sending = (self.timeout, self.concurrency);
+        Ok(Arc::new(Batcher::new(self.name, self.transport, capacity, sending, rate_limiter, breaker)))
     }
 }
 

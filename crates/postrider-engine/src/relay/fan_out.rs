@@ -1,20 +1,20 @@
-//! One queue, several destinations.
+//! Fan-out: one queue, several destinations.
 //!
-//! Each destination accepts, refuses and fails on its own, so what one of them still owes must not hold up the others, nor be sent
-//! to them again. A message is sent to all of them at once; those that did not accept it get a copy in a **queue of their own**,
-//! staged in the step that settles the message. From there on each is a route with one destination: its own retries, its own dead
-//! letters, its own breaker.
+//! Each destination accepts, rejects and fails on its own, so one that lags must not hold up the others, nor may messages be
+//! sent to the others again. A message is published to all destinations at once; for each destination that did not accept it, a
+//! copy is staged in a **per-destination queue**, in the step that settles the message. From there on each is a route with one
+//! destination: its own retries, its own dead letters, its own circuit breaker.
 //!
-//! Where order is kept, every message takes that way, to every destination: sent at once, the next message of a key could overtake
-//! one that waits for a destination in its own queue.
+//! On an ordered queue every message takes that path, to every destination: published directly, the next message of a key could
+//! overtake one that waits in a per-destination queue.
 
 use super::{
-    breaker::Breaker,
-    deliver::{Leg, Spans, relaying, undeclared},
+    circuit_breaker::CircuitBreaker,
+    deliver::{ResolvedTarget, Spans, in_relay_span, settle_policy_mismatch},
 };
 use crate::{
-    carry::{Deliver, Delivery, Gate, Outcome, Passage, Tell, Together},
-    judge::claimed_too_often,
+    delivery_loop::{BatchDeliver, CircuitGate, ClaimPermit, Deliver, Delivery, Outcome, ReportSettlements},
+    failure_policy::settle_max_deliveries,
 };
 use futures_util::{
     FutureExt,
@@ -24,13 +24,13 @@ use postrider_core::{Error, Message, PublishError, Settlement, Store};
 use std::{sync::Arc, time::Duration};
 use tokio::task::coop::consume_budget;
 
-/// What spans and logs call several destinations.
+/// The `destination` of spans and logs where a route has several.
 const SEVERAL: &str = "several";
 
-/// Sends the messages of a queue to several destinations.
+/// Publishes the messages of a queue to several destinations.
 #[derive(Debug)]
 pub(super) struct FanOut {
-    pub(super) legs: Vec<Arc<Leg>>,
+    pub(super) targets: Vec<Arc<ResolvedTarget>>,
     pub(super) source: Arc<str>,
     pub(super) max_deliveries: Option<u32>,
     pub(super) is_ordered: bool,
@@ -42,133 +42,150 @@ impl Deliver for FanOut {
             let mut settled = self.settle(std::slice::from_ref(delivery)).await;
             settled.pop().unwrap_or(Settlement::Release)
         };
-        relaying(settling, delivery, SEVERAL)
+        in_relay_span(settling, delivery, SEVERAL)
     }
 
-    fn commits(&self, _: &Delivery) -> bool {
+    fn settles_itself(&self, _: &Delivery) -> bool {
         false
     }
 
-    fn leaves(&self) -> bool {
+    fn keeps_lease_when_cancelled(&self) -> bool {
         false
     }
 
-    fn together(&self) -> Option<&dyn Together> {
+    fn as_batch(&self) -> Option<&dyn BatchDeliver> {
         Some(self)
     }
 }
 
-impl Together for FanOut {
-    fn most(&self) -> usize {
-        self.legs.iter().map(|leg| leg.post.capacity.batch).max().unwrap_or(1)
+impl BatchDeliver for FanOut {
+    fn max_batch(&self) -> usize {
+        self.targets.iter().map(|target| target.batcher.capacity.batch).max().unwrap_or(1)
     }
 
-    fn deliver_all<'d>(&'d self, deliveries: &'d [Arc<Delivery>], tell: &'d Tell<'d>) -> BoxFuture<'d, ()> {
+    fn deliver_all<'d>(
+        &'d self,
+        deliveries: &'d [Arc<Delivery>],
+        report: &'d ReportSettlements<'d>,
+    ) -> BoxFuture<'d, ()> {
         Box::pin(async move {
             let _spans = Spans::begin(deliveries, SEVERAL);
-            tell(self.settle(deliveries).await.into_iter().enumerate().collect());
+            report(self.settle(deliveries).await.into_iter().enumerate().collect());
         })
     }
 }
 
-/// What a destination has said to a message.
+/// The result of publishing a message to one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
-    /// It has it, or is not meant to.
-    Yes,
-    No,
-    /// Nothing gets through.
-    Down,
+enum TargetResult {
+    /// The target accepted it, or its filter excludes it.
+    Accepted,
+    Failed,
+    /// The destination is unavailable.
+    Unavailable,
 }
 
 impl FanOut {
-    /// How each of them ends.
+    /// The settlement of each delivery.
     async fn settle(&self, deliveries: &[Arc<Delivery>]) -> Vec<Settlement> {
         let unsendable: Vec<Option<Settlement>> = deliveries.iter().map(|one| self.unsendable(one)).collect();
         let sendable: Vec<(usize, &Arc<Delivery>)> =
-            deliveries.iter().enumerate().filter(|(place, _)| unsendable[*place].is_none()).collect();
-        let answers = join_all(self.legs.iter().map(|leg| self.send(leg, &sendable, deliveries.len()))).await;
-        let settle = |(place, settlement): (usize, Option<Settlement>)| {
+            deliveries.iter().enumerate().filter(|(index, _)| unsendable[*index].is_none()).collect();
+        let all_results =
+            join_all(self.targets.iter().map(|target| self.send(target, &sendable, deliveries.len()))).await;
+        let settle = |(index, settlement): (usize, Option<Settlement>)| {
             settlement.unwrap_or_else(|| {
-                let said = || self.legs.iter().zip(&answers).map(|(leg, answers)| (leg, answers[place]));
-                if said().all(|(_, said)| said == Said::Down) {
-                    // Nobody has it: it waits where it is.
+                let results = || {
+                    self.targets.iter().zip(&all_results).map(|(target, results)| (target, results[index]))
+                };
+                if results().all(|(_, result)| result == TargetResult::Unavailable) {
+                    // No destination has it: the message stays in its queue.
                     return Settlement::Release;
                 }
-                let owed = said().filter(|(_, said)| *said != Said::Yes);
-                self.forward(&deliveries[place], owed.map(|(leg, _)| leg))
+                let pending = results().filter(|(_, result)| *result != TargetResult::Accepted);
+                self.forward(&deliveries[index], pending.map(|(target, _)| target))
             })
         };
         unsendable.into_iter().enumerate().map(settle).collect()
     }
 
-    /// How a message ends that is not sent from here.
+    /// The settlement of a message that is not sent from here.
     fn unsendable(&self, delivery: &Delivery) -> Option<Settlement> {
-        undeclared(Some(self.is_ordered), delivery)
-            .or_else(|| claimed_too_often(self.max_deliveries, delivery))
-            .or_else(|| self.is_ordered.then(|| self.forward(delivery, self.legs.iter())))
+        settle_policy_mismatch(Some(self.is_ordered), delivery)
+            .or_else(|| settle_max_deliveries(self.max_deliveries, delivery))
+            .or_else(|| self.is_ordered.then(|| self.forward(delivery, self.targets.iter())))
     }
 
-    /// Sends to one destination, and answers by place.
-    async fn send(&self, leg: &Arc<Leg>, sendable: &[(usize, &Arc<Delivery>)], places: usize) -> Vec<Said> {
-        let mut said = vec![Said::No; places];
+    /// Publishes to one target and returns the results by index.
+    async fn send(
+        &self,
+        target: &Arc<ResolvedTarget>,
+        sendable: &[(usize, &Arc<Delivery>)],
+        count: usize,
+    ) -> Vec<TargetResult> {
+        let mut results = vec![TargetResult::Failed; count];
         let mut outgoing = Vec::with_capacity(sendable.len());
-        for (place, delivery) in sendable {
-            match leg.written(delivery, &self.source) {
-                Ok(Some(written)) => outgoing.push((*place, written)),
-                Ok(None) => said[*place] = Said::Yes,
-                // From its own queue it fails again, and is judged there.
+        for (index, delivery) in sendable {
+            match target.encode(delivery, &self.source) {
+                Ok(Some(encoded)) => outgoing.push((*index, encoded)),
+                Ok(None) => results[*index] = TargetResult::Accepted,
+                // Delivery from the per-destination queue fails again, and is settled there.
                 Err(_) => {}
             }
             consume_budget().await;
         }
-        let mut answers = leg.post.send_all(outgoing);
-        while let Some(answered) = answers.recv().await {
-            for (place, answer) in answered {
-                said[place] = match answer {
-                    Ok(_) => Said::Yes,
-                    Err(PublishError::Down { .. }) => Said::Down,
-                    Err(_) => Said::No,
+        let mut batches = target.batcher.send_all(outgoing);
+        while let Some(batch) = batches.recv().await {
+            for (index, result) in batch {
+                results[index] = match result {
+                    Ok(_) => TargetResult::Accepted,
+                    Err(PublishError::Unavailable { .. }) => TargetResult::Unavailable,
+                    Err(_) => TargetResult::Failed,
                 };
             }
         }
-        said
+        results
     }
 
-    /// Puts the message into the queues of these destinations.
-    fn forward<'l>(&self, delivery: &Delivery, legs: impl Iterator<Item = &'l Arc<Leg>>) -> Settlement {
+    /// Forwards the message to the per-destination queues of these targets.
+    fn forward<'l>(
+        &self,
+        delivery: &Delivery,
+        targets: impl Iterator<Item = &'l Arc<ResolvedTarget>>,
+    ) -> Settlement {
         let message = &delivery.claimed.message;
-        let messages: Arc<[Message]> = legs.map(|leg| message.redirected(leg.queue.clone())).collect();
+        let messages: Arc<[Message]> =
+            targets.map(|target| message.redirected(target.queue.clone())).collect();
         if messages.is_empty() { Settlement::Done } else { Settlement::Forward { messages } }
     }
 }
 
-/// Open as long as anything gets through to any of them.
+/// Permits claims as long as the circuit of any destination does.
 #[derive(Debug)]
-pub(super) struct AnyOpen(pub(super) Vec<Arc<Breaker>>);
+pub(super) struct AnyTargetGate(pub(super) Vec<Arc<CircuitBreaker>>);
 
-impl Gate for AnyOpen {
-    fn prepare<'g>(&'g self, store: &'g dyn Store) -> BoxFuture<'g, Result<(), Error>> {
-        // All destinations of a relay share what they know.
+impl CircuitGate for AnyTargetGate {
+    fn refresh<'g>(&'g self, store: &'g dyn Store) -> BoxFuture<'g, Result<(), Error>> {
+        // All destinations of a relay share their operator pauses.
         match self.0.first() {
-            Some(breaker) => breaker.prepare(store),
+            Some(breaker) => breaker.refresh(store),
             None => Box::pin(async { Ok(()) }),
         }
     }
 
-    fn look(&self) -> Passage {
-        let mut shut = Duration::MAX;
+    fn acquire(&self) -> ClaimPermit {
+        let mut denied_for = Duration::MAX;
         for breaker in &self.0 {
-            match breaker.look() {
-                Passage::Shut(wait) => shut = shut.min(wait),
-                passage => return passage,
+            match breaker.acquire() {
+                ClaimPermit::Denied(wait) => denied_for = denied_for.min(wait),
+                permit => return permit,
             }
         }
-        Passage::Shut(shut)
+        ClaimPermit::Denied(denied_for)
     }
 
-    fn put_back(&self) {
-        self.0.iter().for_each(|breaker| breaker.put_back());
+    fn release(&self) {
+        self.0.iter().for_each(|breaker| breaker.release());
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

@@ -1,58 +1,58 @@
-//! What happens when the last follow-up of a subject has landed.
+//! Completion: the last follow-up of a subject has succeeded, or a saga has ended.
 
 use crate::{failure::Failure, worker::Tx};
 use futures_util::future::BoxFuture;
 use postrider_core::{
-    EventType, Follow, Message, MessageId, QueueName, SubjectId, TenantId, follow_up::Group,
+    EventType, FollowUpStore, Message, MessageId, QueueName, SubjectId, TenantId, follow_up::FollowUpGroup,
 };
 use serde::Serialize;
 use std::{fmt, sync::Arc};
 
-/// What was to be done for a subject has come to its end.
+/// The completion of an operation for a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Completed {
-    /// How.
-    pub ended: Ended,
+pub struct Completion {
+    /// The outcome.
+    pub ended: CompletionOutcome,
     /// The saga, if it was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saga: Option<MessageId>,
     /// The queue of its follow-ups.
     pub queue: QueueName,
-    /// Whose subject it is.
+    /// The tenant of the subject.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
     /// The subject.
     pub subject: SubjectId,
-    /// What was done; of a saga, the name of its plan.
+    /// The operation; for a saga the name of its plan.
     pub operation: EventType,
 }
 
-/// How it ended.
+/// The outcome of a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
-    /// Everything was done.
+pub enum CompletionOutcome {
+    /// All calls succeeded.
     Completed,
-    /// A step of the saga failed, and what had been done was undone.
+    /// A step of the saga failed, and the steps before it were compensated.
     Compensated,
 }
 
-impl From<Group> for Completed {
-    fn from(Group { queue, tenant, subject, operation }: Group) -> Self {
-        Self { ended: Ended::Completed, saga: None, queue, tenant, subject, operation }
+impl From<FollowUpGroup> for Completion {
+    fn from(FollowUpGroup { queue, tenant, subject, operation }: FollowUpGroup) -> Self {
+        Self { ended: CompletionOutcome::Completed, saga: None, queue, tenant, subject, operation }
     }
 }
 
-type Callback<T> = dyn Fn(Tx<T>, Completed) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync;
+type Callback<T> = dyn Fn(Tx<T>, Completion) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync;
 
-/// What is to happen then, in the same transaction.
-pub(super) struct OnComplete<S: Follow> {
+/// The callback and the queue of a completion, both in the same transaction.
+pub(super) struct OnComplete<S: FollowUpStore> {
     pub(super) callback: Option<Arc<Callback<S::Tx>>>,
     pub(super) to: Option<QueueName>,
 }
 
-impl Ended {
-    /// The type of the message that tells of it.
+impl CompletionOutcome {
+    /// The type of the completion message.
     const fn event_type(self) -> &'static str {
         match self {
             Self::Completed => "follow-ups.completed",
@@ -61,15 +61,15 @@ impl Ended {
     }
 }
 
-impl<S: Follow> OnComplete<S> {
-    /// Lets it happen. Without an answer the transaction is gone.
-    pub(super) async fn happen(&self, store: &S, tx: S::Tx, completed: &Completed) -> Result<S::Tx, Failure> {
+impl<S: FollowUpStore> OnComplete<S> {
+    /// Runs the callback and stages the completion message. After an error the transaction is gone.
+    pub(super) async fn run(&self, store: &S, tx: S::Tx, completion: &Completion) -> Result<S::Tx, Failure> {
         let mut tx = match &self.callback {
             None => tx,
-            Some(callback) => self.call(callback.as_ref(), store, tx, completed.clone()).await?,
+            Some(callback) => self.call(callback.as_ref(), store, tx, completion.clone()).await?,
         };
         if let Some(queue) = &self.to {
-            let message = told(queue, completed).map_err(Failure::retry)?;
+            let message = completion_message(queue, completion).map_err(Failure::retry)?;
             store.stage_all(&mut tx, &[message]).await?;
         }
         Ok(tx)
@@ -80,11 +80,11 @@ impl<S: Follow> OnComplete<S> {
         callback: &Callback<S::Tx>,
         store: &S,
         tx: S::Tx,
-        completed: Completed,
+        completion: Completion,
     ) -> Result<S::Tx, Failure> {
-        let (lent, home) = Tx::lend(tx);
-        let answer = callback(lent, completed).await;
-        match (answer, home.take()) {
+        let (tx, return_slot) = Tx::lend(tx);
+        let result = callback(tx, completion).await;
+        match (result, return_slot.take()) {
             (Ok(()), Some(tx)) => Ok(tx),
             (Ok(()), None) => {
                 Err(Failure::retry("drop the transaction before the callback ends").named("TransactionKept"))
@@ -99,24 +99,27 @@ impl<S: Follow> OnComplete<S> {
     }
 }
 
-fn told(queue: &QueueName, completed: &Completed) -> Result<Message, postrider_core::Invalid> {
+fn completion_message(
+    queue: &QueueName,
+    completion: &Completion,
+) -> Result<Message, postrider_core::Invalid> {
     let mut builder = Message::builder(queue.as_str())
-        .event_type(completed.ended.event_type())
-        .subject(completed.subject.as_str())
-        .json(completed);
-    if let Some(tenant) = &completed.tenant {
+        .event_type(completion.ended.event_type())
+        .subject(completion.subject.as_str())
+        .json(completion);
+    if let Some(tenant) = &completion.tenant {
         builder = builder.tenant(tenant.as_str());
     }
     builder.build()
 }
 
-impl<S: Follow> Clone for OnComplete<S> {
+impl<S: FollowUpStore> Clone for OnComplete<S> {
     fn clone(&self) -> Self {
         Self { callback: self.callback.clone(), to: self.to.clone() }
     }
 }
 
-impl<S: Follow> fmt::Debug for OnComplete<S> {
+impl<S: FollowUpStore> fmt::Debug for OnComplete<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OnComplete").field("to", &self.to).finish_non_exhaustive()
     }

@@ -1,53 +1,54 @@
-//! Follow-ups: calls to others that always end in a known state.
+//! Follow-ups: calls to external systems that always end in a known state.
 //!
 //! ```text
-//!                          ┌──────────── failed: again after 30, 60, 120 … 3600 s ──────────────┐
+//!                          ┌──────────── failed: retried after 30, 60, 120 … 3600 s ────────────┐
 //!                          ▼                                                                    │
 //!   stage ──▶ pending ──▶ in flight ──┬── done, or nothing left to do ──▶ succeeded ──▶ last of its subject? ──▶ completed
 //!                ▲         ▲   │      │
-//!                │         │   │      ├── not before a time ──▶ scheduled ──▶ asked again then
+//!                │         │   │      ├── not before a time ──▶ scheduled ──▶ called again then
 //!                │         └───┘      │
-//!                │    lease lapses    └── refused, unknown, or tried 8 times ──▶ abandoned ──▶ hook, dead letter
+//!                │   lease expires    └── rejected, unknown, or 8 attempts ──▶ abandoned ──▶ hook, dead letter
 //!                └───────────────────────────────── requeue ─────────────────────────┘
 //! ```
 //!
-//! A follow-up is a message and is carried by the loop that carries all messages ([`carry`](crate::carry)): this module is what happens
-//! between claim and settle.
+//! A follow-up is a message, and the shared delivery loop ([`delivery_loop`](crate::delivery_loop)) delivers it: this module is
+//! the step between claim and settle.
 //!
-//! **Who is authoritative.** The store. An outcome is written under the token of the claim, so that a runner which was slow, and whose
-//! follow-up somebody else has taken since, changes nothing. The claim is the attempt: what kills its runner every time is given up, too.
+//! **Who is authoritative.** The store. An outcome is recorded under the token of the claim, so that a slow runner, whose
+//! follow-up another runner has claimed since, changes nothing. The claim is the attempt: a follow-up that kills its runner
+//! every time is abandoned, too.
 //!
-//! **The ledger comes first.** Every outcome has its event before it is so. In the store's own ledger the event is written in the
-//! transaction of the outcome, and neither is there without the other. Another sink is asked before that transaction begins; if it does
-//! not answer, the follow-up stays leased, and is carried out again when the lease has lapsed. Then the ledger may tell twice what happened
-//! once, and never misses anything. Failures that are tried again are not told.
+//! **The ledger comes first.** Every outcome has its audit event before it takes effect. In the store's own ledger the event is
+//! written in the transaction of the outcome, and neither exists without the other. Another sink is written before that
+//! transaction begins; if it does not answer, the follow-up stays leased, and its call is repeated when the lease expires. Then
+//! the ledger may contain an event twice, and never misses one. Failures that are retried have no event.
 //!
-//! **Completion.** Whoever lands a follow-up holds the lock of its subject and operation until the commit. So of two that land the last
-//! two, the second sees the first, and exactly one of them is told that it was the last. What `on_complete` writes and stages commits with
-//! it. One that was given up keeps its subject open, until somebody requeues it.
+//! **Completion.** A runner that records a success holds the lock of its subject and operation until the commit. So of two that
+//! record the last two, the second sees the first, and exactly one of them is the last. The writes and staged messages of
+//! `on_complete` commit with it. An abandoned follow-up keeps its subject open, until an operator requeues it.
 //!
-//! **On failure.** What cannot be written down is left to its lease: the call is repeated, under the same idempotency key. A runner that is
-//! stopped leaves what it had begun to the lease as well, since nobody knows what became of the call.
+//! **On failure.** A follow-up whose outcome cannot be recorded stays leased: the call is repeated, under the same idempotency
+//! key. A runner that is stopped leaves its started calls to their leases as well, since their outcome is unknown.
 //!
-//! **Why it is not simpler.** Settling successes together, as a worker does, would save commits. But a completion belongs to one
-//! transaction with one callback, and calls to others cost far more than a commit.
+//! **Why it is not simpler.** Settling successes in batches, as a worker does, would save commits. But a completion belongs to
+//! one transaction with one callback, and external calls cost far more than a commit.
 
+mod admin;
+mod advance;
+mod audit;
 mod backoff;
-mod books;
 mod completion;
-mod courier;
-mod course;
-mod doubt;
-mod office;
-mod plot;
+mod deliver;
 mod requeue;
+mod resolve_doubt;
 mod resolver;
 mod runner;
+mod step;
 
-pub use backoff::Backoff;
-pub use completion::{Completed, Ended};
-pub use courier::Abandoned;
-pub use doubt::Unresolved;
-pub use requeue::{Requeued, Unrequeued, requeue};
-pub use resolver::{Call, Resolved, Resolver};
+pub use backoff::SagaBackoff;
+pub use completion::{Completion, CompletionOutcome};
+pub use deliver::Abandonment;
+pub use requeue::{RequeueError, RequeueReport, requeue};
+pub use resolve_doubt::ResolveError;
+pub use resolver::{Resolution, Resolver, ResolverCall};
 pub use runner::{SagaRunner, SagaRunnerBuilder};

@@ -1,33 +1,33 @@
-//! Puts back what was given up.
+//! Requeueing abandoned follow-ups.
 
-use super::books::event;
+use super::audit::event;
 use postrider_core::{
     AuditError, AuditEvent, AuditKind, AuditSink, FollowUp, MessageId, QueueName, State,
     follow_up::has_forgotten,
     inspect::{Action, Operate},
 };
 
-/// What became of follow-ups that were to be put back.
+/// The result of requeueing follow-ups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Requeued {
-    /// They are pending again, with no attempt behind them.
+pub struct RequeueReport {
+    /// They are pending again, with no attempt counted.
     pub requeued: Vec<MessageId>,
     /// They were left as they are.
-    pub skipped: Vec<(MessageId, Unrequeued)>,
+    pub skipped: Vec<(MessageId, RequeueError)>,
 }
 
-/// Why a follow-up was not put back.
+/// Why a follow-up was not requeued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Unrequeued {
-    /// It is not abandoned: it is unknown, still carried out, or has succeeded; or somebody else was faster.
+pub enum RequeueError {
+    /// It is not abandoned: it is unknown, still in progress, or has succeeded; or another operator was faster.
     NotAbandoned,
-    /// It had a payload, which was forgotten when it was given up: stage it anew.
+    /// It had a payload, which was deleted when it was abandoned: stage it anew.
     Forgotten,
 }
 
-/// Puts abandoned follow-ups of a queue back, as [`SagaRunner::requeue`](super::SagaRunner::requeue) does, for whoever has no runner: a
-/// program for operators. The ledger is told first.
+/// Requeues abandoned follow-ups of a queue, as [`SagaRunner::requeue`](super::SagaRunner::requeue) does, for operator tools
+/// without a runner. The ledger gets the events first.
 ///
 /// # Errors
 /// When the ledger or the store fails.
@@ -37,33 +37,33 @@ pub async fn requeue(
     queue: &QueueName,
     ids: &[MessageId],
     action: &Action,
-) -> Result<Requeued, AuditError> {
+) -> Result<RequeueReport, AuditError> {
     action.check()?;
-    let mut answer = Requeued::default();
+    let mut report = RequeueReport::default();
     let (mut wanted, mut events) = (Vec::new(), Vec::new());
     for id in ids {
         let entry = store.get(queue, *id).await?.filter(|entry| entry.state == State::Dead);
         match entry {
-            None => answer.skipped.push((*id, Unrequeued::NotAbandoned)),
+            None => report.skipped.push((*id, RequeueError::NotAbandoned)),
             Some(entry) if has_forgotten(&entry.message) => {
-                answer.skipped.push((*id, Unrequeued::Forgotten));
+                report.skipped.push((*id, RequeueError::Forgotten));
             }
             Some(entry) => {
                 wanted.push(*id);
-                let told = match FollowUp::read(&entry.message) {
+                let event_of = match FollowUp::read(&entry.message) {
                     Ok(follow_up) => event(AuditKind::Requeued, &follow_up, *id),
                     Err(_) => AuditEvent { follow_up: Some(*id), ..AuditEvent::new(AuditKind::Requeued) },
                 };
-                events.push(AuditEvent { actor: Some(action.actor.clone()), ..told });
+                events.push(AuditEvent { actor: Some(action.actor.clone()), ..event_of });
             }
         }
     }
     if wanted.is_empty() {
-        return Ok(answer);
+        return Ok(report);
     }
     ledger.append(&events).await?;
-    answer.requeued = store.requeue(queue, &wanted, action).await?;
-    wanted.retain(|id| !answer.requeued.contains(id));
-    answer.skipped.extend(wanted.into_iter().map(|id| (id, Unrequeued::NotAbandoned)));
-    Ok(answer)
+    report.requeued = store.requeue(queue, &wanted, action).await?;
+    wanted.retain(|id| !report.requeued.contains(id));
+    report.skipped.extend(wanted.into_iter().map(|id| (id, RequeueError::NotAbandoned)));
+    Ok(report)
 }

@@ -1,25 +1,25 @@
-//! The runner: follow-ups on the shared loop, or one batch at a time.
+//! The saga runner: executes follow-ups on the shared delivery loop, or one batch at a time.
 
 use super::{
-    Abandoned, Backoff, Completed, Resolver, books::Books, completion::OnComplete, courier::Courier,
-    plot::Plans, resolver::Registry,
+    Abandonment, Completion, Resolver, SagaBackoff, advance::Plans, audit::AuditTarget,
+    completion::OnComplete, deliver::FollowUpExecutor, resolver::Registry,
 };
 use crate::{
-    carry::{Carrier, Running, Stopped, Subscription, Tally},
+    delivery_loop::{DeliveryEngine, Report, Running, Stopped, Subscription},
     failure::Failure,
-    set_up::SetUp,
+    setup::Setup,
     worker::Tx,
 };
 use postrider_core::{
-    AuditSink, Error, Follow, Invalid, QueueName, QueuePolicy, follow_up, saga::Plan, schema::Schema,
+    AuditSink, Error, FollowUpStore, Invalid, QueueName, QueuePolicy, follow_up, saga::Plan, schema::Schema,
 };
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-/// Carries out follow-ups until each has ended in a known state.
+/// Executes follow-ups and sagas until each has ended in a known state.
 ///
 /// ```
 /// # use postrider_core::{FollowUp, FollowUpExt, Reference};
-/// # use postrider_engine::{Failure, saga::{Call, Resolved, Resolver, SagaRunner}};
+/// # use postrider_engine::{Failure, saga::{Resolution, Resolver, ResolverCall, SagaRunner}};
 /// # use postrider_stores::memory::MemoryStore;
 /// struct Mailer;
 ///
@@ -33,9 +33,9 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 ///         &["erase"]
 ///     }
 ///
-///     async fn resolve(&self, call: &Call) -> Result<Resolved, Failure> {
+///     async fn resolve(&self, call: &ResolverCall) -> Result<Resolution, Failure> {
 ///         println!("forget {}", call.reference().value());
-///         Ok(Resolved::Done)
+///         Ok(Resolution::Done)
 ///     }
 /// }
 ///
@@ -48,47 +48,47 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 /// tx.commit();
 ///
 /// let runner = SagaRunner::builder(store).resolver(Mailer).build()?;
-/// assert_eq!(runner.run_once().await?, 1); // or `start`, or `run_until_signal`
+/// assert_eq!(runner.run_until_idle().await?.delivered, 1); // or `start`, or `run_until_signal`
 /// # Ok(())
 /// # }
 /// ```
-pub struct SagaRunner<S: Follow> {
-    pub(super) courier: Arc<Courier<S>>,
+pub struct SagaRunner<S: FollowUpStore> {
+    pub(super) executor: Arc<FollowUpExecutor<S>>,
     pub(super) queue: QueueName,
     pub(super) sink: Arc<dyn AuditSink>,
-    carrier: Carrier,
+    engine: DeliveryEngine,
     batch_size: usize,
-    set_up: SetUp,
+    setup: Setup,
 }
 
-/// Collects what a runner needs; [`build`](Self::build) checks it all.
+/// Builder of a [`SagaRunner`]; [`build`](Self::build) checks the settings.
 #[must_use = "a builder does nothing until it is built"]
-pub struct SagaRunnerBuilder<S: Follow> {
+pub struct SagaRunnerBuilder<S: FollowUpStore> {
     store: S,
     queue: String,
     resolvers: Vec<Arc<dyn Resolver>>,
     plans: Vec<Plan>,
-    books: Books,
-    backoff: Backoff,
+    audit: AuditTarget,
+    backoff: SagaBackoff,
     max_attempts: u32,
     batch_size: usize,
     timeout: Duration,
     keep_for: Option<Duration>,
     on_complete: OnComplete<S>,
     complete_to: Option<String>,
-    on_abandoned: Option<Arc<dyn Fn(Abandoned) + Send + Sync>>,
+    on_abandoned: Option<Arc<dyn Fn(Abandonment) + Send + Sync>>,
 }
 
-impl<S: Follow> SagaRunner<S> {
-    /// Begins a runner of the follow-ups in a store: a `MemoryStore`, or what the other stores' `transactions` gives.
+impl<S: FollowUpStore> SagaRunner<S> {
+    /// Starts building a runner of the follow-ups in a store: a `MemoryStore`, or the `transactions` of another store.
     pub fn builder(store: S) -> SagaRunnerBuilder<S> {
         SagaRunnerBuilder {
             store,
             queue: follow_up::QUEUE.to_owned(),
             resolvers: Vec::new(),
             plans: Vec::new(),
-            books: Books::Own,
-            backoff: Backoff::default(),
+            audit: AuditTarget::StoreLedger,
+            backoff: SagaBackoff::default(),
             max_attempts: 8,
             batch_size: 50,
             timeout: Duration::from_secs(60),
@@ -99,133 +99,137 @@ impl<S: Follow> SagaRunner<S> {
         }
     }
 
-    /// Declares the queue's policy in the store: that what has succeeded is kept for a while, without its payload. Call it once after
-    /// migrating.
+    /// Declares the queue's policy in the store: succeeded follow-ups are archived for a while, without their payload. Call
+    /// it once after migrating.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn declare(&self, schema: &dyn Schema) -> Result<(), Error> {
-        self.set_up.declare(schema).await
+        self.setup.declare(schema).await
     }
 
-    /// Carries out one batch of what is due, all calls of it at once, and answers how many follow-ups that were. For jobs that are
-    /// started by a clock: call it until it answers 0.
+    /// Executes one batch of due follow-ups, all of its calls at once, and returns the number of follow-ups. For scheduled
+    /// jobs: call it until it returns 0.
     ///
     /// # Errors
-    /// When the store fails. What was in hand is carried out again when its lease has lapsed.
-    pub async fn run_once(&self) -> Result<usize, Error> {
-        self.carrier.run_batch(self.batch_size).await
+    /// When the store fails. Follow-ups in flight are executed again when their lease expires.
+    pub async fn run_batch(&self) -> Result<usize, Error> {
+        self.engine.run_batch(self.batch_size).await
     }
 
-    /// Starts, and goes on until it is stopped. Call it within a runtime of tokio.
+    /// Starts the runner. It runs until it is stopped. Call it within a tokio runtime.
     pub fn start(&self) -> Running {
-        self.set_up.tell_traps();
-        self.carrier.start()
+        self.setup.log_warnings();
+        self.engine.start()
     }
 
-    /// Carries out what is due now, and what comes due while it does.
+    /// Executes all follow-ups that are due now or come due meanwhile.
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn run_until_idle(&self) -> Result<Tally, Error> {
-        self.carrier.run_until_idle().await
+    pub async fn run_until_idle(&self) -> Result<Report, Error> {
+        self.engine.run_until_idle().await
     }
 
-    /// Starts, and stops on the first SIGINT or SIGTERM within `deadline`. On the second it ends at once.
+    /// Starts the runner, and stops it gracefully on the first SIGINT or SIGTERM, within `deadline`. The second signal ends
+    /// it at once.
     ///
     /// # Errors
-    /// When signals cannot be listened for.
+    /// When no signal handler can be installed.
     pub async fn run_until_signal(&self, deadline: Duration) -> std::io::Result<Stopped> {
-        self.set_up.tell_traps();
-        self.carrier.run_until_signal(deadline).await
+        self.setup.log_warnings();
+        self.engine.run_until_signal(deadline).await
     }
 }
 
-impl<S: Follow> SagaRunnerBuilder<S> {
-    /// Carries out what calls for this resolver.
+impl<S: FollowUpStore> SagaRunnerBuilder<S> {
+    /// Adds a resolver.
     pub fn resolver(mut self, resolver: impl Resolver) -> Self {
         self.resolvers.push(Arc::new(resolver));
         self
     }
 
-    /// Carries out sagas of this plan; whoever it calls has to be there as a [`resolver`](Self::resolver).
+    /// Adds a plan, whose sagas are executed; add each [`resolver`](Self::resolver) that it calls as well.
     pub fn plan(mut self, plan: Plan) -> Self {
         self.plans.push(plan);
         self
     }
 
-    /// Carries out the follow-ups of this queue; of `follow-ups` unless said otherwise. It must not be ordered by key.
+    /// Queue of the follow-ups; default `follow-ups`. It must not be ordered by key.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = queue.into();
         self
     }
 
-    /// Tells outcomes to this sink before they are so. Otherwise they are told in the ledger of the store's own database, in the
-    /// transaction of the outcome. Do not give that one here: it would be asked while a transaction holds it.
+    /// Audit sink for outcomes, written before they take effect. Default: the ledger of the store's own database, in the
+    /// transaction of the outcome. Do not pass that ledger here: it would be locked by that transaction.
     pub fn audit(mut self, sink: impl AuditSink) -> Self {
-        self.books = Books::Other(Arc::new(sink));
+        self.audit = AuditTarget::Sink(Arc::new(sink));
         self
     }
 
-    /// When follow-ups are tried again, and how long a claim protects them.
-    pub fn backoff(mut self, backoff: Backoff) -> Self {
+    /// Backoff between attempts, and lease duration.
+    pub fn backoff(mut self, backoff: SagaBackoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// Gives a follow-up up after so many attempts; 8 unless said otherwise.
+    /// Abandons a follow-up after this many attempts; default 8.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = max_attempts;
         self
     }
 
-    /// Carries out up to so many at once, and takes no more in hand; 50 unless said otherwise.
+    /// Concurrency: the maximum number of calls at once, and of follow-ups in flight; default 50.
     pub fn batch_size(mut self, batch_size: usize) -> Self {
         self.batch_size = batch_size;
         self
     }
 
-    /// Stops a call that takes longer, and tries again; a minute unless said otherwise. It must be shorter than the lease.
+    /// Call timeout: a call that takes longer is cancelled and retried; default one minute. It must be shorter than the
+    /// lease.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How long succeeded follow-ups are kept, without their payload; 30 days unless said otherwise, `None` keeps none. Holds when it is
-    /// [declared](SagaRunner::declare).
+    /// Retention of succeeded follow-ups, without their payload; default 30 days, `None` keeps none. Takes effect with
+    /// [`declare`](SagaRunner::declare).
     pub fn keep_for(mut self, keep_for: impl Into<Option<Duration>>) -> Self {
         self.keep_for = keep_for.into();
         self
     }
 
-    /// Runs in the transaction in which the last follow-up of a subject and an operation lands, or a saga ends, one way or the other: what it writes and stages commits with that,
-    /// or not at all. If it fails, nothing has happened, and the follow-up is tried again. The subject is locked meanwhile: be brief.
+    /// Callback in the transaction in which the last follow-up of a subject and an operation succeeds, or a saga completes
+    /// or is compensated: its writes and staged messages commit with that, or not at all. If it fails, nothing has
+    /// happened, and the follow-up is retried. The subject is locked meanwhile: be brief.
     pub fn on_complete<F, R>(mut self, callback: F) -> Self
     where
-        F: Fn(Tx<S::Tx>, Completed) -> R + Send + Sync + 'static,
+        F: Fn(Tx<S::Tx>, Completion) -> R + Send + Sync + 'static,
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         self.on_complete.callback = Some(Arc::new(move |tx, completed| Box::pin(callback(tx, completed))));
         self
     }
 
-    /// Stages a message of the type `follow-ups.completed` in this queue when the last follow-up of a subject and an operation lands, in the
-    /// same transaction; of a saga also one of the type `follow-ups.compensated`.
+    /// Stages a message of the type `follow-ups.completed` in this queue when the last follow-up of a subject and an
+    /// operation succeeds, in the same transaction; for a saga also one of the type `follow-ups.compensated`.
     pub fn complete_to(mut self, queue: impl Into<String>) -> Self {
         self.complete_to = Some(queue.into());
         self
     }
 
-    /// Is told of each follow-up that is given up, after that is so: to wake somebody. It cannot break the runner, nor undo anything.
-    pub fn on_abandoned(mut self, hook: impl Fn(Abandoned) + Send + Sync + 'static) -> Self {
+    /// Hook for each abandoned follow-up, called after the abandonment is recorded: for alerts. It cannot stop the runner,
+    /// nor undo anything.
+    pub fn on_abandoned(mut self, hook: impl Fn(Abandonment) + Send + Sync + 'static) -> Self {
         self.on_abandoned = Some(Arc::new(hook));
         self
     }
 
-    /// Checks everything and makes the runner.
+    /// Checks the settings and builds the runner.
     ///
     /// # Errors
-    /// Names the first setting that makes no sense, and says what does.
+    /// Names the first invalid setting and the valid values.
     pub fn build(mut self) -> Result<SagaRunner<S>, Invalid> {
         let queue = QueueName::new(self.queue)?;
         let mut registry = Registry::default();
@@ -233,7 +237,7 @@ impl<S: Follow> SagaRunnerBuilder<S> {
             registry.register(resolver)?;
         }
         if registry.is_empty() {
-            return Err(Invalid::rule("resolvers", "a runner needs at least one: give it with `resolver`"));
+            return Err(Invalid::rule("resolvers", "a runner needs at least one: add it with `resolver`"));
         }
         let mut plans = Plans::default();
         for plan in self.plans {
@@ -241,57 +245,59 @@ impl<S: Follow> SagaRunnerBuilder<S> {
             plans.declare(plan)?;
         }
         if self.max_attempts == 0 {
-            return Err(Invalid::rule("max_attempts", "is 0; nothing would ever be tried: give at least 1"));
+            return Err(Invalid::rule("max_attempts", "is 0; nothing would ever be called: set at least 1"));
         }
         if self.batch_size == 0 {
-            return Err(Invalid::rule("batch_size", "is 0; nothing would ever be called: give at least 1"));
+            return Err(Invalid::rule("batch_size", "is 0; nothing would ever be called: set at least 1"));
         }
         if self.timeout.is_zero() || self.timeout >= self.backoff.lease() {
             let rule = format!(
-                "is {:?}; it must be more than nothing and shorter than the lease of {:?}, or another runner would make the same \
-                 call while it is under way",
+                "is {:?}: it must be above zero and shorter than the lease of {:?}, or another runner would make the same call at the same \
+                 time",
                 self.timeout,
                 self.backoff.lease()
             );
             return Err(Invalid::rule("timeout", rule));
         }
         self.on_complete.to = self.complete_to.map(QueueName::new).transpose()?;
-        let sink = match &self.books {
-            Books::Own => self.store.ledger(),
-            Books::Other(sink) => Arc::clone(sink),
+        let sink = match &self.audit {
+            AuditTarget::StoreLedger => self.store.ledger(),
+            AuditTarget::Sink(sink) => Arc::clone(sink),
         };
-        let store = Arc::new(Follow::store(&self.store));
-        let courier = Arc::new(Courier {
+        let store = Arc::new(FollowUpStore::store(&self.store));
+        let executor = Arc::new(FollowUpExecutor {
             store: self.store,
             registry,
             plans,
-            books: self.books,
+            audit: self.audit,
             backoff: self.backoff,
             max_attempts: self.max_attempts,
             timeout: self.timeout,
             on_complete: self.on_complete,
             on_abandoned: self.on_abandoned,
         });
-        let subscription = Subscription::new(queue.clone(), Arc::clone(&courier) as _)
+        let subscription = Subscription::new(queue.clone(), Arc::clone(&executor) as _)
             .with_concurrency(self.batch_size)
-            // A claim is an attempt: what nobody has begun must not lose one when the runner dies, nor wait for its lease.
+            // A claim is an attempt: a follow-up that was not started must not lose one when the runner dies, nor
+            // wait for its lease.
             .with_prefetch(self.batch_size)
             .with_lease_for(self.backoff.lease());
-        let carrier = Carrier::new(Arc::clone(&store) as _, Some(store as _)).subscribe(subscription)?;
+        let engine =
+            DeliveryEngine::new(Arc::clone(&store) as _, Some(store as _)).subscribe(subscription)?;
         let policy = QueuePolicy { keep_for: self.keep_for, ..QueuePolicy::default() };
         policy.check()?;
-        let set_up = SetUp { policies: vec![(queue.clone(), policy)], ..SetUp::default() };
-        Ok(SagaRunner { courier, queue, sink, carrier, batch_size: self.batch_size, set_up })
+        let setup = Setup { policies: vec![(queue.clone(), policy)], ..Setup::default() };
+        Ok(SagaRunner { executor, queue, sink, engine, batch_size: self.batch_size, setup })
     }
 }
 
-impl<S: Follow> fmt::Debug for SagaRunner<S> {
+impl<S: FollowUpStore> fmt::Debug for SagaRunner<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SagaRunner").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 
-impl<S: Follow> fmt::Debug for SagaRunnerBuilder<S> {
+impl<S: FollowUpStore> fmt::Debug for SagaRunnerBuilder<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SagaRunnerBuilder").field("queue", &self.queue).finish_non_exhaustive()
     }

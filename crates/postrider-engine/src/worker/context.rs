@@ -1,6 +1,6 @@
-//! What a handler is told besides its event.
+//! The context of a handler: its message, and the values that the worker shares.
 
-use crate::carry::Delivery;
+use crate::delivery_loop::Delivery;
 use postrider_core::{Lease, Message, MessageBuilder, MessageId, QueueName, trace::Trace};
 use std::{
     any::{Any, TypeId, type_name},
@@ -12,7 +12,7 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What a handler is told besides its event. Cheap to clone.
+/// The context that a handler receives with its event: the message, its delivery, and shared values. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     delivery: Arc<Delivery>,
@@ -20,7 +20,7 @@ pub struct Context {
     deadline: Option<Instant>,
 }
 
-/// What all handlers of a worker share, by its type.
+/// Values shared by all handlers of a worker, by type.
 #[derive(Default)]
 pub(crate) struct Shared(HashMap<TypeId, Box<dyn Any + Send + Sync>>);
 
@@ -36,9 +36,9 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// A handler asked for a value that nobody gave to its worker.
+/// A handler asked for a shared value that its worker does not have.
 #[derive(Debug, thiserror::Error)]
-#[error("no {0} is shared: give one to the worker with `share`")]
+#[error("no shared value of type {0}: register one on the worker with `share`")]
 pub struct NotShared(&'static str);
 
 impl Context {
@@ -55,58 +55,59 @@ impl Context {
         &self.delivery.claimed.message
     }
 
-    /// Its identity.
+    /// The message id.
     pub fn id(&self) -> MessageId {
         self.delivery.claimed.id()
     }
 
-    /// Its queue.
+    /// The queue of the message.
     pub fn queue(&self) -> &QueueName {
         self.delivery.claimed.lease.queue()
     }
 
-    /// Which attempt this is: 1 for the first. Only failures that were reported count.
+    /// The attempt number: 1 for the first. Only reported failures count.
     pub fn attempt(&self) -> u32 {
         self.delivery.claimed.attempts.saturating_add(1)
     }
 
-    /// How often the message was claimed, this time included.
+    /// The number of claims of the message, this one included.
     pub fn deliveries(&self) -> u32 {
         self.delivery.claimed.deliveries
     }
 
-    /// When it was staged, by the store's clock.
+    /// When the message was staged, by the store's clock.
     pub fn staged_at(&self) -> SystemTime {
         self.delivery.claimed.staged_at
     }
 
-    /// When it became due, by the store's clock.
+    /// When the message became due, by the store's clock.
     pub fn due_at(&self) -> SystemTime {
         self.delivery.claimed.due_at
     }
 
-    /// When the handler is stopped and counted as failed.
+    /// When the handler times out and counts as failed.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Is cancelled when the message is no longer ours: its lease was lost, or the worker stops and time is up. What the
-    /// handler does after that is done in vain, and perhaps a second time.
+    /// A token that is cancelled when the worker no longer holds the message: its lease was lost, or the drain timeout of a
+    /// stop was reached. Effects after that are wasted, and may happen a second time.
     pub fn cancellation(&self) -> CancellationToken {
         self.delivery.cancellation()
     }
 
-    /// What was given to the worker with `share`.
+    /// A value that was registered on the worker with `share`.
     ///
     /// # Errors
-    /// When nothing of that type was.
+    /// When no value of that type was registered.
     pub fn shared<T: Send + Sync + 'static>(&self) -> Result<&T, NotShared> {
         let value = self.shared.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
         value.ok_or(NotShared(type_name::<T>()))
     }
 
-    /// Marks what this handler stages as caused by the message in hand: its correlation and its trace go on, and its id is the
-    /// cause. With the feature `opentelemetry` the trace goes on through the handler's own span, which is linked to it.
+    /// Marks a message as caused by the message of this handler: it continues the correlation id and the trace, and has
+    /// this message's id as its causation id. With the feature `opentelemetry` the trace continues through the handler's
+    /// own span, which is linked to it.
     pub fn follow(&self, message: MessageBuilder) -> MessageBuilder {
         let id = self.id().to_string();
         let correlation = self.message().trail().correlation_id.clone();
@@ -123,7 +124,7 @@ impl Context {
 }
 
 impl fmt::Debug for Context {
-    /// Shows no payload: it may carry personal data.
+    /// Omits the payload, which may contain personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
             .field("queue", self.queue())

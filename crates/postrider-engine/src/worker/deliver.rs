@@ -1,15 +1,15 @@
-//! Delivering to a handler: which one, for how long, and what its failure means.
+//! Delivering to a handler: which one, its timeout, and the settlement after a failure.
 
 use super::{
     Context, Failure,
     context::Shared,
-    handler::{Handle, Handled},
-    queue::Unknown,
+    handler::{Handle, HandlerOutcome},
+    queue::OnUnknownType,
 };
 use crate::{
-    carry::{Deliver, Delivery, Outcome, Together},
+    delivery_loop::{BatchDeliver, Deliver, Delivery, Outcome},
     failure::Next,
-    judge::{Judge, claimed_too_often},
+    failure_policy::{FailurePolicy, settle_max_deliveries},
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider_core::{Message, Settlement};
@@ -20,20 +20,20 @@ use tracing::Instrument;
 /// The handlers of a queue.
 pub(super) struct Handlers {
     pub(super) handlers: BTreeMap<&'static str, Arc<dyn Handle>>,
-    pub(super) otherwise: Option<Arc<dyn Handle>>,
-    pub(super) unknown: Unknown,
+    pub(super) fallback: Option<Arc<dyn Handle>>,
+    pub(super) unknown: OnUnknownType,
     pub(super) timeout: Duration,
-    pub(super) judge: Judge,
+    pub(super) failure_policy: FailurePolicy,
     pub(super) max_deliveries: Option<u32>,
     pub(super) shared: Arc<Shared>,
     #[cfg(feature = "testing")]
-    pub(super) rehearsing: super::rehearsal::Rehearsing,
+    pub(super) fault_slot: super::fault_injection::FaultSlot,
 }
 
 impl Deliver for Handlers {
     fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome> {
         let claimed = &delivery.claimed;
-        if let Some(dead) = claimed_too_often(self.max_deliveries, delivery) {
+        if let Some(dead) = settle_max_deliveries(self.max_deliveries, delivery) {
             return ready(Outcome::Settle(dead));
         }
         let Some(handler) = self.handler_of(&claimed.message) else {
@@ -41,19 +41,19 @@ impl Deliver for Handlers {
         };
         let (span, running) = (span_of(delivery), self.run(handler.as_ref(), delivery));
         #[cfg(feature = "opentelemetry")]
-        let running = crate::link::linked(running, &span, claimed.message.trail());
+        let running = crate::trace_link::run_linked(running, &span, claimed.message.trail());
         Box::pin(running.instrument(span))
     }
 
-    fn commits(&self, delivery: &Delivery) -> bool {
-        self.handler_of(&delivery.claimed.message).is_some_and(|handler| handler.commits())
+    fn settles_itself(&self, delivery: &Delivery) -> bool {
+        self.handler_of(&delivery.claimed.message).is_some_and(|handler| handler.settles_itself())
     }
 
-    fn leaves(&self) -> bool {
+    fn keeps_lease_when_cancelled(&self) -> bool {
         false
     }
 
-    fn together(&self) -> Option<&dyn Together> {
+    fn as_batch(&self) -> Option<&dyn BatchDeliver> {
         None
     }
 }
@@ -68,7 +68,7 @@ fn span_of(delivery: &Delivery) -> tracing::Span {
     tracing::info_span!(
         "postrider.handle",
         queue = %claimed.lease.queue(),
-        message = %claimed.id(),
+        message_id = %claimed.id(),
         r#type = message.event_type().map(postrider_core::EventType::as_str),
         attempt = claimed.attempts.saturating_add(1),
         deliveries = claimed.deliveries,
@@ -80,45 +80,46 @@ fn span_of(delivery: &Delivery) -> tracing::Span {
 impl Handlers {
     fn handler_of(&self, message: &Message) -> Option<&Arc<dyn Handle>> {
         let typed = message.event_type().and_then(|event_type| self.handlers.get(event_type.as_str()));
-        typed.or(self.otherwise.as_ref())
+        typed.or(self.fallback.as_ref())
     }
 
     async fn run(&self, handler: &dyn Handle, delivery: &Arc<Delivery>) -> Outcome {
         let deadline = Instant::now() + self.timeout;
         let context = Context::new(Arc::clone(delivery), Arc::clone(&self.shared), Some(deadline));
-        // A handler may panic before it gives its future, and while that runs. What it shares is its own affair.
+        // A handler may panic before it returns its future, and while that runs. Its shared state is its own
+        // responsibility.
         let running = AssertUnwindSafe(async {
             #[cfg(feature = "testing")]
-            if let Some(failure) = self.rehearsing.strike(&context) {
-                return Handled::Failed(failure);
+            if let Some(failure) = self.fault_slot.fault_for(&context) {
+                return HandlerOutcome::Failed(failure);
             }
             handler.handle(context).await
         });
         let running = running.catch_unwind();
         let failure = match timeout_at(deadline, running).await {
-            Ok(Ok(Handled::Done)) => return Outcome::Settle(Settlement::Done),
-            Ok(Ok(Handled::Committed)) => return Outcome::Committed(Settlement::Done),
-            Ok(Ok(Handled::Lost)) => return Outcome::Lost,
-            Ok(Ok(Handled::Failed(failure))) => failure,
+            Ok(Ok(HandlerOutcome::Done)) => return Outcome::Settle(Settlement::Done),
+            Ok(Ok(HandlerOutcome::Committed)) => return Outcome::Committed(Settlement::Done),
+            Ok(Ok(HandlerOutcome::Lost)) => return Outcome::Lost,
+            Ok(Ok(HandlerOutcome::Failed(failure))) => failure,
             Ok(Err(panic)) => Failure::of_kind(Next::Retry, "Panic", panic_text(panic.as_ref())),
             Err(_) => {
-                let text = format!("the handler took longer than {:?}", self.timeout);
+                let text = format!("the handler exceeded its timeout of {:?}", self.timeout);
                 Failure::of_kind(Next::Retry, "Timeout", text)
             }
         };
-        Outcome::Settle(self.judge.settle(&failure, delivery))
+        Outcome::Settle(self.failure_policy.settle(&failure, delivery))
     }
 
     fn settle_unknown(&self, delivery: &Delivery) -> Settlement {
         let of_type = match delivery.claimed.message.event_type() {
-            Some(event_type) => format!("no handler is for events of the type {event_type}"),
-            None => "no handler is for messages without a type".to_owned(),
+            Some(event_type) => format!("no handler for events of type {event_type}"),
+            None => "no handler for messages without a type".to_owned(),
         };
         let failure = |next| Failure::of_kind(next, "UnknownType", of_type);
         match self.unknown {
-            Unknown::Ignore => Settlement::Done,
-            Unknown::Reject => self.judge.settle(&failure(Next::Reject), delivery),
-            Unknown::Retry => self.judge.settle(&failure(Next::Retry), delivery),
+            OnUnknownType::Ignore => Settlement::Done,
+            OnUnknownType::Reject => self.failure_policy.settle(&failure(Next::Reject), delivery),
+            OnUnknownType::Retry => self.failure_policy.settle(&failure(Next::Retry), delivery),
         }
     }
 }
@@ -126,7 +127,7 @@ impl Handlers {
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("it did not say why")
+        .unwrap_or("no panic message")
         .to_owned()
 }
 

@@ -1,4 +1,4 @@
-//! Handlers: typed outside, erased once when they are registered.
+//! Handlers: typed outside, type-erased when they are registered.
 
 use super::{Context, Failure};
 use futures_util::future::BoxFuture;
@@ -6,29 +6,29 @@ use postrider_core::{Codec, CodecError, Event};
 use serde::de::DeserializeOwned;
 use std::future::Future;
 
-/// A handler of any type of message.
+/// A handler of any message type.
 pub(super) trait Handle: Send + Sync + 'static {
-    /// Runs it. What it is given must not be used after it ends.
-    fn handle(&self, context: Context) -> BoxFuture<'_, Handled>;
+    /// Runs the handler.
+    fn handle(&self, context: Context) -> BoxFuture<'_, HandlerOutcome>;
 
-    /// Whether it settles what it handles, in the transaction of its effects.
-    fn commits(&self) -> bool;
+    /// Whether the handler settles its message, in the transaction of its effects.
+    fn settles_itself(&self) -> bool;
 }
 
-/// How a handler ended.
+/// The outcome of a handler.
 #[derive(Debug)]
-pub(super) enum Handled {
-    /// It succeeded, and is to be settled.
+pub(super) enum HandlerOutcome {
+    /// It succeeded; the message is to be settled.
     Done,
-    /// It succeeded, and was settled in its transaction.
+    /// It succeeded, and the message was settled in its transaction.
     Committed,
-    /// Its transaction was undone, because the message belongs to somebody else.
+    /// Its transaction was rolled back, because the lease was lost.
     Lost,
     /// It failed.
     Failed(Failure),
 }
 
-impl From<Result<(), Failure>> for Handled {
+impl From<Result<(), Failure>> for HandlerOutcome {
     fn from(result: Result<(), Failure>) -> Self {
         match result {
             Ok(()) => Self::Done,
@@ -37,20 +37,20 @@ impl From<Result<(), Failure>> for Handled {
     }
 }
 
-/// How an event is made of a payload.
+/// Decodes an event from a payload.
 pub(crate) type Decode<E> = fn(&[u8]) -> Result<E, CodecError>;
 
-/// Reads an event as its own codec writes it.
+/// Decodes an event with its own codec.
 pub(crate) fn event<E: Event>() -> Decode<E> {
     <E::Codec as Codec<E>>::decode
 }
 
-/// Reads any type from JSON.
+/// Decodes any type from JSON.
 pub(crate) fn json<E: DeserializeOwned>() -> Decode<E> {
     |payload| serde_json::from_slice(payload).map_err(CodecError::decode)
 }
 
-/// A typed handler.
+/// A handler of a typed event.
 pub(super) struct Typed<E, F> {
     pub(super) decode: Decode<E>,
     pub(super) run: F,
@@ -63,21 +63,21 @@ where
     R: Future<Output = Result<(), G>> + Send + 'static,
     G: Into<Failure>,
 {
-    fn handle(&self, context: Context) -> BoxFuture<'_, Handled> {
+    fn handle(&self, context: Context) -> BoxFuture<'_, HandlerOutcome> {
         let event = match (self.decode)(context.message().payload()) {
             Ok(event) => event,
-            Err(error) => return Box::pin(async { Handled::Failed(Failure::undecodable(error)) }),
+            Err(error) => return Box::pin(async { HandlerOutcome::Failed(Failure::undecodable(error)) }),
         };
         let running = (self.run)(event, context);
         Box::pin(async { running.await.map_err(Into::into).into() })
     }
 
-    fn commits(&self) -> bool {
+    fn settles_itself(&self) -> bool {
         false
     }
 }
 
-/// A handler that reads the message itself.
+/// A handler that reads the payload itself.
 pub(super) struct Plain<F>(pub(super) F);
 
 impl<F, R, G> Handle for Plain<F>
@@ -86,12 +86,12 @@ where
     R: Future<Output = Result<(), G>> + Send + 'static,
     G: Into<Failure>,
 {
-    fn handle(&self, context: Context) -> BoxFuture<'_, Handled> {
+    fn handle(&self, context: Context) -> BoxFuture<'_, HandlerOutcome> {
         let running = (self.0)(context);
         Box::pin(async { running.await.map_err(Into::into).into() })
     }
 
-    fn commits(&self) -> bool {
+    fn settles_itself(&self) -> bool {
         false
     }
 }

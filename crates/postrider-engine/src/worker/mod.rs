@@ -1,29 +1,29 @@
-//! The worker: runs handlers on the shared loop.
+//! The worker: runs handlers, on the shared delivery loop.
 
 pub(crate) mod context;
+#[cfg(feature = "testing")]
+mod context_builder;
 pub(crate) mod deliver;
+#[cfg(feature = "testing")]
+pub mod fault_injection;
 pub(crate) mod handler;
-#[cfg(feature = "testing")]
-mod made_up;
 mod queue;
-#[cfg(feature = "testing")]
-pub mod rehearsal;
 mod transaction;
 
 pub use crate::{
-    carry::{Health, Running, Stopped, Tally},
+    delivery_loop::{Health, Report, Running, Stopped},
     failure::{Failure, Next},
-    judge::ErrorText,
+    failure_policy::ErrorText,
 };
 pub use context::{Context, NotShared};
 #[cfg(feature = "testing")]
-pub use made_up::ContextBuilder;
-pub use queue::{Queue, Unknown};
+pub use context_builder::ContextBuilder;
+pub use queue::{OnUnknownType, Queue};
 pub use transaction::Tx;
 
-use crate::{carry::Carrier, set_up::SetUp};
+use crate::{delivery_loop::DeliveryEngine, setup::Setup};
 use context::Shared;
-use postrider_core::{Error, Invalid, QueueName, Store, schema::Schema, wake::Wake};
+use postrider_core::{Error, Invalid, QueueName, Store, notifier::Notifier, schema::Schema};
 use std::{sync::Arc, time::Duration};
 
 /// Claims messages, runs their handlers and settles them.
@@ -45,163 +45,164 @@ use std::{sync::Arc, time::Duration};
 ///         Ok::<(), Failure>(())
 ///     }))
 ///     .build()?;
-/// let tally = worker.run_until_idle().await?; // or `start`, or `run_until_signal`
-/// assert_eq!(tally.delivered, 1);
+/// let report = worker.run_until_idle().await?; // or `start`, or `run_until_signal`
+/// assert_eq!(report.delivered, 1);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone)]
 pub struct Worker {
-    carrier: Carrier,
-    set_up: SetUp,
+    engine: DeliveryEngine,
+    setup: Setup,
     #[cfg(feature = "testing")]
-    rehearsing: rehearsal::Rehearsing,
+    fault_slot: fault_injection::FaultSlot,
 }
 
-/// Collects what a worker needs; [`build`](Self::build) checks it all.
+/// Builder of a [`Worker`]; [`build`](Self::build) checks the settings.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct WorkerBuilder {
     store: Arc<dyn Store>,
-    wake: Option<Arc<dyn Wake>>,
+    notifier: Option<Arc<dyn Notifier>>,
     queues: Vec<Queue>,
     shared: Shared,
     concurrency: Option<usize>,
-    flushing: Option<(usize, Duration)>,
+    settle_batch: Option<(usize, Duration)>,
 }
 
 impl Worker {
-    /// Begins a worker on the messages in `store`.
-    pub fn builder<S: Store + Wake>(store: S) -> WorkerBuilder {
+    /// Starts building a worker on the messages in `store`.
+    pub fn builder<S: Store + Notifier>(store: S) -> WorkerBuilder {
         let store = Arc::new(store);
-        let wake: Arc<dyn Wake> = Arc::clone(&store) as _;
-        Self::builder_on(store, Some(wake))
+        let notifier: Arc<dyn Notifier> = Arc::clone(&store) as _;
+        Self::builder_on(store, Some(notifier))
     }
 
-    /// Begins a worker on a store that is shared already. Without a `wake` it polls.
-    pub fn builder_on(store: Arc<dyn Store>, wake: Option<Arc<dyn Wake>>) -> WorkerBuilder {
+    /// Starts building a worker on a store that is already shared. Without a `notifier` it polls.
+    pub fn builder_on(store: Arc<dyn Store>, notifier: Option<Arc<dyn Notifier>>) -> WorkerBuilder {
         WorkerBuilder {
             store,
-            wake,
+            notifier,
             queues: Vec::new(),
             shared: Shared::default(),
             concurrency: None,
-            flushing: None,
+            settle_batch: None,
         }
     }
 
-    /// Settings that work, but seldom as meant. They are also logged when the worker starts.
-    pub fn traps(&self) -> &[String] {
-        &self.set_up.traps
+    /// Configuration warnings: valid settings that are probably a mistake. They are also logged when the worker starts.
+    pub fn warnings(&self) -> &[String] {
+        &self.setup.warnings
     }
 
     /// Declares the policies of its queues in the store. Call it once after migrating.
     ///
     /// # Errors
-    /// When the store fails, or refuses a policy.
+    /// When the store fails, or rejects a policy.
     pub async fn declare(&self, schema: &dyn Schema) -> Result<(), Error> {
-        self.set_up.declare(schema).await
+        self.setup.declare(schema).await
     }
 
-    /// Starts, and goes on until it is stopped. Call it within a runtime of tokio; a stopped worker can be started again.
+    /// Starts the worker. It runs until it is stopped. Call it within a tokio runtime; a stopped worker can be started
+    /// again.
     pub fn start(&self) -> Running {
-        self.set_up.tell_traps();
-        self.carrier.start()
+        self.setup.log_warnings();
+        self.engine.start()
     }
 
-    /// Handles what is due now, and what comes due while it does, and stops when nothing is due and nothing is in hand. Retries
-    /// that wait for their time are left waiting. For tests, and for jobs that are started by a clock.
+    /// Handles all messages that are due now or come due meanwhile, and stops when none is due and none is in flight.
+    /// Scheduled retries stay scheduled. For tests and scheduled jobs.
     ///
     /// # Errors
-    /// When the store fails. What was in hand was settled or released.
-    pub async fn run_until_idle(&self) -> Result<Tally, Error> {
-        self.carrier.run_until_idle().await
+    /// When the store fails. Messages in flight were settled or released.
+    pub async fn run_until_idle(&self) -> Result<Report, Error> {
+        self.engine.run_until_idle().await
     }
 
-    /// Starts, and stops on the first SIGINT or SIGTERM within `deadline`. On the second it ends at once: leases lapse, and
-    /// nothing is lost.
+    /// Starts the worker, and stops it gracefully on the first SIGINT or SIGTERM, within `deadline`. The second signal ends
+    /// it at once: leases expire, and no message is lost.
     ///
     /// # Errors
-    /// When signals cannot be listened for.
+    /// When no signal handler can be installed.
     pub async fn run_until_signal(&self, deadline: Duration) -> std::io::Result<Stopped> {
-        self.set_up.tell_traps();
-        self.carrier.run_until_signal(deadline).await
+        self.setup.log_warnings();
+        self.engine.run_until_signal(deadline).await
     }
 }
 
 impl WorkerBuilder {
-    /// Also works on this queue.
+    /// Adds a queue.
     pub fn queue(mut self, queue: Queue) -> Self {
         self.queues.push(queue);
         self
     }
 
-    /// Gives a value to all handlers, to be had with [`Context::shared`]. One of each type.
+    /// Shares a value with all handlers; they read it with [`Context::shared`]. One value per type.
     pub fn share<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.shared.put(value);
         self
     }
 
-    /// Runs at most so many handlers at once, of all queues together; the queues' weights decide whose turn it is.
-    /// Otherwise each queue runs as many as it may.
+    /// Concurrency over all queues; the queues' weights decide which one runs next. Default: the sum of the queues' own
+    /// limits.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = Some(concurrency);
         self
     }
 
-    /// Settles up to `size` messages together, and lets none wait longer than `age` for others; 500 and 5 ms unless said
-    /// otherwise.
-    pub fn settle_together(mut self, size: usize, age: Duration) -> Self {
-        self.flushing = Some((size, age));
+    /// Settles up to `size` messages in one batch; a finished message waits at most `age` for others. Default: 500 and 5
+    /// ms.
+    pub fn settle_batch(mut self, size: usize, age: Duration) -> Self {
+        self.settle_batch = Some((size, age));
         self
     }
 
-    /// Only polls: for databases behind a pooler that breaks LISTEN, and for producers that never signal.
-    pub fn without_signals(mut self) -> Self {
-        self.wake = None;
+    /// Polls only: for databases behind a pooler that breaks LISTEN, and for producers that never notify.
+    pub fn without_notifications(mut self) -> Self {
+        self.notifier = None;
         self
     }
 
-    /// Checks everything and makes the worker.
+    /// Checks the settings and builds the worker.
     ///
     /// # Errors
-    /// Names the first setting that makes no sense, and says what does.
+    /// Names the first invalid setting and the valid values.
     pub fn build(self) -> Result<Worker, Invalid> {
         if self.queues.is_empty() {
-            return Err(Invalid::rule("queues", "a worker needs at least one: give it with `queue`"));
+            return Err(Invalid::rule("queues", "a worker needs at least one: add it with `queue`"));
         }
         if self.concurrency == Some(0) {
-            return Err(Invalid::rule("concurrency", "is 0; nothing would ever run: give at least 1"));
+            return Err(Invalid::rule("concurrency", "is 0; nothing would ever run: set at least 1"));
         }
         let shared = Arc::new(self.shared);
-        let mut carrier = Carrier::new(self.store, self.wake);
+        let mut engine = DeliveryEngine::new(self.store, self.notifier);
         if let Some(concurrency) = self.concurrency {
-            carrier = carrier.with_concurrency(concurrency);
+            engine = engine.with_concurrency(concurrency);
         }
-        if let Some((size, age)) = self.flushing {
-            carrier = carrier.with_flushing(size, age);
+        if let Some((size, age)) = self.settle_batch {
+            engine = engine.with_settle_batch(size, age);
         }
         #[cfg(feature = "testing")]
-        let rehearsing = rehearsal::Rehearsing::default();
-        let mut set_up = SetUp::default();
+        let fault_slot = fault_injection::FaultSlot::default();
+        let mut setup = Setup::default();
         for queue in self.queues {
-            set_up.traps.extend(queue.traps());
+            setup.warnings.extend(queue.warnings());
             if let Some(policy) = &queue.policy {
                 policy.check()?;
-                set_up.policies.push((QueueName::new(queue.name.as_str())?, policy.clone()));
+                setup.policies.push((QueueName::new(queue.name.as_str())?, policy.clone()));
             }
             let subscription = queue.subscription(
                 Arc::clone(&shared),
                 #[cfg(feature = "testing")]
-                &rehearsing,
+                &fault_slot,
             )?;
-            carrier = carrier.subscribe(subscription)?;
+            engine = engine.subscribe(subscription)?;
         }
         Ok(Worker {
-            carrier,
-            set_up,
+            engine,
+            setup,
             #[cfg(feature = "testing")]
-            rehearsing,
+            fault_slot,
         })
     }
 }

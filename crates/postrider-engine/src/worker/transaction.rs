@@ -1,15 +1,15 @@
 //! Handlers that run in a transaction of the store's own database.
 //!
-//! The handler is lent the transaction as a value of its own, because a closure that is lent a reference across its awaits cannot be
-//! named. It comes back when the handler drops it, and is committed only after the claim was ended in it. A transaction
-//! that does not come back cannot be committed, so it counts as a failure.
+//! The handler owns the transaction as a value, because a closure that borrows it across its awaits cannot be named. The
+//! transaction returns when the handler drops it, and is committed only after the message was settled in it. A transaction that
+//! does not return cannot be committed, so that counts as a failure.
 
 use super::{
     Context, Failure, Next,
-    handler::{Decode, Handle, Handled},
+    handler::{Decode, Handle, HandlerOutcome},
 };
 use futures_util::future::BoxFuture;
-use postrider_core::{Error, transact::Transact};
+use postrider_core::{Error, transactions::Transactions};
 use std::{
     fmt,
     future::Future,
@@ -18,19 +18,19 @@ use std::{
     time::Duration,
 };
 
-/// The transaction of a transactional handler. Whatever is written and staged in it commits together with the end of the
-/// message, or not at all. Use it like the driver's own; do not commit it, and drop it before the handler ends, which happens
-/// by itself.
+/// The transaction of a transactional handler. Writes and staged messages in it commit together with the settlement of the
+/// message, or not at all. Use it like the driver's own transaction; do not commit it. It must be dropped before the handler
+/// ends, which happens by itself.
 pub struct Tx<T> {
     inner: Option<T>,
-    home: Home<T>,
+    return_slot: ReturnSlot<T>,
 }
 
-/// Where a lent transaction comes back to.
-pub(crate) struct Home<T>(Arc<Mutex<Option<T>>>);
+/// The slot to which a transaction returns when the handler drops it.
+pub(crate) struct ReturnSlot<T>(Arc<Mutex<Option<T>>>);
 
-impl<T> Home<T> {
-    /// The transaction, if it has come back.
+impl<T> ReturnSlot<T> {
+    /// The transaction, if the handler dropped it.
     pub(crate) fn take(&self) -> Option<T> {
         self.lock().take()
     }
@@ -41,9 +41,12 @@ impl<T> Home<T> {
 }
 
 impl<T> Tx<T> {
-    pub(crate) fn lend(inner: T) -> (Self, Home<T>) {
-        let home = Arc::new(Mutex::new(None));
-        (Self { inner: Some(inner), home: Home(Arc::clone(&home)) }, Home(home))
+    pub(crate) fn lend(inner: T) -> (Self, ReturnSlot<T>) {
+        let return_slot = Arc::new(Mutex::new(None));
+        (
+            Self { inner: Some(inner), return_slot: ReturnSlot(Arc::clone(&return_slot)) },
+            ReturnSlot(return_slot),
+        )
     }
 }
 
@@ -65,7 +68,7 @@ impl<T> DerefMut for Tx<T> {
 
 impl<T> Drop for Tx<T> {
     fn drop(&mut self) {
-        *self.home.lock() = self.inner.take();
+        *self.return_slot.lock() = self.inner.take();
     }
 }
 
@@ -75,8 +78,8 @@ impl<T> fmt::Debug for Tx<T> {
     }
 }
 
-/// When to try again after no transaction could be begun.
-const AWAY_FOR: Duration = Duration::from_secs(1);
+/// The delay after a transaction could not be begun.
+const RESCHEDULE_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) struct Transactional<E, S, F> {
     pub(super) decode: Decode<E>,
@@ -87,67 +90,70 @@ pub(super) struct Transactional<E, S, F> {
 impl<E, S, F, R, G> Handle for Transactional<E, S, F>
 where
     E: Send + 'static,
-    S: Transact,
+    S: Transactions,
     F: Fn(E, Tx<S::Tx>, Context) -> R + Send + Sync + 'static,
     R: Future<Output = Result<(), G>> + Send + 'static,
     G: Into<Failure> + Send,
 {
-    fn handle(&self, context: Context) -> BoxFuture<'_, Handled> {
+    fn handle(&self, context: Context) -> BoxFuture<'_, HandlerOutcome> {
         let event = match (self.decode)(context.message().payload()) {
             Ok(event) => event,
-            Err(error) => return Box::pin(async { Handled::Failed(Failure::undecodable(error)) }),
+            Err(error) => return Box::pin(async { HandlerOutcome::Failed(Failure::undecodable(error)) }),
         };
         Box::pin(async move {
             match self.run_in_transaction(event, context).await {
                 Ok(handled) => handled,
-                Err(error) => Handled::Failed(Failure::retry(error)),
+                Err(error) => HandlerOutcome::Failed(Failure::retry(error)),
             }
         })
     }
 
-    fn commits(&self) -> bool {
+    fn settles_itself(&self) -> bool {
         true
     }
 }
 
-impl<E, S: Transact, F> Transactional<E, S, F> {
-    async fn run_in_transaction<R, G>(&self, event: E, context: Context) -> Result<Handled, Error>
+impl<E, S: Transactions, F> Transactional<E, S, F> {
+    async fn run_in_transaction<R, G>(&self, event: E, context: Context) -> Result<HandlerOutcome, Error>
     where
         F: Fn(E, Tx<S::Tx>, Context) -> R,
         R: Future<Output = Result<(), G>>,
         G: Into<Failure>,
     {
         let end = context.lease().done();
-        let begun = match self.store.begin().await {
-            Ok(begun) => begun,
+        let tx = match self.store.begin().await {
+            Ok(tx) => tx,
             Err(Error::Unavailable(error)) => {
-                // Nothing of the message was tried: a database that is away must not use up its attempts.
-                tracing::info!(name: "postrider.put_off", %error, "no transaction could be begun; put off");
-                return Ok(Handled::Failed(Failure::snooze(AWAY_FOR)));
+                // The message was not attempted: an unavailable database must not consume its attempts.
+                tracing::info!(
+                    name: "postrider.rescheduled", %error,
+                    "cannot begin a transaction: {error}; the message is rescheduled, no attempt counted"
+                );
+                return Ok(HandlerOutcome::Failed(Failure::snooze(RESCHEDULE_AFTER)));
             }
             Err(error) => return Err(error),
         };
-        let (tx, home) = Tx::lend(begun);
+        let (tx, return_slot) = Tx::lend(tx);
         let result = (self.run)(event, tx, context).await.map_err(Into::into);
-        let returned = home.take();
+        let returned = return_slot.take();
         match (result, returned) {
             (Ok(()), Some(mut tx)) => {
                 if self.store.settle_in(&mut tx, &end).await? {
                     self.store.commit(tx).await?;
-                    return Ok(Handled::Committed);
+                    return Ok(HandlerOutcome::Committed);
                 }
                 self.store.rollback(tx).await?;
-                Ok(Handled::Lost)
+                Ok(HandlerOutcome::Lost)
             }
             (Ok(()), None) => {
-                let text = "the handler kept its transaction: drop it before the handler ends";
-                Ok(Handled::Failed(Failure::of_kind(Next::Retry, "TransactionKept", text)))
+                let text = "the handler kept its transaction: drop the transaction before the handler ends";
+                Ok(HandlerOutcome::Failed(Failure::of_kind(Next::Retry, "TransactionKept", text)))
             }
             (Err(failure), returned) => {
                 if let Some(tx) = returned {
                     self.store.rollback(tx).await?;
                 }
-                Ok(Handled::Failed(failure))
+                Ok(HandlerOutcome::Failed(failure))
             }
         }
     }

@@ -1,18 +1,14 @@
 //! Workers that are killed at any moment.
 
-use crate::{
-    BODY,
-    postgres_shop::PostgresShop,
-    storm::{Storm, pass_over},
-};
+use crate::{BODY, kill_test::KillTest, postgres_shop::PostgresShop};
 use std::time::Duration;
 
-/// Nothing is lost, nothing is invented, effects in transactions happen once; and plain handlers are seen to run again.
+/// No message is lost or invented, transactional effects happen once, and plain handlers are seen to run again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_kills_lose_nothing_and_double_no_effect() {
+async fn two_hundred_kills_lose_no_message_and_duplicate_no_effect() {
     let (shop, database) = PostgresShop::fresh().await;
     let folder = tempfile::tempdir().unwrap();
-    let storm = Storm {
+    let kill_test = KillTest {
         body: BODY,
         address: database.url().to_owned(),
         journal: folder.path().join("journal"),
@@ -23,5 +19,5 @@ async fn two_hundred_kills_lose_nothing_and_double_no_effect() {
         batch: 100,
         lease_for: Duration::from_secs(2),
     };
-    pass_over(&shop, &storm).await;
+    kill_test.run(&shop).await;
 }

@@ -1,5 +1,4 @@
-//! What becomes of messages when processes and servers die. Workers run in processes of their own: this test program,
-//! started again.
+//! Failures of processes and servers. Workers run in processes of their own: this test program, started again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -17,17 +16,17 @@ mod postgres_shop;
 mod shop;
 mod stopped;
 
-#[path = "../support/storm.rs"]
-mod storm;
+#[path = "../support/kill_test.rs"]
+mod kill_test;
 
 use postrider_testkit::process;
 
 /// The name of the next function.
-const BODY: &str = "a_worker";
+const BODY: &str = "worker_process";
 
-/// Not a test of its own: the body of a worker's process, which does nothing unless it is told what.
+/// Not a test of its own: the body of a worker process, which does nothing without arguments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker() {
-    let Some(told) = process::told() else { return };
-    shop::work::<postgres_shop::PostgresShop>(&told).await;
+async fn worker_process() {
+    let Some(args) = process::argument() else { return };
+    shop::work::<postgres_shop::PostgresShop>(&args).await;
 }

@@ -4,9 +4,11 @@ use crate::{
     log::Log,
     orders::{Journal, batch},
     postgres_shop::PostgresShop,
-    shop::{Ending, Shop, assert_good, history, until},
+    shop::{Ending, Shop, assert_valid, history, until},
 };
-use postrider_core::{ClaimRequest, Error, Message, Store, schema::Schema, timetable::Timetable, wake::Wake};
+use postrider_core::{
+    ClaimRequest, Error, Message, Store, notifier::Notifier, schema::Schema, timetable::Timetable,
+};
 use postrider_stores::postgres::{PostgresOptions, PostgresStore, guard};
 use postrider_testkit::pooler::Pooler;
 use rand::{SeedableRng, rngs::StdRng};
@@ -16,9 +18,9 @@ use sqlx::{
 };
 use std::{str::FromStr, time::Duration};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const MINUTE: Duration = Duration::from_secs(60);
-/// Fewer than there are clients, so that sessions change hands all the time.
+/// Fewer than there are clients, so that sessions change clients all the time.
 const SESSIONS: u32 = 4;
 
 async fn app(pooler: &Pooler) -> PgPool {
@@ -30,7 +32,7 @@ fn options(pooler: &Pooler) -> PostgresOptions {
     PostgresOptions::new(pooler.url()).unwrap().behind_pooler()
 }
 
-/// Delivers a few thousand messages through the pooler, and checks what happened past it.
+/// Delivers a few thousand messages through the pooler, and checks the result on a direct connection.
 async fn deliver(direct: &PostgresShop, pooled: &PostgresShop) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
@@ -42,16 +44,16 @@ async fn deliver(direct: &PostgresShop, pooled: &PostgresShop) {
         let ending = if round % 10 == 0 { Ending::Rollback } else { Ending::Commit };
         pooled.produce(&messages, &doomed, ending).await.unwrap();
     }
-    until("messages are left", PATIENCE, async || direct.left().await == 0).await;
-    assert!(running.shutdown(MINUTE).await.is_clean);
+    until("messages are left", TIMEOUT, async || direct.left().await == 0).await;
+    assert!(running.stop(MINUTE).await.clean);
     let history = history(direct, &path).await;
-    assert_good(&history, "behind a pooler");
+    assert_valid(&history, "behind a pooler");
     assert_eq!(history.witness.len(), 54 * 50);
 }
 
-/// Everything arrives, by polling; the log says once what is wrong and what to do.
+/// Everything is delivered by polling; the log says once what is wrong and what to do.
 #[tokio::test]
-async fn everything_arrives_behind_a_pooler() {
+async fn messages_are_delivered_by_polling_behind_a_pooler() {
     let log = Log::listen();
     let (direct, database) = PostgresShop::fresh().await;
     let pooler = Pooler::before(database.url(), SESSIONS).await;
@@ -62,9 +64,9 @@ async fn everything_arrives_behind_a_pooler() {
     assert!(warnings.iter().all(|line| line.text.contains("with_listen_url")), "{warnings:#?}");
 }
 
-/// With a direct way for LISTEN nothing is wrong at all, and signals are heard.
+/// With a direct connection for LISTEN there is no warning, and notifications arrive.
 #[tokio::test]
-async fn signals_are_heard_past_a_pooler() {
+async fn notifications_arrive_with_a_direct_listen_url() {
     let log = Log::listen();
     let (direct, database) = PostgresShop::fresh().await;
     let pooler = Pooler::before(database.url(), SESSIONS).await;
@@ -75,9 +77,9 @@ async fn signals_are_heard_past_a_pooler() {
     pooled.store.listen(&["parcels".parse().unwrap()]).await.unwrap();
 }
 
-/// Where a pooler is known to be, nobody listens through it: its sessions would signal whoever has them next.
+/// Behind a known pooler LISTEN is refused: its sessions would notify whichever client gets them next.
 #[tokio::test]
-async fn nobody_listens_through_a_pooler() {
+async fn listen_through_a_known_pooler_is_refused() {
     let (_direct, database) = PostgresShop::fresh().await;
     let pooler = Pooler::before(database.url(), SESSIONS).await;
     let store = PostgresStore::open(options(&pooler)).await.unwrap();
@@ -86,9 +88,9 @@ async fn nobody_listens_through_a_pooler() {
     assert!(error.to_string().contains("with_listen_url"), "{error}");
 }
 
-/// Where it is not known, an ear that cannot hear does not open, and says why.
+/// Through an unknown pooler, a listener that gets no notifications does not open, and its error says why.
 #[tokio::test]
-async fn an_ear_that_hears_nothing_says_that_it_is_deaf() {
+async fn listen_through_an_unknown_pooler_is_detected() {
     let (_direct, database) = PostgresShop::fresh().await;
     let pooler = Pooler::before(database.url(), SESSIONS).await;
     let options = PostgresOptions::new(database.url()).unwrap().with_listen_url(pooler.url()).unwrap();
@@ -98,11 +100,11 @@ async fn an_ear_that_hears_nothing_says_that_it_is_deaf() {
     assert!(error.to_string().contains("a pooler in transaction mode"), "{error}");
 }
 
-/// Sessions that go back to the pooler are as they were: other applications get them next.
+/// Sessions return to the pooler unchanged: other applications get them next.
 #[tokio::test]
-async fn no_setting_of_ours_stays_in_the_sessions_of_a_pooler() {
+async fn behind_pooler_leaves_no_setting_in_its_sessions() {
     let (direct, database) = PostgresShop::fresh().await;
-    // One session: whatever stays in it is seen.
+    // One session: a setting that stays in it is seen.
     let pooler = Pooler::before(database.url(), 1).await;
     let app = PgPoolOptions::new().max_connections(1).connect(pooler.url()).await.unwrap();
     let pooled = PostgresShop::with(options(&pooler), app).await;
@@ -118,9 +120,9 @@ async fn no_setting_of_ours_stays_in_the_sessions_of_a_pooler() {
     assert_eq!(statements, 0);
 }
 
-/// A tick of a schedule is a transaction of several statements: it stays in one session, and leaves it as it was.
+/// A tick of a schedule is a transaction of several statements: it stays in one session, and leaves that unchanged.
 #[tokio::test]
-async fn a_tick_is_staged_once_behind_a_pooler() {
+async fn tick_is_staged_once_behind_a_pooler() {
     let (direct, database) = PostgresShop::fresh().await;
     let pooler = Pooler::before(database.url(), 1).await;
     let app = PgPoolOptions::new().max_connections(1).connect(pooler.url()).await.unwrap();
@@ -135,9 +137,9 @@ async fn a_tick_is_staged_once_behind_a_pooler() {
     assert_eq!(settings(&app).await, ["\"$user\", public", "on", "0"]);
 }
 
-/// The control: why the option is needed.
+/// The control: why the option `behind_pooler` is needed.
 #[tokio::test]
-async fn without_the_option_settings_stay_in_the_sessions_of_a_pooler() {
+async fn without_behind_pooler_settings_stay_in_its_sessions() {
     let (_direct, database) = PostgresShop::fresh().await;
     let pooler = Pooler::before(database.url(), 1).await;
     let app = PgPoolOptions::new().max_connections(1).connect(pooler.url()).await.unwrap();

@@ -1,11 +1,11 @@
-//! Workers that are asked to stop, under load.
+//! Workers that are stopped gracefully, under load.
 
 use crate::{
     BODY,
     orders::batch,
     postgres_shop::PostgresShop,
     process::Process,
-    shop::{Ending, Shop, Told, assert_good, history, until},
+    shop::{Ending, Shop, WorkerArgs, assert_valid, history, until},
 };
 use nix::sys::signal::Signal;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -15,13 +15,13 @@ use std::{
 };
 use tokio::task::JoinHandle;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_secs(10);
 const ROUNDS: usize = 100;
 
-/// Exit code 0 within the deadline, and no lease left behind: every time.
+/// Exit code 0 within the drain timeout, and no lease left behind: every time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_stops_under_load_leave_no_lease() {
+async fn hundred_graceful_stops_under_load_leave_no_lease() {
     let (shop, database) = PostgresShop::fresh().await;
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal");
@@ -29,7 +29,7 @@ async fn a_hundred_stops_under_load_leave_no_lease() {
     let load = keep_loaded(&shop, 17);
     for round in 0..ROUNDS {
         let mut worker = start(database.url(), &journal);
-        until("the worker claims nothing", PATIENCE, async || shop.leased().await > 0).await;
+        until("the worker claims nothing", TIMEOUT, async || shop.leased().await > 0).await;
         tokio::time::sleep(Duration::from_millis(random.random_range(0..100))).await;
         worker.signal(Signal::SIGTERM);
         let ended = worker.ends_within(DEADLINE).await;
@@ -40,28 +40,32 @@ async fn a_hundred_stops_under_load_leave_no_lease() {
     finish(&shop, database.url(), &journal).await;
 }
 
-/// The second signal ends the process at once, whatever it is doing; its leases lapse.
+/// The second signal ends the process at once, whatever it is doing; its leases expire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_signal_ends_a_worker_at_once_and_loses_nothing() {
+async fn second_signal_ends_a_worker_at_once_and_loses_nothing() {
     let (shop, database) = PostgresShop::fresh().await;
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal");
     let load = keep_loaded(&shop, 19);
     for _ in 0..5 {
         let mut worker = start(database.url(), &journal);
-        until("the worker claims nothing", PATIENCE, async || shop.leased().await > 0).await;
+        until("the worker claims nothing", TIMEOUT, async || shop.leased().await > 0).await;
         // It cannot finish while the effects of its handlers cannot be written.
         let mut lock = shop.app.begin().await.unwrap();
         sqlx::query("lock table effect in exclusive mode").execute(&mut *lock).await.unwrap();
-        until("no handler waits", PATIENCE, async || is_waited_for(&shop).await).await;
+        until("no handler waits", TIMEOUT, async || is_waited_for(&shop).await).await;
         worker.signal(Signal::SIGTERM);
-        assert_eq!(worker.ends_within(Duration::from_millis(300)).await, None, "it had nothing to finish");
+        assert_eq!(
+            worker.ends_within(Duration::from_millis(300)).await,
+            None,
+            "the worker had nothing to finish"
+        );
         worker.signal(Signal::SIGTERM);
         let ended = worker.ends_within(DEADLINE / 2).await.map(|status| status.code());
-        assert_eq!(ended, Some(Some(1)), "it did not end at once, or not as cut short");
+        assert_eq!(ended, Some(Some(1)), "the worker did not end at once, or not with exit code 1");
         lock.rollback().await.unwrap();
-        // So that what the next one holds is its own.
-        until("leases do not lapse", PATIENCE, async || shop.leased().await == 0).await;
+        // So that the leases of the next worker are its own.
+        until("leases do not expire", TIMEOUT, async || shop.leased().await == 0).await;
     }
     load.abort();
     finish(&shop, database.url(), &journal).await;
@@ -74,24 +78,24 @@ async fn is_waited_for(shop: &PostgresShop) -> bool {
     sqlx::query_scalar(waiting).fetch_one(&shop.app).await.unwrap()
 }
 
-/// Leases, whether or not they have lapsed.
+/// Leases, expired or not.
 async fn leases(shop: &PostgresShop) -> i64 {
     let leases = sqlx::query_scalar("select count(*) from postrider.ready where token is not null");
     leases.fetch_one(&shop.app).await.unwrap()
 }
 
 fn start(address: &str, journal: &Path) -> Process {
-    let told = Told {
+    let args = WorkerArgs {
         address: address.to_owned(),
         journal: PathBuf::from(journal),
         lease_for: Duration::from_secs(2),
         deadline: DEADLINE,
         seed: None,
     };
-    Process::start(BODY, &told.text())
+    Process::start(BODY, &args.text())
 }
 
-/// Keeps some thousands of messages waiting.
+/// Keeps some thousands of messages pending.
 fn keep_loaded(shop: &PostgresShop, seed: u64) -> JoinHandle<()> {
     let shop = shop.clone();
     tokio::spawn(async move {
@@ -107,10 +111,10 @@ fn keep_loaded(shop: &PostgresShop, seed: u64) -> JoinHandle<()> {
     })
 }
 
-/// Delivers what is left, and checks what happened.
+/// Delivers the remaining messages, and checks the history.
 async fn finish(shop: &PostgresShop, address: &str, journal: &Path) {
     let worker = start(address, journal);
-    until("messages are left", PATIENCE, async || shop.left().await == 0).await;
+    until("messages are left", TIMEOUT, async || shop.left().await == 0).await;
     worker.kill();
-    assert_good(&history(shop, journal).await, "after stops");
+    assert_valid(&history(shop, journal).await, "after stops");
 }

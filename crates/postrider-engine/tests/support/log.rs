@@ -1,4 +1,4 @@
-//! What a run has logged.
+//! The log of a test run.
 
 use std::{
     fmt::{Debug, Write},
@@ -11,7 +11,7 @@ use tracing::{
 };
 use tracing_subscriber::{Layer, layer::Context, layer::SubscriberExt, registry};
 
-/// One line.
+/// One log line.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) level: Level,
@@ -19,7 +19,7 @@ pub(crate) struct Line {
     pub(crate) text: String,
 }
 
-/// Everything that is logged on this thread while the value lives: for tests whose runtime has one thread.
+/// All log lines of this thread while the value lives: for tests with a single-threaded runtime.
 #[derive(Debug)]
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<Line>>>,
@@ -33,7 +33,7 @@ impl Log {
         Self { lines, _guard: tracing::subscriber::set_default(subscriber) }
     }
 
-    /// Lines that say that something is wrong.
+    /// Lines at the level warn or error.
     pub(crate) fn warnings(&self) -> Vec<Line> {
         self.lines.lock().unwrap().iter().filter(|line| line.level <= Level::WARN).cloned().collect()
     }
@@ -45,7 +45,7 @@ impl Log {
         lines.iter().map(|line| format!("{} {}\n", line.name, line.text)).collect()
     }
 
-    /// How often an event was told.
+    /// How often an event was logged.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.lines.lock().unwrap().iter().filter(|line| line.name == name).count()
     }

@@ -1,4 +1,4 @@
-//! What is staged in runs with faults, and what becomes of it.
+//! Messages of fault tests, with their expected outcomes.
 
 use postrider_core::{Event, IntoMessage, Json, Message, RetryStrategy};
 use postrider_engine::{Context, Failure, Queue};
@@ -13,26 +13,26 @@ use std::{
 };
 use uuid::Uuid;
 
-/// How a message is meant to end.
+/// The expected outcome of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Fate {
+pub(crate) enum ExpectedOutcome {
     /// Succeeds.
     Fine,
     /// Fails at first.
     Flaky,
-    /// Fails as often as it is tried, and becomes a dead letter.
+    /// Fails at every attempt, and is dead-lettered.
     Hopeless,
-    /// Is a dead letter at once.
+    /// Is dead-lettered at once.
     Rejected,
 }
 
-/// Handled by a plain handler: its effect is outside of the database.
+/// Handled by a plain handler: its effect is outside the database.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Parcel {
-    fate: Fate,
+pub(crate) struct OrderParcel {
+    expected: ExpectedOutcome,
 }
 
-impl Event for Parcel {
+impl Event for OrderParcel {
     const TYPE: &'static str = "parcel";
     const QUEUE: &'static str = "parcels";
     type Codec = Json;
@@ -41,7 +41,7 @@ impl Event for Parcel {
 /// Handled in a transaction: its effect is a row.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Booking {
-    fate: Fate,
+    expected: ExpectedOutcome,
 }
 
 impl Event for Booking {
@@ -50,8 +50,8 @@ impl Event for Booking {
     type Codec = Json;
 }
 
-impl Fate {
-    /// Most are fine.
+impl ExpectedOutcome {
+    /// Most succeed.
     fn random(random: &mut impl Rng) -> Self {
         match random.random_range(0..100) {
             0..4 => Self::Flaky,
@@ -65,37 +65,37 @@ impl Fate {
         matches!(self, Self::Hopeless | Self::Rejected)
     }
 
-    /// What the handler answers.
-    pub(crate) fn meet(self, attempt: u32) -> Result<(), Failure> {
+    /// The result of the handler.
+    pub(crate) fn result(self, attempt: u32) -> Result<(), Failure> {
         match self {
             Self::Flaky if attempt > 1 => Ok(()),
             Self::Fine => Ok(()),
-            Self::Flaky | Self::Hopeless => Err(Failure::retry("it did not work")),
-            Self::Rejected => Err(Failure::reject("it never will")),
+            Self::Flaky | Self::Hopeless => Err(Failure::retry("temporary failure")),
+            Self::Rejected => Err(Failure::reject("permanent failure")),
         }
     }
 }
 
 impl Booking {
-    pub(crate) fn fate(&self) -> Fate {
-        self.fate
+    pub(crate) fn expected(&self) -> ExpectedOutcome {
+        self.expected
     }
 }
 
 /// A batch of both kinds, each message with whether it is doomed.
 pub(crate) fn batch(random: &mut StdRng, size: usize) -> (Vec<Message>, Vec<bool>) {
     let one = |_| {
-        let fate = Fate::random(random);
+        let expected = ExpectedOutcome::random(random);
         let message = match random.random_range(0..3) {
-            0 => (&Booking { fate }).into_message(),
-            _ => (&Parcel { fate }).into_message(),
+            0 => (&Booking { expected }).into_message(),
+            _ => (&OrderParcel { expected }).into_message(),
         };
-        (message.unwrap(), fate.is_doomed())
+        (message.unwrap(), expected.is_doomed())
     };
     (0..size).map(one).unzip()
 }
 
-/// What plain handlers have done, as a file that every process appends to: the world outside of the database.
+/// The effects of plain handlers, as a file that every process appends to: the world outside the database.
 #[derive(Debug, Clone)]
 pub(crate) struct Journal(Arc<File>);
 
@@ -104,33 +104,33 @@ impl Journal {
         Self(Arc::new(OpenOptions::new().create(true).append(true).open(path).unwrap()))
     }
 
-    /// One write of a few bytes: whole or not at all, whoever is killed.
+    /// One write of a few bytes: complete or not at all, whichever process is killed.
     pub(crate) fn note(&self, id: Uuid) {
         (&*self.0).write_all(id.as_bytes()).unwrap();
     }
 
     pub(crate) fn read(path: &Path) -> Vec<Uuid> {
         let bytes = std::fs::read(path).unwrap_or_default();
-        assert_eq!(bytes.len() % 16, 0, "a note is whole");
+        assert_eq!(bytes.len() % 16, 0, "an entry is complete");
         bytes.chunks_exact(16).map(|id| Uuid::from_slice(id).unwrap()).collect()
     }
 }
 
 /// The queue of the plain handler.
 pub(crate) fn parcels(journal: Journal, lease_for: Duration) -> Queue {
-    let handler = move |parcel: Parcel, context: Context| {
+    let handler = move |parcel: OrderParcel, context: Context| {
         let journal = journal.clone();
         async move {
-            parcel.fate.meet(context.attempt())?;
+            parcel.expected.result(context.attempt())?;
             journal.note(context.id().as_uuid());
             Ok::<(), Failure>(())
         }
     };
-    usual(Queue::new(Parcel::QUEUE).on(handler), lease_for)
+    usual(Queue::new(OrderParcel::QUEUE).on(handler), lease_for)
 }
 
-/// Settings that both queues share. Messages that are taken down with their workers again and again are not given up, and
-/// ten failures in a row are no accident.
+/// Settings that both queues share. Messages whose workers are killed again and again are not dead-lettered, and ten failures
+/// in a row are no accident.
 pub(crate) fn usual(queue: Queue, lease_for: Duration) -> Queue {
     queue
         .concurrency(8)

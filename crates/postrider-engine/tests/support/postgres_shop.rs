@@ -4,7 +4,7 @@ use crate::{
     orders::{Booking, Journal, parcels, usual},
     shop::{Ending, Shop},
 };
-use postrider_core::{Event, Message, Outbox, schema::Schema, store::Source};
+use postrider_core::{BoxError, Event, Message, Outbox, schema::Schema};
 use postrider_engine::{Context, Queue, Tx, Worker, WorkerBuilder};
 use postrider_stores::postgres::{PostgresOptions, PostgresStore, guard};
 use postrider_testkit::{History, postgres::TestDatabase};
@@ -24,7 +24,7 @@ impl PostgresShop {
     pub(crate) async fn fresh() -> (Self, TestDatabase) {
         let database = TestDatabase::empty().await;
         Self::open(database.url()).await.build().await;
-        // Again, because the settings of a database are those of new sessions.
+        // Opened again, because settings of a database apply to new sessions.
         (Self::open(database.url()).await, database)
     }
 
@@ -32,9 +32,9 @@ impl PostgresShop {
         Self { store: PostgresStore::open(options.with_connections(3)).await.unwrap(), app }
     }
 
-    /// How many messages are in the hands of somebody whose time is not over.
+    /// How many messages have a lease that has not expired.
     pub(crate) async fn leased(&self) -> i64 {
-        // What waits in its place for a retry has a time, and no owner.
+        // A row that waits for a retry has a time, and no token.
         let leased = "select count(*) from postrider.ready where lease_until > clock_timestamp() and token is not null";
         self.count(leased).await
     }
@@ -56,11 +56,11 @@ impl Shop for PostgresShop {
 
     async fn build(&self) {
         self.store.migrate().await.unwrap();
-        // No constraint: what must not happen is to be seen.
+        // No constraint: violations must be visible.
         let tables = "create table witness (id uuid, doomed bool); create table effect (id uuid); \
                       create table report (lost bigint)";
         self.app.execute(tables).await.unwrap();
-        // Whoever freezes in a transaction holds its message until the server ends the session.
+        // A process that freezes in a transaction locks its message until the server ends the session.
         let patience = "do $$ begin execute format('alter database %I set idle_in_transaction_session_timeout = 3000', \
                         current_database()); end $$";
         self.app.execute(patience).await.unwrap();
@@ -68,13 +68,13 @@ impl Shop for PostgresShop {
 
     fn worker(&self, journal: Journal, lease_for: Duration) -> WorkerBuilder {
         let book = |booking: Booking, mut tx: Tx<Transaction<'static, Postgres>>, context: Context| async move {
-            // Before it can fail, so that what fails has something to undo.
+            // Before it can fail, so that a failure has something to roll back.
             sqlx::query("insert into effect values ($1)")
                 .bind(context.id().as_uuid())
                 .persistent(false)
                 .execute(&mut **tx)
                 .await?;
-            booking.fate().meet(context.attempt())
+            booking.expected().result(context.attempt())
         };
         let transactions = self.store.transactions(self.app.clone());
         let bookings = Queue::new(Booking::QUEUE).on_in_transaction(&transactions, book);
@@ -83,10 +83,10 @@ impl Shop for PostgresShop {
             .queue(usual(bookings, lease_for))
     }
 
-    async fn produce(&self, messages: &[Message], doomed: &[bool], ending: Ending) -> Result<(), Source> {
+    async fn produce(&self, messages: &[Message], doomed: &[bool], ending: Ending) -> Result<(), BoxError> {
         let mut tx = self.app.begin().await?;
         let staged = self.store.outbox().stage_all(&mut tx, messages).await?;
-        let ids: Vec<Uuid> = staged.fates().iter().map(|(id, _)| id.as_uuid()).collect();
+        let ids: Vec<Uuid> = staged.outcomes().iter().map(|(id, _)| id.as_uuid()).collect();
         sqlx::query("insert into witness select * from unnest($1::uuid[], $2::bool[])")
             .bind(&ids)
             .bind(doomed)
@@ -101,8 +101,10 @@ impl Shop for PostgresShop {
     }
 
     async fn left(&self) -> i64 {
-        self.count("select (select count(*) from postrider.ready) + (select count(*) from postrider.later)")
-            .await
+        self.count(
+            "select (select count(*) from postrider.ready) + (select count(*) from postrider.scheduled)",
+        )
+        .await
     }
 
     async fn history(&self) -> History {
@@ -115,7 +117,7 @@ impl Shop for PostgresShop {
             dead: self.ids("select message_id from postrider.dead").await,
             waiting: self
                 .ids(
-                    "select message_id from postrider.ready union all select message_id from postrider.later",
+                    "select message_id from postrider.ready union all select message_id from postrider.scheduled",
                 )
                 .await,
         }

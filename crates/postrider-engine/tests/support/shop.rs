@@ -1,7 +1,7 @@
-//! An application with a database, as runs with faults see it.
+//! An application with a database, as fault tests use it.
 
 use crate::orders::{Journal, batch};
-use postrider_core::{Message, store::Source};
+use postrider_core::{BoxError, Message};
 use postrider_engine::WorkerBuilder;
 use postrider_testkit::History;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -12,31 +12,31 @@ use std::{
     time::Duration,
 };
 
-/// A database in which messages are staged together with a witness, and workers write one row per booking.
+/// A database in which messages are staged together with a witness row, and workers write one row per booking.
 pub(crate) trait Shop: Clone + Send + Sync + 'static {
     fn open(address: &str) -> impl Future<Output = Self> + Send;
 
-    /// Makes the application's own tables.
+    /// Creates the application's own tables.
     fn build(&self) -> impl Future<Output = ()> + Send;
 
     /// A worker on both queues.
     fn worker(&self, journal: Journal, lease_for: Duration) -> WorkerBuilder;
 
-    /// Stages messages and writes their witness, in one transaction.
+    /// Stages messages and writes their witness rows, in one transaction.
     fn produce(
         &self,
         messages: &[Message],
         doomed: &[bool],
         ending: Ending,
-    ) -> impl Future<Output = Result<(), Source>> + Send;
+    ) -> impl Future<Output = Result<(), BoxError>> + Send;
 
     /// How many messages are neither delivered nor dead.
     fn left(&self) -> impl Future<Output = i64> + Send;
 
-    /// What happened, but for the journal.
+    /// The history without the journal.
     fn history(&self) -> impl Future<Output = History> + Send;
 
-    /// Keeps what a worker says at its end: how many leases it has lost.
+    /// Records how many leases a worker has lost, at its end.
     fn report(&self, lost: u64) -> impl Future<Output = ()> + Send;
 }
 
@@ -47,51 +47,51 @@ pub(crate) enum Ending {
     Rollback,
 }
 
-/// What another process is told.
+/// The arguments of a worker process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct WorkerArgs {
     pub(crate) address: String,
     pub(crate) journal: PathBuf,
     pub(crate) lease_for: Duration,
-    /// How long it may take to stop.
+    /// The drain timeout.
     pub(crate) deadline: Duration,
-    /// Whether it also produces, and with which randomness.
+    /// The random seed if it also produces.
     pub(crate) seed: Option<u64>,
 }
 
-impl Told {
+impl WorkerArgs {
     pub(crate) fn text(&self) -> String {
         serde_json::to_string(self).unwrap()
     }
 }
 
-/// The body of another process: a worker that goes on until it is told to stop, or killed.
-pub(crate) async fn work<S: Shop>(told: &str) {
-    let told: Told = serde_json::from_str(told).unwrap();
-    let shop = S::open(&told.address).await;
-    if let Some(seed) = told.seed {
-        tokio::spawn(produce_for_ever(shop.clone(), seed));
+/// The body of a worker process: it runs until it is stopped or killed.
+pub(crate) async fn work<S: Shop>(args: &str) {
+    let args: WorkerArgs = serde_json::from_str(args).unwrap();
+    let shop = S::open(&args.address).await;
+    if let Some(seed) = args.seed {
+        tokio::spawn(produce_until_killed(shop.clone(), seed));
     }
-    let worker = shop.worker(Journal::open(&told.journal), told.lease_for).build().unwrap();
-    let stopped = worker.run_until_signal(told.deadline).await.unwrap();
-    if stopped.is_clean {
-        shop.report(stopped.tally.lost).await;
+    let worker = shop.worker(Journal::open(&args.journal), args.lease_for).build().unwrap();
+    let stopped = worker.run_until_signal(args.deadline).await.unwrap();
+    if stopped.clean {
+        shop.report(stopped.report.lost).await;
     }
-    std::process::exit(if stopped.is_clean { 0 } else { 1 });
+    std::process::exit(if stopped.clean { 0 } else { 1 });
 }
 
-/// A producer that dies with its process, at whatever point of its transaction.
-async fn produce_for_ever<S: Shop>(shop: S, seed: u64) {
+/// A producer that dies with its process, at any point of its transaction.
+async fn produce_until_killed<S: Shop>(shop: S, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     loop {
         let (messages, doomed) = batch(&mut random, 5);
-        // The witness knows what came of it.
+        // The witness table shows the result.
         shop.produce(&messages, &doomed, ending(&mut random)).await.ok();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// One transaction of ten is rolled back.
+/// One transaction in ten is rolled back.
 pub(crate) fn ending(random: &mut StdRng) -> Ending {
     if random.random_range(0..10) == 0 { Ending::Rollback } else { Ending::Commit }
 }
@@ -115,8 +115,8 @@ pub(crate) async fn history<S: Shop>(shop: &S, journal: &Path) -> History {
     History { runs: Journal::read(journal), ..shop.history().await }
 }
 
-/// Fails with what was found.
-pub(crate) fn assert_good(history: &History, context: &str) {
+/// Fails with all violations.
+pub(crate) fn assert_valid(history: &History, context: &str) {
     if let Err(violations) = history.check() {
         let violations: Vec<String> = violations.iter().map(ToString::to_string).collect();
         panic!("{context}: {}", violations.join("; "));

@@ -4,7 +4,7 @@ use crate::{
     orders::{Booking, Journal, parcels, usual},
     shop::{Ending, Shop},
 };
-use postrider_core::{Event, Message, Outbox, schema::Schema, store::Source};
+use postrider_core::{BoxError, Event, Message, Outbox, schema::Schema};
 use postrider_engine::{Context, Queue, Tx, Worker, WorkerBuilder};
 use postrider_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
 use postrider_testkit::History;
@@ -33,7 +33,7 @@ impl SqliteShop {
 }
 
 impl Shop for SqliteShop {
-    /// What dies here is a process, not the machine.
+    /// Only the process dies in these tests, not the machine.
     async fn open(address: &str) -> Self {
         let options = SqliteOptions::new(address).with_durability(Durability::Normal);
         let store = SqliteStore::open_with(options).await.unwrap();
@@ -47,7 +47,7 @@ impl Shop for SqliteShop {
 
     async fn build(&self) {
         self.store.migrate().await.unwrap();
-        // No constraint: what must not happen is to be seen.
+        // No constraint: violations must be visible.
         let tables = "create table witness (id blob, doomed bool); create table effect (id blob); \
                       create table report (lost integer)";
         self.app.execute(tables).await.unwrap();
@@ -55,10 +55,10 @@ impl Shop for SqliteShop {
 
     fn worker(&self, journal: Journal, lease_for: Duration) -> WorkerBuilder {
         let book = |booking: Booking, mut tx: Tx<Transaction<'static, Sqlite>>, context: Context| async move {
-            // Before it can fail, so that what fails has something to undo.
+            // Before it can fail, so that a failure has something to roll back.
             let insert = sqlx::query("insert into effect values (?1)").bind(context.id().as_uuid());
             insert.execute(&mut **tx).await?;
-            booking.fate().meet(context.attempt())
+            booking.expected().result(context.attempt())
         };
         let transactions = self.store.transactions(self.app.clone());
         let bookings = Queue::new(Booking::QUEUE).on_in_transaction(&transactions, book);
@@ -67,10 +67,10 @@ impl Shop for SqliteShop {
             .queue(usual(bookings, lease_for))
     }
 
-    async fn produce(&self, messages: &[Message], doomed: &[bool], ending: Ending) -> Result<(), Source> {
+    async fn produce(&self, messages: &[Message], doomed: &[bool], ending: Ending) -> Result<(), BoxError> {
         let mut tx = self.app.begin_with("begin immediate").await?;
         let staged = self.store.outbox().stage_all(&mut tx, messages).await?;
-        for ((id, _), is_doomed) in staged.fates().iter().zip(doomed) {
+        for ((id, _), is_doomed) in staged.outcomes().iter().zip(doomed) {
             let insert = sqlx::query("insert into witness values (?1, ?2)").bind(id.as_uuid());
             insert.bind(is_doomed).execute(&mut *tx).await?;
         }
@@ -82,8 +82,10 @@ impl Shop for SqliteShop {
     }
 
     async fn left(&self) -> i64 {
-        self.count("select (select count(*) from postrider_ready) + (select count(*) from postrider_later)")
-            .await
+        self.count(
+            "select (select count(*) from postrider_ready) + (select count(*) from postrider_scheduled)",
+        )
+        .await
     }
 
     async fn history(&self) -> History {
@@ -96,7 +98,7 @@ impl Shop for SqliteShop {
             dead: self.ids("select message_id from postrider_dead").await,
             waiting: self
                 .ids(
-                    "select message_id from postrider_ready union all select message_id from postrider_later",
+                    "select message_id from postrider_ready union all select message_id from postrider_scheduled",
                 )
                 .await,
         }

@@ -1,5 +1,5 @@
-//! Opens a connection as AMQP 0-9-1 has it, which is the least that a client needs: the server greets, takes a password, agrees
-//! on limits, and opens the virtual host.
+//! Opens an AMQP 0-9-1 connection with a minimal client: the server greets, authenticates the client, negotiates limits, and
+//! opens the virtual host.
 
 use std::io::{self, Read, Write};
 
@@ -18,7 +18,7 @@ const OPEN_OK: u16 = 41;
 const CLOSE: u16 = 50;
 const CLOSE_OK: u16 = 51;
 
-/// What a server says of itself.
+/// The version and cluster name that a server reports.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) version: String,
@@ -32,7 +32,7 @@ pub(super) fn identify(port: u16) -> io::Result<Identity> {
     let greeting = receive(&mut stream, START)?;
     let property = |name| property(&greeting, name).ok_or_else(|| unexpected("it does not tell who it is"));
     let identity = Identity { version: property("version")?, cluster: property("cluster_name")? };
-    // No properties; then how we prove who we are, who we are, and the language.
+    // No properties; then the authentication mechanism, the credentials and the language.
     send(&mut stream, START_OK, b"\0\0\0\0\x05PLAIN\0\0\0\x0c\0guest\0guest\x05en_US")?;
     let limits = receive(&mut stream, TUNE)?;
     send(&mut stream, TUNE_OK, &limits)?;
@@ -55,7 +55,7 @@ fn send(stream: &mut impl Write, method: u16, arguments: &[u8]) -> io::Result<()
     stream.write_all(&frame)
 }
 
-/// The arguments of the method that must come next.
+/// Receives the expected method and returns its arguments.
 fn receive(stream: &mut impl Read, method: u16) -> io::Result<Vec<u8>> {
     let mut head = [0; 7];
     stream.read_exact(&mut head)?;
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_received() {
+    fn a_sent_frame_is_received() {
         let mut stream = Vec::new();
         send(&mut stream, TUNE, b"limits").unwrap();
         assert_eq!(receive(&mut stream.as_slice(), TUNE).unwrap(), b"limits");

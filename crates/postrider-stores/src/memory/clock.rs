@@ -6,46 +6,46 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// A clock that stands still until it is moved. Clones are hands on the same clock, so several stores can share one.
+/// A clock that only moves when it is told to, for tests. Clones share one time, so several stores can share a clock.
 #[derive(Debug, Clone)]
 pub struct ManualClock {
     now: Arc<Mutex<SystemTime>>,
 }
 
 impl ManualClock {
-    /// A clock that shows `now`.
+    /// A clock that is set to `now`.
     pub fn at(now: SystemTime) -> Self {
         Self { now: Arc::new(Mutex::new(now)) }
     }
 
-    /// What it shows.
+    /// The current time of the clock.
     pub fn now(&self) -> SystemTime {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves it ahead.
+    /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         *now = after(*now, by);
     }
 }
 
-/// What a store goes by.
+/// The clock of a store.
 #[derive(Debug)]
-pub(super) enum Clock {
-    /// The wall clock, and how far the store's time was moved ahead of it.
+pub(super) enum StoreClock {
+    /// The wall clock, and how far the store's time is ahead of it.
     Wall { ahead: Mutex<Duration> },
-    /// A clock that somebody else moves too.
+    /// A clock that the test moves.
     Manual(ManualClock),
 }
 
-impl Default for Clock {
+impl Default for StoreClock {
     fn default() -> Self {
         Self::Wall { ahead: Mutex::default() }
     }
 }
 
-impl Clock {
+impl StoreClock {
     pub(super) fn now(&self) -> SystemTime {
         match self {
             Self::Wall { ahead } => {
@@ -66,7 +66,7 @@ impl Clock {
     }
 }
 
-/// The moment `by` after `now`. What lies farther ahead than a message may be due is as good as never.
+/// The time `by` after `now`, capped at the farthest time at which a message may be due.
 pub(super) fn after(now: SystemTime, by: Duration) -> SystemTime {
     now.checked_add(by.min(FARTHEST_DUE)).unwrap_or(now)
 }

@@ -1,10 +1,10 @@
-//! What those see and do who look after follow-ups.
+//! Counting, listing and erasing follow-ups.
 
 use super::{MemoryStore, queue::Queue, row::Row};
 use async_trait::async_trait;
 use postrider_core::{
     Error, FollowUps, MessageId, QueueName, SubjectId, TenantId,
-    follow_up::{self, Docket, Erased, Status, StatusCounts, Which},
+    follow_up::{self, ErasureReport, FollowUpFilter, FollowUpRow, FollowUpStatus, StatusCounts},
     inspect::Action,
 };
 use std::time::SystemTime;
@@ -12,31 +12,36 @@ use std::time::SystemTime;
 #[async_trait]
 impl FollowUps for MemoryStore {
     async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
-        let (rooms, now) = self.enter();
+        let (tables, now) = self.enter();
         let mut counts = StatusCounts::default();
-        if let Some(queue) = rooms.queues.get(queue) {
-            counts.extend(queue.dockets(now).map(|(_, status, _)| (status, 1)));
+        if let Some(queue) = tables.queues.get(queue) {
+            counts.extend(queue.follow_up_rows(now).map(|(_, status, _)| (status, 1)));
         }
         Ok(counts)
     }
 
-    async fn dockets(&self, queue: &QueueName, which: Which, limit: usize) -> Result<Vec<Docket>, Error> {
-        let (rooms, now) = self.enter();
-        let Some(queue) = rooms.queues.get(queue) else { return Ok(Vec::new()) };
-        let is_meant = |(row, status, _): &(&Row, Status, SystemTime)| match which {
-            Which::Abandoned => *status == Status::Abandoned,
-            Which::Scheduled => *status == Status::Scheduled,
-            Which::Overdue(than) => {
+    async fn follow_up_rows(
+        &self,
+        queue: &QueueName,
+        which: FollowUpFilter,
+        limit: usize,
+    ) -> Result<Vec<FollowUpRow>, Error> {
+        let (tables, now) = self.enter();
+        let Some(queue) = tables.queues.get(queue) else { return Ok(Vec::new()) };
+        let is_selected = |(row, status, _): &(&Row, FollowUpStatus, SystemTime)| match which {
+            FollowUpFilter::Abandoned => *status == FollowUpStatus::Abandoned,
+            FollowUpFilter::Scheduled => *status == FollowUpStatus::Scheduled,
+            FollowUpFilter::Overdue(than) => {
                 let age = now.duration_since(row.staged_at).unwrap_or_default();
-                *status != Status::Succeeded && age > than
+                *status != FollowUpStatus::Succeeded && age > than
             }
         };
-        let mut found: Vec<_> = queue.dockets(now).filter(is_meant).collect();
+        let mut found: Vec<_> = queue.follow_up_rows(now).filter(is_selected).collect();
         found.sort_by_key(|(row, _, at)| match which {
-            Which::Overdue(_) => (row.staged_at, row.place),
-            Which::Abandoned | Which::Scheduled => (*at, row.place),
+            FollowUpFilter::Overdue(_) => (row.staged_at, row.position),
+            FollowUpFilter::Abandoned | FollowUpFilter::Scheduled => (*at, row.position),
         });
-        let docket = |(row, status, at): (&Row, Status, SystemTime)| Docket {
+        let follow_up_row = |(row, status, at): (&Row, FollowUpStatus, SystemTime)| FollowUpRow {
             id: row.id,
             message: row.message.clone(),
             status,
@@ -45,7 +50,7 @@ impl FollowUps for MemoryStore {
             deliveries: row.deliveries,
             error: row.error.clone(),
         };
-        Ok(found.into_iter().take(limit).map(docket).collect())
+        Ok(found.into_iter().take(limit).map(follow_up_row).collect())
     }
 
     async fn erase_subject(
@@ -53,16 +58,16 @@ impl FollowUps for MemoryStore {
         tenant: Option<&TenantId>,
         subject: &SubjectId,
         action: &Action,
-    ) -> Result<Erased, Error> {
+    ) -> Result<ErasureReport, Error> {
         action.check()?;
-        let (mut rooms, now) = self.enter();
-        let mut erased = Erased::default();
-        let names: Vec<QueueName> = rooms.queues.keys().cloned().collect();
+        let (mut tables, now) = self.enter();
+        let mut erased = ErasureReport::default();
+        let names: Vec<QueueName> = tables.queues.keys().cloned().collect();
         for name in names {
-            let Some(queue) = rooms.queues.get_mut(&name) else { continue };
-            let gone = queue.erase(tenant, subject, now, &mut erased);
-            if !gone.is_empty() {
-                rooms.note(now, action, "erase_subject", &name, &gone, None);
+            let Some(queue) = tables.queues.get_mut(&name) else { continue };
+            let removed = queue.erase(tenant, subject, now, &mut erased);
+            if !removed.is_empty() {
+                tables.write_audit_row(now, action, "erase_subject", &name, &removed, None);
             }
         }
         Ok(erased)
@@ -70,17 +75,22 @@ impl FollowUps for MemoryStore {
 }
 
 impl Queue {
-    /// Every row, its status, and when it is due, was given up or has succeeded.
-    fn dockets(&self, now: SystemTime) -> impl Iterator<Item = (&Row, Status, SystemTime)> {
+    /// Every row, its status, and the time at which it is due, was abandoned or has succeeded.
+    fn follow_up_rows(&self, now: SystemTime) -> impl Iterator<Item = (&Row, FollowUpStatus, SystemTime)> {
         let ready = self.ready.values().map(|row| {
-            let status = if row.held.is_some() { Status::InFlight } else { waiting_status(row, true) };
+            let status =
+                if row.lease.is_some() { FollowUpStatus::InFlight } else { waiting_status(row, true) };
             (row, status, row.due_at)
         });
-        let later =
-            self.later.values().map(move |row| (row, waiting_status(row, row.due_at <= now), row.due_at));
-        let dead = self.dead.values().map(|letter| (&letter.row, Status::Abandoned, letter.failed_at));
-        let kept = self.archive.values().map(|kept| (&kept.row, Status::Succeeded, kept.done_at));
-        ready.chain(later).chain(dead).chain(kept)
+        let scheduled =
+            self.scheduled.values().map(move |row| (row, waiting_status(row, row.due_at <= now), row.due_at));
+        let dead =
+            self.dead.values().map(|letter| (&letter.row, FollowUpStatus::Abandoned, letter.failed_at));
+        let archived = self
+            .archive
+            .values()
+            .map(|archived| (&archived.row, FollowUpStatus::Succeeded, archived.done_at));
+        ready.chain(scheduled).chain(dead).chain(archived)
     }
 
     fn erase(
@@ -88,46 +98,55 @@ impl Queue {
         tenant: Option<&TenantId>,
         subject: &SubjectId,
         now: SystemTime,
-        erased: &mut Erased,
+        erased: &mut ErasureReport,
     ) -> Vec<MessageId> {
-        let is_meant = |row: &&Row| row.message.subject() == Some(subject) && row.message.tenant() == tenant;
-        let waiting = self.ready.values().chain(self.later.values());
+        let is_selected =
+            |row: &&Row| row.message.subject() == Some(subject) && row.message.tenant() == tenant;
+        let waiting = self.ready.values().chain(self.scheduled.values());
         let dead = self.dead.values().map(|letter| &letter.row);
         let open: Vec<(MessageId, bool)> = waiting
             .chain(dead)
-            .filter(is_meant)
+            .filter(is_selected)
             .map(|row| (row.id, follow_up::is_one(&row.message)))
             .collect();
-        let kept: Vec<MessageId> =
-            self.archive.values().map(|kept| &kept.row).filter(is_meant).map(|row| row.id).collect();
-        let mut gone = Vec::new();
+        let archived: Vec<MessageId> = self
+            .archive
+            .values()
+            .map(|archived| &archived.row)
+            .filter(is_selected)
+            .map(|row| row.id)
+            .collect();
+        let mut removed = Vec::new();
         for (id, is_follow_up) in open {
             if is_follow_up {
                 erased.follow_ups += 1;
             } else if self.take_dead(id).is_some() {
                 erased.dead += 1;
-                gone.push(id);
-            } else if self.is_idle(id, now) && !self.locked.contains(&id) && self.evict(id, now).is_some() {
+                removed.push(id);
+            } else if self.is_unleased(id, now)
+                && !self.locked.contains(&id)
+                && self.remove(id, now).is_some()
+            {
                 erased.waiting += 1;
-                gone.push(id);
+                removed.push(id);
             } else {
-                erased.in_hand += 1;
+                erased.in_flight += 1;
             }
         }
-        for id in kept {
+        for id in archived {
             if self.take_archived(id).is_some() {
                 erased.archived += 1;
-                gone.push(id);
+                removed.push(id);
             }
         }
-        gone
+        removed
     }
 }
 
-fn waiting_status(row: &Row, is_due: bool) -> Status {
+fn waiting_status(row: &Row, is_due: bool) -> FollowUpStatus {
     match (row.attempts, is_due) {
-        (1.., _) => Status::Failed,
-        (0, true) => Status::Pending,
-        (0, false) => Status::Scheduled,
+        (1.., _) => FollowUpStatus::Failed,
+        (0, true) => FollowUpStatus::Pending,
+        (0, false) => FollowUpStatus::Scheduled,
     }
 }

@@ -1,131 +1,134 @@
-//! What has been received.
+//! The inbox: deduplication records and delivery counts.
 //!
-//! A mark is held by the transaction that made it, until that ends: then it is kept, or gone. Whoever admits what another transaction holds
-//! waits for its end, as in a database. A batch holds nothing while it waits. Two transactions that wait for each other would do so for
-//! ever, so the second one is told.
+//! A deduplication record is locked by the transaction that made it until the transaction ends: then the record is committed or
+//! deleted. A transaction that admits a message locked by another one waits for the end of that one, as in a database. A batch holds
+//! no locks while it waits. Two transactions that wait for each other are a deadlock, so the second one gets an error.
 
-use super::{MemoryStore, Transaction};
-use postrider_core::{Admission, Arrival, ConsumerName, Error, Inbox, Parked, Receive, inspect::InboxMark};
+use super::{MemoryStore, MemoryTransaction};
+use postrider_core::{
+    Admission, Arrival, ConsumerName, ConsumerStore, DeadLetter, Error, Inbox, inspect::DeduplicationRecord,
+};
 use std::{
     collections::{HashMap, HashSet},
     time::SystemTime,
 };
 use uuid::Uuid;
 
-/// A message that a consumer has received.
+/// The key of a deduplication record: a message received by a consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Mark {
+pub(super) struct DeduplicationKey {
     consumer: ConsumerName,
     arrival: Arrival,
 }
 
-impl Mark {
+impl DeduplicationKey {
     pub(super) fn all(consumer: &ConsumerName, arrivals: &[Arrival]) -> Vec<Self> {
-        let mark = |arrival: &Arrival| Self { consumer: consumer.clone(), arrival: arrival.clone() };
-        arrivals.iter().map(mark).collect()
+        let key = |arrival: &Arrival| Self { consumer: consumer.clone(), arrival: arrival.clone() };
+        arrivals.iter().map(key).collect()
     }
 }
 
-/// All marks.
+/// All deduplication records and delivery counts.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
-    /// When each was made.
-    kept: HashMap<Mark, SystemTime>,
-    /// The transaction that holds each.
-    held: HashMap<Mark, Uuid>,
-    /// Transactions that wait, and for which one.
+pub(super) struct DeduplicationRecords {
+    /// The committed records, each with its time.
+    committed: HashMap<DeduplicationKey, SystemTime>,
+    /// The uncommitted records, each with the transaction that made it.
+    uncommitted: HashMap<DeduplicationKey, Uuid>,
+    /// The waiting transactions, each with the one that it waits for.
     waiting: HashMap<Uuid, Uuid>,
-    /// How often each was delivered that has not been handled yet, and when that was counted.
-    counts: HashMap<Mark, (u32, SystemTime)>,
+    /// The delivery counts of messages that are not handled yet, each with the time of the last count.
+    counts: HashMap<DeduplicationKey, (u32, SystemTime)>,
 }
 
-impl Marks {
-    /// Admits a batch in a transaction, and adds what is new to `made`. Where another transaction holds some of it, nothing is admitted
-    /// and that one is the answer.
+impl DeduplicationRecords {
+    /// Admits a batch in a transaction, and adds the new records to `made`. If another transaction has locked one of the messages,
+    /// admits nothing and returns that transaction.
     pub(super) fn admit(
         &mut self,
         transaction: Uuid,
         consumer: &ConsumerName,
         arrivals: &[Arrival],
-        made: &mut Vec<Mark>,
+        made: &mut Vec<DeduplicationKey>,
     ) -> Result<Vec<Admission>, Uuid> {
-        let marks = Mark::all(consumer, arrivals);
-        let mut holders = marks.iter().filter_map(|mark| self.held.get(mark));
+        let keys = DeduplicationKey::all(consumer, arrivals);
+        let mut holders = keys.iter().filter_map(|key| self.uncommitted.get(key));
         if let Some(other) = holders.find(|holder| **holder != transaction) {
             return Err(*other);
         }
-        let admitted = marks.into_iter().map(|mark| {
-            if self.kept.contains_key(&mark) || self.held.contains_key(&mark) {
+        let admitted = keys.into_iter().map(|key| {
+            if self.committed.contains_key(&key) || self.uncommitted.contains_key(&key) {
                 return Admission::Duplicate;
             }
-            self.held.insert(mark.clone(), transaction);
-            made.push(mark);
+            self.uncommitted.insert(key.clone(), transaction);
+            made.push(key);
             Admission::First
         });
         Ok(admitted.collect())
     }
 
-    /// Keeps what a transaction held.
-    pub(super) fn keep(&mut self, marks: Vec<Mark>, now: SystemTime) {
-        for mark in marks {
-            self.held.remove(&mark);
-            self.kept.insert(mark, now);
+    /// Commits the records of a transaction.
+    pub(super) fn keep(&mut self, keys: Vec<DeduplicationKey>, now: SystemTime) {
+        for key in keys {
+            self.uncommitted.remove(&key);
+            self.committed.insert(key, now);
         }
     }
 
-    /// Forgets what a transaction held.
-    pub(super) fn release(&mut self, marks: &[Mark]) {
-        for mark in marks {
-            self.held.remove(mark);
+    /// Deletes the uncommitted records of a transaction.
+    pub(super) fn release(&mut self, keys: &[DeduplicationKey]) {
+        for key in keys {
+            self.uncommitted.remove(key);
         }
     }
 
-    /// Counts a delivery of each.
-    pub(super) fn count(&mut self, marks: &[Mark], by: i32, now: SystemTime) -> Vec<u32> {
-        let distinct: HashSet<&Mark> = marks.iter().collect();
-        for mark in distinct {
-            let (deliveries, counted_at) = self.counts.entry(mark.clone()).or_insert((0, now));
+    /// Changes the delivery count of each message, and returns the counts.
+    pub(super) fn count(&mut self, keys: &[DeduplicationKey], by: i32, now: SystemTime) -> Vec<u32> {
+        let distinct: HashSet<&DeduplicationKey> = keys.iter().collect();
+        for key in distinct {
+            let (deliveries, counted_at) = self.counts.entry(key.clone()).or_insert((0, now));
             (*deliveries, *counted_at) = (deliveries.saturating_add_signed(by), now);
         }
-        marks.iter().map(|mark| self.counts.get(mark).map_or(0, |(deliveries, _)| *deliveries)).collect()
+        keys.iter().map(|key| self.counts.get(key).map_or(0, |(deliveries, _)| *deliveries)).collect()
     }
 
-    /// Forgets how often these were delivered.
-    pub(super) fn uncount(&mut self, marks: &[Mark]) {
-        for mark in marks {
-            self.counts.remove(mark);
+    /// Deletes the delivery counts of these messages.
+    pub(super) fn uncount(&mut self, keys: &[DeduplicationKey]) {
+        for key in keys {
+            self.counts.remove(key);
         }
     }
 
-    /// Who has admitted it.
-    pub(super) fn of(&self, arrival: &Arrival) -> Vec<InboxMark> {
-        let kept = self.kept.iter().filter(|(mark, _)| mark.arrival == *arrival);
-        let mut marks: Vec<_> =
-            kept.map(|(mark, at)| InboxMark { consumer: mark.consumer.clone(), admitted_at: *at }).collect();
-        marks.sort_by(|one, other| one.consumer.cmp(&other.consumer));
-        marks
+    /// The records of a message, by consumer.
+    pub(super) fn of(&self, arrival: &Arrival) -> Vec<DeduplicationRecord> {
+        let committed = self.committed.iter().filter(|(key, _)| key.arrival == *arrival);
+        let mut records: Vec<_> = committed
+            .map(|(key, at)| DeduplicationRecord { consumer: key.consumer.clone(), admitted_at: *at })
+            .collect();
+        records.sort_by(|one, other| one.consumer.cmp(&other.consumer));
+        records
     }
 
-    /// How many were made by then, by this consumer if one is named.
-    pub(super) fn older(&self, of: Option<&ConsumerName>, by: SystemTime) -> usize {
-        let is_meant = |mark: &Mark| of.is_none_or(|consumer| mark.consumer == *consumer);
-        self.kept.iter().filter(|(mark, made)| **made <= by && is_meant(mark)).count()
+    /// The number of records made until `by`, of one consumer or of all.
+    pub(super) fn count_older(&self, of: Option<&ConsumerName>, by: SystemTime) -> usize {
+        let is_selected = |key: &DeduplicationKey| of.is_none_or(|consumer| key.consumer == *consumer);
+        self.committed.iter().filter(|(key, made)| **made <= by && is_selected(key)).count()
     }
 
-    /// Removes up to so many of those that were made by then, by this consumer if one is named. Answers how many.
-    pub(super) fn prune(&mut self, of: Option<&ConsumerName>, by: SystemTime, most: usize) -> usize {
-        let is_meant = |mark: &Mark| of.is_none_or(|consumer| mark.consumer == *consumer);
-        self.counts.retain(|mark, (_, counted_at)| !is_meant(mark) || *counted_at > by);
-        let old = self.kept.iter().filter(|(mark, made)| **made <= by && is_meant(mark));
-        let old = old.map(|(mark, _)| mark.clone());
-        let old: Vec<Mark> = old.take(most).collect();
-        for mark in &old {
-            self.kept.remove(mark);
+    /// Removes up to `limit` records made until `by`, of one consumer or of all, and returns their number.
+    pub(super) fn prune(&mut self, of: Option<&ConsumerName>, by: SystemTime, limit: usize) -> usize {
+        let is_selected = |key: &DeduplicationKey| of.is_none_or(|consumer| key.consumer == *consumer);
+        self.counts.retain(|key, (_, counted_at)| !is_selected(key) || *counted_at > by);
+        let old = self.committed.iter().filter(|(key, made)| **made <= by && is_selected(key));
+        let old = old.map(|(key, _)| key.clone());
+        let old: Vec<DeduplicationKey> = old.take(limit).collect();
+        for key in &old {
+            self.committed.remove(key);
         }
         old.len()
     }
 
-    /// Whether the end of one transaction depends on that of another.
+    /// Whether one transaction waits for another, directly or through others.
     fn depends(&self, mut transaction: Uuid, on: Uuid) -> bool {
         while transaction != on {
             match self.waiting.get(&transaction) {
@@ -137,40 +140,44 @@ impl Marks {
     }
 }
 
-impl Inbox<Transaction> for MemoryStore {
+impl Inbox<MemoryTransaction> for MemoryStore {
     async fn admit_all(
         &self,
-        tx: &mut Transaction,
+        tx: &mut MemoryTransaction,
         consumer: &ConsumerName,
         arrivals: &[Arrival],
     ) -> Result<Vec<Admission>, Error> {
         tx.check_store(self)?;
         loop {
-            // Before the look, so that no end in between is missed.
+            // Created before the attempt, so that no end in between is missed.
             let ended = self.shared.ended.notified();
             let holder = match tx.admit(consumer, arrivals) {
                 Ok(admitted) => return Ok(admitted),
                 Err(holder) => holder,
             };
-            let _waiting = Waiting::for_end_of(holder, tx.id(), self)?;
+            let _waiting = LockWait::register(holder, tx.id(), self)?;
             ended.await;
         }
     }
 }
 
-impl Receive for MemoryStore {
+impl ConsumerStore for MemoryStore {
     type Store = Self;
 
     fn store(&self) -> Self {
         self.clone()
     }
 
-    async fn park_all(&self, tx: &mut Transaction, parked: &[Parked]) -> Result<(), Error> {
+    async fn dead_letter_all(
+        &self,
+        tx: &mut MemoryTransaction,
+        dead_letters: &[DeadLetter],
+    ) -> Result<(), Error> {
         tx.check_store(self)?;
-        if self.lock().dead_letters_broken && !parked.is_empty() {
-            return Err(Error::Unavailable("dead letters cannot be written".into()));
+        if self.lock().dead_letters_broken && !dead_letters.is_empty() {
+            return Err(Error::Unavailable("writes of dead letters are set to fail".into()));
         }
-        tx.park(parked);
+        tx.dead_letter(dead_letters);
         Ok(())
     }
 
@@ -180,46 +187,46 @@ impl Receive for MemoryStore {
         arrivals: &[Arrival],
         by: i32,
     ) -> Result<Vec<u32>, Error> {
-        let (mut rooms, now) = self.enter();
-        Ok(rooms.marks.count(&Mark::all(consumer, arrivals), by, now))
+        let (mut tables, now) = self.enter();
+        Ok(tables.inbox.count(&DeduplicationKey::all(consumer, arrivals), by, now))
     }
 
     async fn uncount_all(
         &self,
-        tx: &mut Transaction,
+        tx: &mut MemoryTransaction,
         consumer: &ConsumerName,
         arrivals: &[Arrival],
     ) -> Result<(), Error> {
         tx.check_store(self)?;
-        tx.uncount(Mark::all(consumer, arrivals));
+        tx.uncount(DeduplicationKey::all(consumer, arrivals));
         Ok(())
     }
 
-    async fn verify(&self, tx: &mut Transaction) -> Result<(), Error> {
+    async fn verify(&self, tx: &mut MemoryTransaction) -> Result<(), Error> {
         Ok(tx.check_store(self)?)
     }
 }
 
-/// A transaction that waits for another one, until this is dropped.
-pub(super) struct Waiting<'s> {
+/// The registration of a transaction that waits for another one, until it is dropped.
+pub(super) struct LockWait<'s> {
     transaction: Uuid,
     store: &'s MemoryStore,
 }
 
-impl<'s> Waiting<'s> {
-    pub(super) fn for_end_of(holder: Uuid, transaction: Uuid, store: &'s MemoryStore) -> Result<Self, Error> {
-        let marks = &mut store.lock().marks;
-        if marks.depends(holder, transaction) {
-            let told = "two transactions wait for each other: roll back and begin again";
-            return Err(Error::Unavailable(told.into()));
+impl<'s> LockWait<'s> {
+    pub(super) fn register(holder: Uuid, transaction: Uuid, store: &'s MemoryStore) -> Result<Self, Error> {
+        let records = &mut store.lock().inbox;
+        if records.depends(holder, transaction) {
+            let message = "deadlock: two transactions wait for each other; roll back and try again";
+            return Err(Error::Unavailable(message.into()));
         }
-        marks.waiting.insert(transaction, holder);
+        records.waiting.insert(transaction, holder);
         Ok(Self { transaction, store })
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for LockWait<'_> {
     fn drop(&mut self) {
-        self.store.lock().marks.waiting.remove(&self.transaction);
+        self.store.lock().inbox.waiting.remove(&self.transaction);
     }
 }

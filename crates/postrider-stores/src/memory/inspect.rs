@@ -1,16 +1,16 @@
-//! What operators see.
+//! Queries for operators.
 
 use super::{
     MemoryStore,
-    queue::{Queue, Spot},
-    row::{Kept, Letter, Row},
+    queue::{Location, Queue},
+    row::{ArchivedRow, DeadRow, Row},
 };
 use async_trait::async_trait;
 use postrider_core::{
     Arrival, Error, MessageId, PruneRequest, QueueName, Reason, State, TenantId,
     inspect::{
-        AuditRow, BlockedKey, Clue, Counts, Cursor, DeadGroup, Entry, InboxMark, Inspect, ListRequest,
-        LivingTimer, Page, Prunable, Room, Selected, Selection, Tally,
+        ActiveTimer, AuditRow, BlockedKey, CappedCount, Counts, Cursor, DeadGroup, DeduplicationRecord,
+        FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, Selection, SelectionSummary, StateFilter,
     },
 };
 use std::{
@@ -20,60 +20,68 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Where counting stops, as it does in every store.
+/// Counting stops at this number, as in every store.
 const CAP: u64 = 10_000;
 
 #[async_trait]
 impl Inspect for MemoryStore {
     async fn counts(&self) -> Result<BTreeMap<QueueName, Counts>, Error> {
-        let (rooms, now) = self.enter();
-        Ok(rooms.queues.iter().map(|(name, queue)| (name.clone(), queue.counts(now))).collect())
+        let (tables, now) = self.enter();
+        Ok(tables.queues.iter().map(|(name, queue)| (name.clone(), queue.counts(now))).collect())
     }
 
     async fn lag(&self, queue: &QueueName) -> Result<Option<Duration>, Error> {
-        let (rooms, now) = self.enter();
-        Ok(rooms.queues.get(queue).and_then(|queue| queue.lag(now)))
+        let (tables, now) = self.enter();
+        Ok(tables.queues.get(queue).and_then(|queue| queue.lag(now)))
     }
 
     async fn blocked_keys(&self, queue: &QueueName, limit: usize) -> Result<Vec<BlockedKey>, Error> {
-        let (rooms, now) = self.enter();
-        Ok(rooms.queues.get(queue).map(|queue| queue.blocked_keys(limit, now)).unwrap_or_default())
+        let (tables, now) = self.enter();
+        Ok(tables.queues.get(queue).map(|queue| queue.blocked_keys(limit, now)).unwrap_or_default())
     }
 
     async fn list(&self, request: &ListRequest) -> Result<Page, Error> {
-        let (rooms, now) = self.enter();
-        let queue = rooms.queues.get(&request.queue).filter(|_| request.limit > 0);
+        let (tables, now) = self.enter();
+        let queue = tables.queues.get(&request.queue).filter(|_| request.limit > 0);
         Ok(queue.map_or(Page { entries: Vec::new(), next: None }, |queue| queue.page(request, now)))
     }
 
-    async fn get(&self, queue: &QueueName, id: MessageId) -> Result<Option<Entry>, Error> {
-        let (rooms, now) = self.enter();
-        Ok(rooms.queues.get(queue).and_then(|queue| queue.find(id, now)).map(Sight::into_entry))
+    async fn get(&self, queue: &QueueName, id: MessageId) -> Result<Option<MessageRow>, Error> {
+        let (tables, now) = self.enter();
+        Ok(tables.queues.get(queue).and_then(|queue| queue.find(id, now)).map(RowView::into_entry))
     }
 
-    async fn tally(&self, selection: &Selection) -> Result<Selected, Error> {
-        Ok(self.tallied(selection))
+    async fn summarize(&self, selection: &Selection) -> Result<SelectionSummary, Error> {
+        Ok(self.summarize(selection))
     }
 
     async fn dead_groups(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<DeadGroup>, Error> {
-        Ok(self.grouped(queue, limit))
+        Ok(self.dead_groups_of(queue, limit))
     }
 
-    async fn find(&self, clue: &Clue, limit: usize) -> Result<Vec<Entry>, Error> {
-        Ok(self.found(clue, limit))
+    async fn find(&self, find_by: &FindBy, limit: usize) -> Result<Vec<MessageRow>, Error> {
+        Ok(self.find_rows(find_by, limit))
     }
 
-    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<Tally>, Error> {
-        let (rooms, _) = self.enter();
-        Ok(rooms.queues.get(queue).and_then(|queue| queue.ahead(id)).map(|ahead| Tally::new(ahead, CAP)))
+    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<CappedCount>, Error> {
+        let (tables, _) = self.enter();
+        Ok(tables
+            .queues
+            .get(queue)
+            .and_then(|queue| queue.ahead(id))
+            .map(|ahead| CappedCount::new(ahead, CAP)))
     }
 
-    async fn marks(&self, tenant: Option<&TenantId>, id: MessageId) -> Result<Vec<InboxMark>, Error> {
-        Ok(self.lock().marks.of(&Arrival { tenant: tenant.cloned(), id }))
+    async fn deduplication_records(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> Result<Vec<DeduplicationRecord>, Error> {
+        Ok(self.lock().inbox.of(&Arrival { tenant: tenant.cloned(), id }))
     }
 
-    async fn timers(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<LivingTimer>, Error> {
-        Ok(self.living_timers(queue, limit))
+    async fn timers(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<ActiveTimer>, Error> {
+        Ok(self.active_timers(queue, limit))
     }
 
     async fn prunable(
@@ -81,8 +89,8 @@ impl Inspect for MemoryStore {
         request: &PruneRequest,
         audit_older_than: Option<Duration>,
     ) -> Result<Prunable, Error> {
-        let (rooms, now) = self.enter();
-        Ok(rooms.prunable(request, audit_older_than, now))
+        let (tables, now) = self.enter();
+        Ok(tables.prunable(request, audit_older_than, now))
     }
 
     async fn clock(&self) -> Result<SystemTime, Error> {
@@ -90,8 +98,8 @@ impl Inspect for MemoryStore {
     }
 
     async fn audit_of(&self, id: MessageId, limit: usize) -> Result<Vec<AuditRow>, Error> {
-        let rooms = self.lock();
-        let named = rooms.audit.iter().rev().filter(|row| row.ids.contains(&id));
+        let tables = self.lock();
+        let named = tables.audit.iter().rev().filter(|row| row.ids.contains(&id));
         Ok(named.take(limit).cloned().collect())
     }
 
@@ -100,15 +108,15 @@ impl Inspect for MemoryStore {
     }
 }
 
-/// A message as it is seen where it stands.
-pub(super) struct Sight<'a> {
+/// A row with its state.
+pub(super) struct RowView<'a> {
     pub(super) row: &'a Row,
     pub(super) state: State,
     pub(super) at: SystemTime,
     pub(super) reason: Option<Reason>,
 }
 
-impl Sight<'_> {
+impl RowView<'_> {
     fn fits(&self, request: &ListRequest) -> bool {
         let message = &self.row.message;
         request.key.as_ref().is_none_or(|key| self.row.lane == *key)
@@ -121,8 +129,8 @@ impl Sight<'_> {
         self.row.error.as_ref().is_some_and(|error| error.starts_with(beginning))
     }
 
-    pub(super) fn into_entry(self) -> Entry {
-        Entry {
+    pub(super) fn into_entry(self) -> MessageRow {
+        MessageRow {
             message: self.row.message.clone(),
             state: self.state,
             staged_at: self.row.staged_at,
@@ -136,68 +144,80 @@ impl Sight<'_> {
 }
 
 impl Queue {
-    fn see_ready<'a>(&self, row: &'a Row, now: SystemTime) -> Sight<'a> {
-        Sight { row, state: self.state(row, now), at: row.due_at, reason: None }
+    fn view_ready<'a>(&self, row: &'a Row, now: SystemTime) -> RowView<'a> {
+        RowView { row, state: self.state(row, now), at: row.due_at, reason: None }
     }
 
-    pub(super) fn find(&self, id: MessageId, now: SystemTime) -> Option<Sight<'_>> {
-        Some(match self.spot(id)? {
-            Spot::Ready(place) => self.see_ready(self.ready.get(&place)?, now),
-            Spot::Later(at, place) => see_later(self.later.get(&(at, place))?, now),
-            Spot::Dead(at, place) => see_dead(self.dead.get(&(at, place))?),
-            Spot::Archive(at, place) => see_kept(self.archive.get(&(at, place))?),
+    pub(super) fn find(&self, id: MessageId, now: SystemTime) -> Option<RowView<'_>> {
+        Some(match self.location(id)? {
+            Location::Ready(position) => self.view_ready(self.ready.get(&position)?, now),
+            Location::Scheduled(at, position) => view_scheduled(self.scheduled.get(&(at, position))?, now),
+            Location::Dead(at, position) => view_dead(self.dead.get(&(at, position))?),
+            Location::Archive(at, position) => view_archived(self.archive.get(&(at, position))?),
         })
     }
 
-    /// Everything in a room.
-    pub(super) fn sights(&self, room: Room, now: SystemTime) -> Box<dyn Iterator<Item = Sight<'_>> + '_> {
-        match room {
-            Room::Ready => Box::new(self.ready.values().map(move |row| self.see_ready(row, now))),
-            Room::Later => Box::new(self.later.values().map(move |row| see_later(row, now))),
-            Room::Dead => Box::new(self.dead.values().map(see_dead)),
-            Room::Archive => Box::new(self.archive.values().map(see_kept)),
+    /// All rows of a state filter.
+    pub(super) fn views(
+        &self,
+        filter: StateFilter,
+        now: SystemTime,
+    ) -> Box<dyn Iterator<Item = RowView<'_>> + '_> {
+        match filter {
+            StateFilter::Ready => Box::new(self.ready.values().map(move |row| self.view_ready(row, now))),
+            StateFilter::Scheduled => {
+                Box::new(self.scheduled.values().map(move |row| view_scheduled(row, now)))
+            }
+            StateFilter::Dead => Box::new(self.dead.values().map(view_dead)),
+            StateFilter::Done => Box::new(self.archive.values().map(view_archived)),
         }
     }
 
     fn page(&self, request: &ListRequest, now: SystemTime) -> Page {
-        let place = request.after.as_ref().map(|cursor| cursor.place);
+        let position = request.after.as_ref().map(|cursor| cursor.position);
         let at = request.after.as_ref().and_then(|cursor| cursor.at);
-        let places = (place.map_or(Unbounded, Excluded), Unbounded);
-        let times = (at.zip(place).map_or(Unbounded, Excluded), Unbounded);
-        let sights: Box<dyn Iterator<Item = Sight<'_>>> = match request.room {
-            Room::Ready => Box::new(self.ready.range(places).map(|(_, row)| self.see_ready(row, now))),
-            Room::Later => Box::new(self.later.range(times).map(|(_, row)| see_later(row, now))),
-            Room::Dead => Box::new(self.dead.range(times).map(|(_, letter)| see_dead(letter))),
-            Room::Archive => Box::new(self.archive.range(times).map(|(_, kept)| see_kept(kept))),
+        let positions = (position.map_or(Unbounded, Excluded), Unbounded);
+        let times = (at.zip(position).map_or(Unbounded, Excluded), Unbounded);
+        let views: Box<dyn Iterator<Item = RowView<'_>>> = match request.state {
+            StateFilter::Ready => {
+                Box::new(self.ready.range(positions).map(|(_, row)| self.view_ready(row, now)))
+            }
+            StateFilter::Scheduled => {
+                Box::new(self.scheduled.range(times).map(|(_, row)| view_scheduled(row, now)))
+            }
+            StateFilter::Dead => Box::new(self.dead.range(times).map(|(_, letter)| view_dead(letter))),
+            StateFilter::Done => {
+                Box::new(self.archive.range(times).map(|(_, archived)| view_archived(archived)))
+            }
         };
-        let found: Vec<_> = sights.filter(|sight| sight.fits(request)).take(request.limit).collect();
-        let next = found.last().filter(|_| found.len() == request.limit).map(|sight| Cursor {
-            at: (request.room != Room::Ready).then_some(sight.at),
-            place: sight.row.place,
+        let found: Vec<_> = views.filter(|view| view.fits(request)).take(request.limit).collect();
+        let next = found.last().filter(|_| found.len() == request.limit).map(|view| Cursor {
+            at: (request.state != StateFilter::Ready).then_some(view.at),
+            position: view.row.position,
         });
-        Page { entries: found.into_iter().map(Sight::into_entry).collect(), next }
+        Page { entries: found.into_iter().map(RowView::into_entry).collect(), next }
     }
 
     fn counts(&self, now: SystemTime) -> Counts {
         let mut counted = BTreeMap::<State, u64>::new();
         let ready = self.ready.values().map(|row| self.state(row, now));
-        let later = self.later.values().map(|row| see_later(row, now).state);
-        for state in ready.chain(later) {
+        let scheduled = self.scheduled.values().map(|row| view_scheduled(row, now).state);
+        for state in ready.chain(scheduled) {
             *counted.entry(state).or_default() += 1;
         }
-        let tally = |state| Tally::new(counted.get(&state).copied().unwrap_or_default(), CAP);
+        let tally = |state| CappedCount::new(counted.get(&state).copied().unwrap_or_default(), CAP);
         Counts {
             pending: tally(State::Pending),
             leased: tally(State::Leased),
-            waiting: tally(State::Waiting),
-            dead: Tally::new(self.dead.len() as u64, CAP),
-            done: Tally::new(self.archive.len() as u64, CAP),
+            scheduled: tally(State::Scheduled),
+            dead: CappedCount::new(self.dead.len() as u64, CAP),
+            done: CappedCount::new(self.archive.len() as u64, CAP),
         }
     }
 
     fn lag(&self, now: SystemTime) -> Option<Duration> {
         let ready = self.ready.values().filter(|row| self.state(row, now) != State::Leased);
-        let due_at = ready.chain(self.later.values()).map(|row| row.due_at).min()?;
+        let due_at = ready.chain(self.scheduled.values()).map(|row| row.due_at).min()?;
         now.duration_since(due_at).ok()
     }
 
@@ -209,22 +229,22 @@ impl Queue {
             Some(BlockedKey { key: key.clone(), head, due_at, reason, error })
         });
         let mut blocked: Vec<_> = blocked.collect();
-        // A parked key waits longest of all.
+        // Parked keys come first: they wait longest.
         blocked.sort_by_key(|key| Reverse((key.due_at.is_none(), key.due_at)));
         blocked.truncate(limit);
         blocked
     }
 }
 
-fn see_later(row: &Row, now: SystemTime) -> Sight<'_> {
-    let state = if row.due_at > now { State::Waiting } else { State::Pending };
-    Sight { row, state, at: row.due_at, reason: None }
+fn view_scheduled(row: &Row, now: SystemTime) -> RowView<'_> {
+    let state = if row.due_at > now { State::Scheduled } else { State::Pending };
+    RowView { row, state, at: row.due_at, reason: None }
 }
 
-fn see_dead(letter: &Letter) -> Sight<'_> {
-    Sight { row: &letter.row, state: State::Dead, at: letter.failed_at, reason: Some(letter.reason) }
+fn view_dead(letter: &DeadRow) -> RowView<'_> {
+    RowView { row: &letter.row, state: State::Dead, at: letter.failed_at, reason: Some(letter.reason) }
 }
 
-fn see_kept(kept: &Kept) -> Sight<'_> {
-    Sight { row: &kept.row, state: State::Done, at: kept.done_at, reason: None }
+fn view_archived(archived: &ArchivedRow) -> RowView<'_> {
+    RowView { row: &archived.row, state: State::Done, at: archived.done_at, reason: None }
 }

@@ -1,24 +1,24 @@
 //! The ledger: a chain in memory.
 
-use super::{MemoryStore, Transaction};
+use super::{MemoryStore, MemoryTransaction};
 use async_trait::async_trait;
 use postrider_core::{
-    Audit, AuditError, AuditEvent, AuditSink, Invalid, Recorded, SubjectId,
-    audit::{Chain, Head, Link},
+    Audit, AuditError, AuditEvent, AuditRecord, AuditSink, Invalid, SubjectId,
+    audit::{AuditChain, ChainHead, ChainLink},
 };
 use std::{collections::HashSet, time::SystemTime};
 use uuid::Uuid;
 
-/// Everything that was appended.
+/// The links of the chain.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    links: Vec<Link>,
+    links: Vec<ChainLink>,
     ids: HashSet<Uuid>,
-    head: Head,
+    head: ChainHead,
 }
 
 impl Ledger {
-    /// Whether these may be appended.
+    /// Checks whether these events may be appended.
     pub(super) fn check<'e>(&self, events: impl Iterator<Item = &'e AuditEvent>) -> Result<(), AuditError> {
         let mut seen = HashSet::new();
         for event in events {
@@ -30,18 +30,18 @@ impl Ledger {
         Ok(())
     }
 
-    /// Appends what was checked.
+    /// Appends events that were checked.
     pub(super) fn append(&mut self, events: &[AuditEvent], now: SystemTime) {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
         for event in events {
             let Ok(body) = body(event) else { continue };
             let previous = self.head.hash.to_vec();
-            // Time does not run backwards here, whatever the clock does.
+            // Times never decrease, whatever the clock does.
             let at_micros = now.max(self.links.last().map_or(i64::MIN, |link| link.at_micros));
             self.head = self.head.followed_by(at_micros, &body);
             let hash = self.head.hash.to_vec();
-            self.links.push(Link { position: self.head.position, at_micros, body, previous, hash });
+            self.links.push(ChainLink { position: self.head.position, at_micros, body, previous, hash });
             self.ids.insert(event.id);
         }
     }
@@ -57,7 +57,7 @@ fn body(event: &AuditEvent) -> Result<String, Invalid> {
 pub struct MemoryLedger(MemoryStore);
 
 impl MemoryStore {
-    /// The ledger of what became of follow-ups.
+    /// The audit ledger.
     pub fn ledger(&self) -> MemoryLedger {
         MemoryLedger(self.clone())
     }
@@ -66,39 +66,39 @@ impl MemoryStore {
 #[async_trait]
 impl AuditSink for MemoryLedger {
     async fn append(&self, events: &[AuditEvent]) -> Result<(), AuditError> {
-        let (mut rooms, now) = self.0.enter();
-        rooms.ledger.check(events.iter())?;
-        rooms.ledger.append(events, now);
+        let (mut tables, now) = self.0.enter();
+        tables.ledger.check(events.iter())?;
+        tables.ledger.append(events, now);
         Ok(())
     }
 
-    async fn read(&self, subject: &SubjectId) -> Result<Vec<Recorded>, AuditError> {
-        let all: Vec<Recorded> =
-            self.0.lock().ledger.links.iter().map(Link::read).collect::<Result<_, _>>()?;
+    async fn read(&self, subject: &SubjectId) -> Result<Vec<AuditRecord>, AuditError> {
+        let all: Vec<AuditRecord> =
+            self.0.lock().ledger.links.iter().map(ChainLink::read).collect::<Result<_, _>>()?;
         Ok(all.into_iter().filter(|recorded| recorded.event.subject.as_ref() == Some(subject)).collect())
     }
 
-    async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<Recorded>, AuditError> {
-        let all: Vec<Recorded> =
-            self.0.lock().ledger.links.iter().map(Link::read).collect::<Result<_, _>>()?;
+    async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<AuditRecord>, AuditError> {
+        let all: Vec<AuditRecord> =
+            self.0.lock().ledger.links.iter().map(ChainLink::read).collect::<Result<_, _>>()?;
         Ok(all.into_iter().filter(|recorded| recorded.at >= at).take(limit).collect())
     }
 }
 
 #[async_trait]
-impl Chain for MemoryLedger {
-    async fn links(&self, after: u64, limit: usize) -> Result<Vec<Link>, AuditError> {
-        let rooms = self.0.lock();
-        Ok(rooms.ledger.links.iter().filter(|link| link.position > after).take(limit).cloned().collect())
+impl AuditChain for MemoryLedger {
+    async fn links(&self, after: u64, limit: usize) -> Result<Vec<ChainLink>, AuditError> {
+        let tables = self.0.lock();
+        Ok(tables.ledger.links.iter().filter(|link| link.position > after).take(limit).cloned().collect())
     }
 
-    async fn head(&self) -> Result<Head, AuditError> {
+    async fn head(&self) -> Result<ChainHead, AuditError> {
         Ok(self.0.lock().ledger.head)
     }
 }
 
-impl Audit<Transaction> for MemoryStore {
-    async fn record(&self, tx: &mut Transaction, events: &[AuditEvent]) -> Result<(), AuditError> {
+impl Audit<MemoryTransaction> for MemoryStore {
+    async fn record(&self, tx: &mut MemoryTransaction, events: &[AuditEvent]) -> Result<(), AuditError> {
         tx.check_store(self)?;
         tx.record(events)
     }

@@ -1,65 +1,66 @@
-//! Messages wait in this process's memory: for tests, for examples, and as the plainest statement of what every store does.
+//! The memory store keeps messages in this process: for tests, for examples, and as the plainest statement of what every store does.
 //!
-//! **The states.** A message is in exactly one of four rooms of its queue: `ready` (may run now, leased or not), `later` (a
-//! timer or a retry that waits), `dead`, `archive`. On a queue ordered by key, a lane per live key says whether the key
-//! is free, leased or blocked; its messages stay where they are while it is.
+//! **The tables.** A message is in exactly one of four tables of its queue: `ready` (may run now, leased or not), `scheduled` (a
+//! timer or a retry that is not due yet), `dead`, `archive`. On a queue ordered by key, each key with messages has a lane, which is
+//! free, leased or blocked; the messages of a leased or blocked lane stay in `ready`.
 //!
-//! **Who is authoritative.** One mutex guards all rooms, and every operation takes it once: that is the atomicity. What a
-//! [`Transaction`] stages is a draft of its own until it commits; until then no claim sees it. The [clock](ManualClock)
-//! is the store's, and is read under the mutex.
+//! **The source of truth.** One mutex guards all tables, and every operation takes it once: that makes it atomic. The messages that a
+//! [`MemoryTransaction`] stages are uncommitted changes until it commits; until then no claim sees them. The [clock](ManualClock)
+//! belongs to the store, and is read under the mutex.
 //!
-//! **Transactions side by side.** They may overlap and commit in any order. Staging checks identities and timers against
-//! what is committed and against the transaction's own draft, and commits check once more: where PostgreSQL would let the
-//! second transaction wait for the first and then tell it, the second one's message is dropped here without a word (or
-//! extends the living timer, if that is what it is for). A timer that an open transaction cancels or extends is locked,
-//! as its row would be: claims step over it. What it has admitted is held until it ends, and others that admit the same wait
-//! (`inbox.rs`).
+//! **Concurrent transactions** may overlap and commit in any order. Staging checks ids and timers against the committed messages and
+//! against the transaction's own changes, and the commit checks once more: PostgreSQL would let the second transaction wait for the
+//! first and then report the conflict; here the second one's message is dropped silently (or extends the active timer, if it was
+//! staged for that). A timer that an open transaction cancels or extends is locked, as its row would be: claims skip it. Messages
+//! that a transaction has admitted are locked until it ends, and other transactions that admit the same messages wait (`inbox.rs`).
 //!
-//! **On failure.** Nothing here outlives the process. A panic while the mutex is held cannot leave a message in two rooms,
-//! since moves take before they put; so a poisoned mutex is used as it is.
+//! **On failure.** Nothing here outlives the process. A panic while the mutex is held cannot leave a message in two tables,
+//! because a move removes before it inserts; so a poisoned mutex is used as it is.
 //!
-//! **Why it is not simpler.** One list with a date and a lease per message would do for unordered queues. It would have no
-//! rooms for operators to look into, and no answer to what a blocked key does to the messages behind it.
+//! **Why it is not simpler.** One list with a due time and a lease per message would do for unordered queues. It would have no
+//! states for operators to list, and no rule for the messages behind a blocked key.
 
+mod changes;
 mod claim;
 mod clock;
-mod clue;
-mod draft;
-mod follow;
+mod find;
+mod follow_up_store;
 mod follow_ups;
 mod inbox;
 mod inspect;
 mod lanes;
 mod ledger;
+mod listener;
+mod notifier;
 mod operate;
 mod queue;
-mod rooms;
 mod row;
 mod schema;
 mod selection;
 mod settle;
+mod tables;
 mod timetable;
 mod transaction;
-mod wake;
 
 pub use clock::ManualClock;
 pub use ledger::MemoryLedger;
-pub use transaction::Transaction;
+pub use transaction::MemoryTransaction;
 
 use async_trait::async_trait;
-use clock::Clock;
+use clock::StoreClock;
+use notifier::Signals;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, Limits, Message, Outbox, Paused, PruneRequest, Pruned, QueueName,
-    Settle, Staged, Store, TimerName, store::check_lease, trace, transact::Transact,
+    ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Limits, Message, Outbox, PauseRecord,
+    PruneReport, PruneRequest, QueueName, StageReport, Store, TimerName, store::check_lease, trace,
+    transactions::Transactions,
 };
-use rooms::Rooms;
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
+use tables::Tables;
 use tokio::sync::Notify;
-use wake::Signals;
 
 /// A store in memory. Clones are handles to the same messages.
 ///
@@ -88,10 +89,10 @@ pub struct MemoryStore {
 
 #[derive(Default)]
 struct Shared {
-    rooms: Mutex<Rooms>,
-    clock: Clock,
+    tables: Mutex<Tables>,
+    clock: StoreClock,
     signals: Signals,
-    /// A transaction has let go of what it had admitted, or kept it.
+    /// Notified when a transaction that had locks or admitted messages has ended.
     ended: Notify,
 }
 
@@ -101,22 +102,22 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// An empty store whose time is what `clock` shows.
+    /// An empty store whose time is that of `clock`.
     pub fn with_clock(clock: ManualClock) -> Self {
-        let shared = Shared { clock: Clock::Manual(clock), ..Shared::default() };
+        let shared = Shared { clock: StoreClock::Manual(clock), ..Shared::default() };
         Self { shared: Arc::new(shared), limits: Limits::default() }
     }
 
-    /// Checks against these size limits what is staged through this handle.
+    /// The size limits for messages staged through this handle.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Begins a transaction. Nothing that is staged in it exists until it commits.
-    pub fn begin(&self) -> Transaction {
-        Transaction::new(self.clone())
+    /// Begins a transaction. Its messages become visible when it commits.
+    pub fn begin(&self) -> MemoryTransaction {
+        MemoryTransaction::new(self.clone())
     }
 
     /// The store's time.
@@ -124,25 +125,25 @@ impl MemoryStore {
         self.shared.clock.now()
     }
 
-    /// Lets so much of the store's time pass at once: every lease and due time comes closer.
+    /// Moves the store's time forward: leases expire and messages come due.
     pub fn advance(&self, by: Duration) {
         self.shared.clock.advance(by);
     }
 
-    /// Makes writing dead letters fail, or work again, for tests of what happens then.
+    /// Makes writes of dead letters fail or succeed again, for tests of that failure.
     pub fn break_dead_letters(&self, broken: bool) {
         self.lock().dead_letters_broken = broken;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Rooms> {
-        self.shared.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.shared.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rooms and the time. The clock is read under the mutex, so that operations happen in the order of their times.
-    fn enter(&self) -> (MutexGuard<'_, Rooms>, SystemTime) {
-        let rooms = self.lock();
+    /// The tables and the time. The clock is read under the mutex, so that operations happen in the order of their times.
+    fn enter(&self) -> (MutexGuard<'_, Tables>, SystemTime) {
+        let tables = self.lock();
         let now = self.now();
-        (rooms, now)
+        (tables, now)
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -151,7 +152,7 @@ impl MemoryStore {
 }
 
 impl fmt::Debug for MemoryStore {
-    /// Shows no messages: they may carry personal data.
+    /// Shows no messages: they may contain personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryStore").field("limits", &self.limits).finish_non_exhaustive()
     }
@@ -159,26 +160,26 @@ impl fmt::Debug for MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<ClaimedMessage>, Error> {
         request.check()?;
-        let (mut rooms, now) = self.enter();
-        Ok(rooms.claim(request, now))
+        let (mut tables, now) = self.enter();
+        Ok(tables.claim(request, now))
     }
 
     async fn renew(&self, leases: &[Lease], lease_for: Duration) -> Result<Vec<Lease>, Error> {
         check_lease(lease_for)?;
-        let (mut rooms, now) = self.enter();
-        Ok(rooms.renew(leases, lease_for, now))
+        let (mut tables, now) = self.enter();
+        Ok(tables.renew(leases, lease_for, now))
     }
 
-    async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
-        self.limits.check(&Settle::staged_by(settlements, &[]))?;
+    async fn settle(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error> {
+        self.limits.check(&LeaseSettlement::staged_by(settlements, &[]))?;
         let lost = {
-            let (mut rooms, now) = self.enter();
-            rooms.settle(settlements, now)?
+            let (mut tables, now) = self.enter();
+            tables.settle(settlements, now)?
         };
-        // Nothing can fail in between. For a moment somebody who looks sees neither, as with a commit that is under way.
-        let messages = Settle::staged_by(settlements, &lost);
+        // Nothing can fail in between. For a moment a reader sees neither message, as during a commit.
+        let messages = LeaseSettlement::staged_by(settlements, &lost);
         if !messages.is_empty() {
             let mut tx = self.begin();
             tx.stage_all(&messages);
@@ -187,12 +188,12 @@ impl Store for MemoryStore {
         Ok(lost)
     }
 
-    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
-        let (mut rooms, now) = self.enter();
-        Ok(rooms.prune(request, now))
+    async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
+        let (mut tables, now) = self.enter();
+        Ok(tables.prune(request, now))
     }
 
-    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+    async fn paused(&self) -> Result<Vec<PauseRecord>, Error> {
         Ok(self.lock().paused.clone())
     }
 
@@ -201,8 +202,12 @@ impl Store for MemoryStore {
     }
 }
 
-impl Outbox<Transaction> for MemoryStore {
-    async fn stage_all(&self, tx: &mut Transaction, messages: &[Message]) -> Result<Staged, Error> {
+impl Outbox<MemoryTransaction> for MemoryStore {
+    async fn stage_all(
+        &self,
+        tx: &mut MemoryTransaction,
+        messages: &[Message],
+    ) -> Result<StageReport, Error> {
         tx.check_store(self)?;
         self.limits.check(messages)?;
         Ok(tx.stage_all(&trace::stamped(messages)))
@@ -210,7 +215,7 @@ impl Outbox<Transaction> for MemoryStore {
 
     async fn cancel_timer(
         &self,
-        tx: &mut Transaction,
+        tx: &mut MemoryTransaction,
         queue: &QueueName,
         timer: &TimerName,
     ) -> Result<bool, Error> {
@@ -219,25 +224,25 @@ impl Outbox<Transaction> for MemoryStore {
     }
 }
 
-impl Transact for MemoryStore {
-    type Tx = Transaction;
+impl Transactions for MemoryStore {
+    type Tx = MemoryTransaction;
 
-    async fn begin(&self) -> Result<Transaction, Error> {
+    async fn begin(&self) -> Result<MemoryTransaction, Error> {
         Ok(Self::begin(self))
     }
 
-    async fn settle_in(&self, tx: &mut Transaction, settle: &Settle) -> Result<bool, Error> {
+    async fn settle_in(&self, tx: &mut MemoryTransaction, settle: &LeaseSettlement) -> Result<bool, Error> {
         tx.check_store(self)?;
-        let is_held = self.lock().holds(&settle.lease);
+        let is_leased = self.lock().holds(&settle.lease);
         tx.settle(settle.clone());
-        Ok(is_held)
+        Ok(is_leased)
     }
 
-    async fn commit(&self, tx: Transaction) -> Result<(), Error> {
+    async fn commit(&self, tx: MemoryTransaction) -> Result<(), Error> {
         tx.commit_settled()
     }
 
-    async fn rollback(&self, tx: Transaction) -> Result<(), Error> {
+    async fn rollback(&self, tx: MemoryTransaction) -> Result<(), Error> {
         tx.rollback();
         Ok(())
     }

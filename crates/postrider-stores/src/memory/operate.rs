@@ -1,17 +1,17 @@
-//! What operators change, each change with its audit row.
+//! Changes by operators, each with its audit row.
 
 use super::{
     MemoryStore,
-    lanes::Run,
+    lanes::LaneStatus,
     queue::Queue,
-    rooms::{Line, Rooms},
     row::Row,
-    selection::Verb,
+    selection::BulkAction,
+    tables::{PositionSequence, Tables},
 };
 use async_trait::async_trait;
 use postrider_core::{
-    Error, Message, MessageId, OrderingKey, Outbox, Pausable, Paused, QueueName, Staged, TimerName,
-    inspect::{Action, AuditRow, Changed, Chunk, Operate, Selection},
+    Error, Message, MessageId, OrderingKey, Outbox, Pausable, PauseRecord, QueueName, StageReport, TimerName,
+    inspect::{Action, AuditRow, ChangeReport, Chunk, Operate, Selection},
 };
 use std::time::{Duration, SystemTime};
 
@@ -23,8 +23,8 @@ impl Operate for MemoryStore {
         ids: &[MessageId],
         action: &Action,
     ) -> Result<Vec<MessageId>, Error> {
-        let (mut rooms, now) = self.enter();
-        rooms.requeue(queue, ids, action, now)
+        let (mut tables, now) = self.enter();
+        tables.requeue(queue, ids, action, now)
     }
 
     async fn discard(
@@ -33,8 +33,8 @@ impl Operate for MemoryStore {
         ids: &[MessageId],
         action: &Action,
     ) -> Result<Vec<MessageId>, Error> {
-        let (mut rooms, now) = self.enter();
-        rooms.discard(queue, ids, action, now)
+        let (mut tables, now) = self.enter();
+        tables.discard(queue, ids, action, now)
     }
 
     async fn release_key(
@@ -43,19 +43,19 @@ impl Operate for MemoryStore {
         key: &OrderingKey,
         action: &Action,
     ) -> Result<bool, Error> {
-        let (mut rooms, now) = self.enter();
-        rooms.release_key(queue, key, action, now)
+        let (mut tables, now) = self.enter();
+        tables.release_key(queue, key, action, now)
     }
 
     async fn pause(&self, what: &Pausable, action: &Action) -> Result<bool, Error> {
-        let (mut rooms, now) = self.enter();
-        rooms.pause(what, action, now)
+        let (mut tables, now) = self.enter();
+        tables.pause(what, action, now)
     }
 
     async fn resume(&self, what: &Pausable, action: &Action) -> Result<bool, Error> {
         let resumed = {
-            let (mut rooms, now) = self.enter();
-            rooms.resume(what, action, now)?
+            let (mut tables, now) = self.enter();
+            tables.resume(what, action, now)?
         };
         if let Pausable::Queue(queue) = what
             && resumed
@@ -70,8 +70,8 @@ impl Operate for MemoryStore {
         selection: &Selection,
         chunk: &Chunk,
         action: &Action,
-    ) -> Result<Changed, Error> {
-        self.change_next(Verb::Requeue, selection, chunk, action)
+    ) -> Result<ChangeReport, Error> {
+        self.change_next(BulkAction::Requeue, selection, chunk, action)
     }
 
     async fn discard_next(
@@ -79,8 +79,8 @@ impl Operate for MemoryStore {
         selection: &Selection,
         chunk: &Chunk,
         action: &Action,
-    ) -> Result<Changed, Error> {
-        self.change_next(Verb::Discard, selection, chunk, action)
+    ) -> Result<ChangeReport, Error> {
+        self.change_next(BulkAction::Discard, selection, chunk, action)
     }
 
     async fn replay(
@@ -89,36 +89,44 @@ impl Operate for MemoryStore {
         originals: &[MessageId],
         copies: &[Message],
         action: &Action,
-    ) -> Result<Staged, Error> {
+    ) -> Result<StageReport, Error> {
         action.check()?;
         let mut tx = self.begin();
         let staged = self.stage_all(&mut tx, copies).await?;
         tx.commit();
-        let (mut rooms, now) = self.enter();
-        rooms.note(now, action, "replay", queue, originals, None);
+        let (mut tables, now) = self.enter();
+        tables.write_audit_row(now, action, "replay", queue, originals, None);
         Ok(staged)
     }
 
     async fn drop_timer(&self, queue: &QueueName, timer: &TimerName, action: &Action) -> Result<bool, Error> {
         action.check()?;
-        let (mut rooms, now) = self.enter();
-        let Some(of) = rooms.queues.get_mut(queue) else { return Ok(false) };
-        let Some(id) = of.timer(timer).filter(|id| of.is_idle(*id, now) && !of.locked.contains(id)) else {
+        let (mut tables, now) = self.enter();
+        let Some(of) = tables.queues.get_mut(queue) else { return Ok(false) };
+        let Some(id) = of.timer(timer).filter(|id| of.is_unleased(*id, now) && !of.locked.contains(id))
+        else {
             return Ok(false);
         };
-        of.evict(id, now);
-        rooms.note(now, action, "cancel_timer", queue, &[id], Some(&OrderingKey::stored(timer.as_str())));
+        of.remove(id, now);
+        tables.write_audit_row(
+            now,
+            action,
+            "cancel_timer",
+            queue,
+            &[id],
+            Some(&OrderingKey::stored(timer.as_str())),
+        );
         Ok(true)
     }
 
     async fn prune_audit(&self, age: Duration, limit: usize, action: &Action) -> Result<u64, Error> {
         action.check()?;
-        let (mut rooms, now) = self.enter();
-        Ok(rooms.prune_audit(age, limit, action, now))
+        let (mut tables, now) = self.enter();
+        Ok(tables.prune_audit(age, limit, action, now))
     }
 }
 
-impl Rooms {
+impl Tables {
     pub(super) fn requeue(
         &mut self,
         name: &QueueName,
@@ -129,14 +137,14 @@ impl Rooms {
         action.check()?;
         let Some(queue) = self.queues.get_mut(name) else { return Ok(Vec::new()) };
         let requeued: Vec<_> =
-            ids.iter().copied().filter(|id| queue.requeue(*id, now, &mut self.line)).collect();
+            ids.iter().copied().filter(|id| queue.requeue(*id, now, &mut self.positions)).collect();
         if !requeued.is_empty() {
-            self.note(now, action, "requeue", name, &requeued, None);
+            self.write_audit_row(now, action, "requeue", name, &requeued, None);
         }
         Ok(requeued)
     }
 
-    /// Puts what is kept back, to be delivered once more.
+    /// Requeues archived messages, to be delivered once more.
     pub(super) fn replay(
         &mut self,
         name: &QueueName,
@@ -148,12 +156,12 @@ impl Rooms {
         let mut replayed = Vec::new();
         for id in ids {
             if let Some(row) = queue.take_archived(*id) {
-                queue.put_back(row, now, &mut self.line);
+                queue.requeue_row(row, now, &mut self.positions);
                 replayed.push(*id);
             }
         }
         if !replayed.is_empty() {
-            self.note(now, action, "replay", name, &replayed, None);
+            self.write_audit_row(now, action, "replay", name, &replayed, None);
         }
         replayed
     }
@@ -169,7 +177,7 @@ impl Rooms {
         let Some(queue) = self.queues.get_mut(name) else { return Ok(Vec::new()) };
         let discarded: Vec<_> = ids.iter().copied().filter(|id| queue.discard(*id, now)).collect();
         if !discarded.is_empty() {
-            self.note(now, action, "discard", name, &discarded, None);
+            self.write_audit_row(now, action, "discard", name, &discarded, None);
         }
         Ok(discarded)
     }
@@ -184,7 +192,7 @@ impl Rooms {
         action.check()?;
         let released = self.queues.get_mut(name).is_some_and(|queue| queue.release(key, now));
         if released {
-            self.note(now, action, "release_key", name, &[], Some(key));
+            self.write_audit_row(now, action, "release_key", name, &[], Some(key));
         }
         Ok(released)
     }
@@ -194,8 +202,8 @@ impl Rooms {
         if self.is_paused(what) {
             return Ok(false);
         }
-        self.paused.push(Paused { what: what.clone(), since: now, action: action.clone() });
-        self.note_pause("pause", what, action, now);
+        self.paused.push(PauseRecord { what: what.clone(), since: now, action: action.clone() });
+        self.write_pause_audit_row("pause", what, action, now);
         Ok(true)
     }
 
@@ -210,7 +218,7 @@ impl Rooms {
             return Ok(false);
         }
         self.paused.retain(|paused| paused.what != *what);
-        self.note_pause("resume", what, action, now);
+        self.write_pause_audit_row("resume", what, action, now);
         Ok(true)
     }
 
@@ -218,10 +226,10 @@ impl Rooms {
         self.paused.iter().any(|paused| paused.what == *what)
     }
 
-    fn note_pause(&mut self, verb: &str, what: &Pausable, action: &Action, at: SystemTime) {
+    fn write_pause_audit_row(&mut self, verb: &str, what: &Pausable, action: &Action, at: SystemTime) {
         let (queue, destination) = match what {
             Pausable::Queue(name) => {
-                // A queue that somebody paused is known, as one that somebody declared.
+                // A queue that does not exist yet is created, as a declaration does.
                 self.queues.entry(name.clone()).or_default();
                 (Some(name.clone()), None)
             }
@@ -231,7 +239,7 @@ impl Rooms {
         self.audit.push(AuditRow { at, action, verb, queue, destination, ids: Vec::new(), key: None });
     }
 
-    pub(super) fn note(
+    pub(super) fn write_audit_row(
         &mut self,
         at: SystemTime,
         action: &Action,
@@ -253,38 +261,38 @@ impl Rooms {
 }
 
 impl Queue {
-    /// Puts a dead letter back: at the tail, or, where order matters, in its old place, so that the key's newer messages
-    /// still run after it.
-    fn requeue(&mut self, id: MessageId, now: SystemTime, line: &mut Line) -> bool {
+    /// Requeues a dead letter: at the tail or, on an ordered queue, at its old position, so that newer messages of the key still run
+    /// after it.
+    fn requeue(&mut self, id: MessageId, now: SystemTime, positions: &mut PositionSequence) -> bool {
         let Some(row) = self.take_dead(id) else { return false };
-        self.put_back(row, now, line);
+        self.requeue_row(row, now, positions);
         true
     }
 
-    fn put_back(&mut self, mut row: Row, now: SystemTime, line: &mut Line) {
+    fn requeue_row(&mut self, mut row: Row, now: SystemTime, positions: &mut PositionSequence) {
         row.clear();
         row.drop_timer();
         row.due_at = now;
         if !self.is_ordered() {
-            row.place = line.draw();
+            row.position = positions.draw();
         }
         self.put_ready(row);
     }
 
     fn discard(&mut self, id: MessageId, now: SystemTime) -> bool {
-        if self.is_idle(id, now) && !self.locked.contains(&id) {
-            return self.evict(id, now).is_some();
+        if self.is_unleased(id, now) && !self.locked.contains(&id) {
+            return self.remove(id, now).is_some();
         }
         self.take_dead(id).or_else(|| self.take_archived(id)).is_some()
     }
 
-    /// Lets a blocked key run now.
+    /// Unblocks a key, so that it may run now.
     fn release(&mut self, key: &OrderingKey, now: SystemTime) -> bool {
         let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.block(now).is_some()) else {
             return false;
         };
-        lane.run = Run::Free;
-        if let Some(head) = lane.head().and_then(|place| self.ready.get_mut(&place)) {
+        lane.status = LaneStatus::Free;
+        if let Some(head) = lane.head().and_then(|position| self.ready.get_mut(&position)) {
             head.due_at = head.due_at.min(now);
         }
         true

@@ -1,10 +1,10 @@
-//! The four rooms of one queue, and the moves between them.
+//! The four tables of one queue, and the moves between them.
 
 use super::{
     clock::after,
     lanes::Lanes,
-    rooms::Line,
-    row::{Kept, Letter, Row},
+    row::{ArchivedRow, DeadRow, Row},
+    tables::PositionSequence,
 };
 use crate::turns::Turns;
 use postrider_core::{MessageId, OnConflict, Ordering, QueuePolicy, Reason, State, TimerName};
@@ -17,24 +17,24 @@ use std::{
 pub(super) struct Queue {
     pub(super) policy: QueuePolicy,
     pub(super) ready: BTreeMap<i64, Row>,
-    pub(super) later: BTreeMap<(SystemTime, i64), Row>,
-    pub(super) dead: BTreeMap<(SystemTime, i64), Letter>,
-    pub(super) archive: BTreeMap<(SystemTime, i64), Kept>,
+    pub(super) scheduled: BTreeMap<(SystemTime, i64), Row>,
+    pub(super) dead: BTreeMap<(SystemTime, i64), DeadRow>,
+    pub(super) archive: BTreeMap<(SystemTime, i64), ArchivedRow>,
     pub(super) lanes: Lanes,
-    /// The places of each tenant in `ready`, where tenants take turns.
+    /// The positions of each tenant in `ready`, if tenants take turns.
     pub(super) tenants: BTreeMap<String, BTreeSet<i64>>,
     pub(super) turns: Turns,
     /// Messages that an open transaction cancels or extends.
     pub(super) locked: HashSet<MessageId>,
-    spots: HashMap<MessageId, Spot>,
+    locations: HashMap<MessageId, Location>,
     timers: HashMap<TimerName, MessageId>,
 }
 
-/// Where a message is: its room, and its key there.
+/// The location of a message: its table, and its key there.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Spot {
+pub(super) enum Location {
     Ready(i64),
-    Later(SystemTime, i64),
+    Scheduled(SystemTime, i64),
     Dead(SystemTime, i64),
     Archive(SystemTime, i64),
 }
@@ -44,214 +44,218 @@ impl Queue {
         matches!(self.policy.ordering, Ordering::ByKey(_))
     }
 
-    /// Goes by a policy from now on.
-    pub(super) fn govern(&mut self, policy: QueuePolicy) {
+    /// Sets the policy.
+    pub(super) fn set_policy(&mut self, policy: QueuePolicy) {
         self.policy = policy;
         self.tenants.clear();
         if self.policy.fair_by_tenant {
             for row in self.ready.values() {
-                self.tenants.entry(row.tenant().to_owned()).or_default().insert(row.place);
+                self.tenants.entry(row.tenant().to_owned()).or_default().insert(row.position);
             }
         }
     }
 
-    pub(super) fn spot(&self, id: MessageId) -> Option<Spot> {
-        self.spots.get(&id).copied()
+    pub(super) fn location(&self, id: MessageId) -> Option<Location> {
+        self.locations.get(&id).copied()
     }
 
     pub(super) fn timer(&self, name: &TimerName) -> Option<MessageId> {
         self.timers.get(name).copied()
     }
 
-    /// The timers that live.
+    /// The active timers.
     pub(super) fn timers(&self) -> impl Iterator<Item = (&TimerName, MessageId)> {
         self.timers.iter().map(|(name, id)| (name, *id))
     }
 
-    /// How many messages of its key one of them has before it.
+    /// The number of messages of the same key ahead of a message.
     pub(super) fn ahead(&self, id: MessageId) -> Option<u64> {
-        let Spot::Ready(place) = self.spot(id).filter(|_| self.is_ordered())? else { return None };
-        let lane = self.lanes.get(&self.ready.get(&place)?.lane)?;
-        Some(lane.places.range(..place).count() as u64)
+        let Location::Ready(position) = self.location(id).filter(|_| self.is_ordered())? else { return None };
+        let lane = self.lanes.get(&self.ready.get(&position)?.lane)?;
+        Some(lane.positions.range(..position).count() as u64)
     }
 
-    /// The row of a message that waits in `later`, or did so until it came due and nobody has taken it since.
-    pub(super) fn waiting(&self, id: MessageId) -> Option<&Row> {
-        match self.spot(id)? {
-            Spot::Later(due_at, place) => self.later.get(&(due_at, place)),
-            Spot::Ready(place) => self.ready.get(&place).filter(|row| row.ripe),
-            Spot::Dead(..) | Spot::Archive(..) => None,
+    /// The row of a message that is scheduled, or has come due and has not been claimed since.
+    pub(super) fn waiting_row(&self, id: MessageId) -> Option<&Row> {
+        match self.location(id)? {
+            Location::Scheduled(due_at, position) => self.scheduled.get(&(due_at, position)),
+            Location::Ready(position) => self.ready.get(&position).filter(|row| row.promoted),
+            Location::Dead(..) | Location::Archive(..) => None,
         }
     }
 
-    /// Whether a message is in `ready` or `later`, and in nobody's hands.
-    pub(super) fn is_idle(&self, id: MessageId, now: SystemTime) -> bool {
-        match self.spot(id) {
-            Some(Spot::Later(..)) => true,
-            Some(Spot::Ready(place)) => self.ready.get(&place).is_some_and(|row| !self.is_held(row, now)),
+    /// Whether a message is in `ready` or `scheduled`, and not leased.
+    pub(super) fn is_unleased(&self, id: MessageId, now: SystemTime) -> bool {
+        match self.location(id) {
+            Some(Location::Scheduled(..)) => true,
+            Some(Location::Ready(position)) => {
+                self.ready.get(&position).is_some_and(|row| !self.is_leased(row, now))
+            }
             _ => false,
         }
     }
 
-    /// Whether a row of `ready`, or the lane that it is in, is under a live lease.
-    fn is_held(&self, row: &Row, now: SystemTime) -> bool {
+    /// Whether a row of `ready`, or its lane, has a lease that has not expired.
+    fn is_leased(&self, row: &Row, now: SystemTime) -> bool {
         if self.is_ordered() {
-            self.lanes.get(&row.lane).is_some_and(|lane| lane.is_held(now))
+            self.lanes.get(&row.lane).is_some_and(|lane| lane.is_leased(now))
         } else {
-            row.is_held(now)
+            row.is_leased(now)
         }
     }
 
-    /// The state of a row of `ready`. A lane shows at its head: of the messages handed out in one turn, the first counts
+    /// The state of a row of `ready`. The head of a lane shows its status: of the messages claimed in one turn, the first counts
     /// as leased.
     pub(super) fn state(&self, row: &Row, now: SystemTime) -> State {
         if !self.is_ordered() {
-            return if row.is_held(now) { State::Leased } else { State::Pending };
+            return if row.is_leased(now) { State::Leased } else { State::Pending };
         }
-        match self.lanes.get(&row.lane).filter(|lane| lane.head() == Some(row.place)) {
-            Some(lane) if lane.is_held(now) => State::Leased,
-            Some(lane) if lane.block(now).is_some() => State::Waiting,
+        match self.lanes.get(&row.lane).filter(|lane| lane.head() == Some(row.position)) {
+            Some(lane) if lane.is_leased(now) => State::Leased,
+            Some(lane) if lane.block(now).is_some() => State::Scheduled,
             _ => State::Pending,
         }
     }
 
     pub(super) fn put_ready(&mut self, row: Row) {
-        self.spots.insert(row.id, Spot::Ready(row.place));
+        self.locations.insert(row.id, Location::Ready(row.position));
         if self.is_ordered() {
-            self.lanes.add(&row.lane, row.place);
+            self.lanes.add(&row.lane, row.position);
         }
         if self.policy.fair_by_tenant {
-            self.tenants.entry(row.tenant().to_owned()).or_default().insert(row.place);
+            self.tenants.entry(row.tenant().to_owned()).or_default().insert(row.position);
         }
-        self.ready.insert(row.place, row);
+        self.ready.insert(row.position, row);
     }
 
-    pub(super) fn put_later(&mut self, row: Row) {
-        self.spots.insert(row.id, Spot::Later(row.due_at, row.place));
-        self.later.insert((row.due_at, row.place), row);
+    pub(super) fn put_scheduled(&mut self, row: Row) {
+        self.locations.insert(row.id, Location::Scheduled(row.due_at, row.position));
+        self.scheduled.insert((row.due_at, row.position), row);
     }
 
-    /// Takes a message out of `ready` or `later`. If it is a timer, it still lives.
+    /// Takes a message out of `ready` or `scheduled`. The name of its timer stays taken.
     pub(super) fn take(&mut self, id: MessageId) -> Option<Row> {
-        let row = match self.spot(id)? {
-            Spot::Ready(place) => {
-                let row = self.ready.remove(&place)?;
-                self.lanes.remove(&row.lane, place);
+        let row = match self.location(id)? {
+            Location::Ready(position) => {
+                let row = self.ready.remove(&position)?;
+                self.lanes.remove(&row.lane, position);
                 self.leave_tenant(&row);
                 row
             }
-            Spot::Later(due_at, place) => self.later.remove(&(due_at, place))?,
-            Spot::Dead(..) | Spot::Archive(..) => return None,
+            Location::Scheduled(due_at, position) => self.scheduled.remove(&(due_at, position))?,
+            Location::Dead(..) | Location::Archive(..) => return None,
         };
-        self.spots.remove(&id);
+        self.locations.remove(&id);
         Some(row)
     }
 
     fn leave_tenant(&mut self, row: &Row) {
-        if let Some(places) = self.tenants.get_mut(row.tenant()) {
-            places.remove(&row.place);
-            if places.is_empty() {
+        if let Some(positions) = self.tenants.get_mut(row.tenant()) {
+            positions.remove(&row.position);
+            if positions.is_empty() {
                 self.tenants.remove(row.tenant());
             }
         }
     }
 
-    /// Takes a message out of `ready` or `later` against its will. A lapsed lease on its lane goes with it, so that what
-    /// comes next is not blamed for the lapse.
-    pub(super) fn evict(&mut self, id: MessageId, now: SystemTime) -> Option<Row> {
+    /// Removes a message from `ready` or `scheduled`, with its timer. An expired lease on its lane is cleared, so that it does not
+    /// count against the next message.
+    pub(super) fn remove(&mut self, id: MessageId, now: SystemTime) -> Option<Row> {
         let row = self.take(id)?;
         self.forget_timer(&row);
         if let Some(lane) = self.lanes.get_mut(&row.lane) {
-            lane.forgive_lapse(now);
+            lane.clear_expired_lease(now);
         }
         Some(row)
     }
 
-    /// What a transaction staged comes in at its commit, unless another one was first. Timers always wait in `later`,
-    /// where they can be extended and cancelled until somebody claims. Answers whether it may run now.
+    /// Inserts a staged message at the commit of its transaction, unless another transaction was first. Timers always go to
+    /// `scheduled`, where they can be extended and cancelled until they are claimed. Returns whether the message is due now.
     pub(super) fn admit(&mut self, row: Row, on_conflict: OnConflict) -> bool {
-        if self.spots.contains_key(&row.id) {
+        if self.locations.contains_key(&row.id) {
             return false;
         }
-        let is_due = row.is_due_at_once();
+        let is_due = row.is_due_now();
         if let Some(timer) = row.message.timer() {
-            if let Some(living) = self.timer(&timer.name) {
+            if let Some(active) = self.timer(&timer.name) {
                 if on_conflict == OnConflict::Extend {
-                    self.extend(living, &row);
+                    self.extend(active, &row);
                 }
                 return false;
             }
             self.timers.insert(timer.name.clone(), row.id);
-            self.put_later(row);
+            self.put_scheduled(row);
         } else if is_due {
             self.put_ready(row);
         } else {
-            self.put_later(row);
+            self.put_scheduled(row);
         }
         is_due
     }
 
-    fn extend(&mut self, living: MessageId, with: &Row) {
-        if self.waiting(living).is_some()
-            && !self.locked.contains(&living)
-            && let Some(mut row) = self.take(living)
+    fn extend(&mut self, active: MessageId, with: &Row) {
+        if self.waiting_row(active).is_some()
+            && !self.locked.contains(&active)
+            && let Some(mut row) = self.take(active)
         {
             row.extend(with);
-            self.put_later(row);
+            self.put_scheduled(row);
         }
     }
 
-    /// What has come due takes its place in the line.
-    pub(super) fn promote(&mut self, now: SystemTime, line: &mut Line) {
+    /// Moves scheduled messages that are due to the end of `ready`.
+    pub(super) fn promote(&mut self, now: SystemTime, positions: &mut PositionSequence) {
         let due: Vec<_> = self
-            .later
+            .scheduled
             .range(..=(now, i64::MAX))
             .map(|(_, row)| row.id)
             .filter(|id| !self.locked.contains(id))
             .collect();
         for id in due {
             if let Some(mut row) = self.take(id) {
-                row.place = line.draw();
-                row.ripe = true;
+                row.position = positions.draw();
+                row.promoted = true;
                 self.put_ready(row);
             }
         }
     }
 
-    /// A message was delivered. It is kept if the policy says so.
+    /// Completes a delivered message. It is archived if the policy says so.
     pub(super) fn finish(&mut self, mut row: Row, now: SystemTime) {
         self.forget_timer(&row);
         if let Some(keep_for) = self.policy.keep_for {
-            row.held = None;
-            self.spots.insert(row.id, Spot::Archive(now, row.place));
-            self.archive
-                .insert((now, row.place), Kept { row, done_at: now, expires_at: after(now, keep_for) });
+            row.lease = None;
+            self.locations.insert(row.id, Location::Archive(now, row.position));
+            self.archive.insert(
+                (now, row.position),
+                ArchivedRow { row, done_at: now, expires_at: after(now, keep_for) },
+            );
         }
     }
 
-    /// A message failed for good. It is kept unless the policy says otherwise.
-    pub(super) fn bury(&mut self, mut row: Row, reason: Reason, now: SystemTime) {
+    /// Stores a message that failed permanently as a dead letter, unless the policy says otherwise.
+    pub(super) fn put_dead(&mut self, mut row: Row, reason: Reason, now: SystemTime) {
         self.forget_timer(&row);
         if self.policy.dead_letters {
-            row.held = None;
-            self.spots.insert(row.id, Spot::Dead(now, row.place));
-            self.dead.insert((now, row.place), Letter { row, reason, failed_at: now });
+            row.lease = None;
+            self.locations.insert(row.id, Location::Dead(now, row.position));
+            self.dead.insert((now, row.position), DeadRow { row, reason, failed_at: now });
         }
     }
 
     pub(super) fn take_dead(&mut self, id: MessageId) -> Option<Row> {
-        let Spot::Dead(at, place) = self.spot(id)? else { return None };
-        self.spots.remove(&id);
-        self.dead.remove(&(at, place)).map(|letter| letter.row)
+        let Location::Dead(at, position) = self.location(id)? else { return None };
+        self.locations.remove(&id);
+        self.dead.remove(&(at, position)).map(|letter| letter.row)
     }
 
     pub(super) fn take_archived(&mut self, id: MessageId) -> Option<Row> {
-        let Spot::Archive(at, place) = self.spot(id)? else { return None };
-        self.spots.remove(&id);
-        self.archive.remove(&(at, place)).map(|kept| kept.row)
+        let Location::Archive(at, position) = self.location(id)? else { return None };
+        self.locations.remove(&id);
+        self.archive.remove(&(at, position)).map(|archived| archived.row)
     }
 
-    /// The name is free again, unless another timer has taken it since.
+    /// Frees the name of a timer, unless another timer has taken it in the meantime.
     fn forget_timer(&mut self, row: &Row) {
         if let Some(timer) = row.message.timer()
             && self.timer(&timer.name) == Some(row.id)

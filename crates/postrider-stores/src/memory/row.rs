@@ -1,4 +1,4 @@
-//! A message as the rooms keep it.
+//! A message as a row of the tables.
 
 use super::clock::after;
 use bytes::Bytes;
@@ -9,56 +9,56 @@ use postrider_core::{
 };
 use std::time::SystemTime;
 
-/// A message and what the store knows about it.
+/// A message and its metadata.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) id: MessageId,
     pub(super) message: Message,
-    /// The key that it is ordered by. A message without one is alone in its lane, which bears its id.
+    /// The ordering key. A message without one has a lane of its own, named by its id.
     pub(super) lane: OrderingKey,
-    pub(super) place: i64,
+    pub(super) position: i64,
     pub(super) staged_at: SystemTime,
     pub(super) due_at: SystemTime,
     pub(super) attempts: u32,
     pub(super) deliveries: u32,
     pub(super) error: Option<String>,
-    /// It waited in `later` until it came due, and nobody has taken it since.
-    pub(super) ripe: bool,
-    /// Who has it, on unordered queues. On ordered ones the lane knows.
-    pub(super) held: Option<Held>,
+    /// It was in `scheduled` until it came due, and has not been claimed since.
+    pub(super) promoted: bool,
+    /// The lease, on unordered queues. On ordered ones the lane has it.
+    pub(super) lease: Option<StoredLease>,
 }
 
-/// A lease as the store keeps it.
+/// A lease as the store keeps it: its token and its expiry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct StoredLease {
     pub(super) token: LeaseToken,
     pub(super) until: SystemTime,
 }
 
-impl Held {
-    pub(super) fn is_live(&self, now: SystemTime) -> bool {
+impl StoredLease {
+    pub(super) fn is_valid(&self, now: SystemTime) -> bool {
         self.until > now
     }
 }
 
 /// A dead letter.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(super) struct DeadRow {
     pub(super) row: Row,
     pub(super) reason: Reason,
     pub(super) failed_at: SystemTime,
 }
 
-/// A message that was delivered and is kept for a while.
+/// A delivered message in the archive.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct ArchivedRow {
     pub(super) row: Row,
     pub(super) done_at: SystemTime,
     pub(super) expires_at: SystemTime,
 }
 
 impl Row {
-    pub(super) fn new(message: &Message, id: MessageId, place: i64, now: SystemTime) -> Self {
+    pub(super) fn new(message: &Message, id: MessageId, position: i64, now: SystemTime) -> Self {
         let due_at = match message.due() {
             Due::Now => now,
             Due::After(wait) => after(now, wait),
@@ -68,71 +68,71 @@ impl Row {
             id,
             message: stored(message, id, message.timer().map(|timer| timer.name.clone())),
             lane: message.key().cloned().unwrap_or_else(|| OrderingKey::stored(id.to_string())),
-            place,
+            position,
             staged_at: now,
             due_at,
             attempts: 0,
             deliveries: 0,
             error: None,
-            ripe: false,
-            held: None,
+            promoted: false,
+            lease: None,
         }
     }
 
-    /// Whose it is; nobody's is a tenant without a name.
+    /// The tenant; the empty name for a message without one.
     pub(super) fn tenant(&self) -> &str {
         self.message.tenant().map_or("", |tenant| tenant.as_str())
     }
 
-    /// Whether it may run as soon as it is committed.
-    pub(super) fn is_due_at_once(&self) -> bool {
+    /// Whether it is due when it is staged.
+    pub(super) fn is_due_now(&self) -> bool {
         self.due_at <= self.staged_at
     }
 
-    pub(super) fn is_held(&self, now: SystemTime) -> bool {
-        self.held.is_some_and(|held| held.is_live(now))
+    pub(super) fn is_leased(&self, now: SystemTime) -> bool {
+        self.lease.is_some_and(|lease| lease.is_valid(now))
     }
 
-    /// A waiting timer takes the later of both times and what comes with it. Its identity stays.
+    /// Extends an active timer: it takes the later due time and the content that belongs to it, and keeps its id.
     pub(super) fn extend(&mut self, with: &Self) {
         if with.due_at > self.due_at {
             self.message = with.message.clone().identified(self.id);
             self.lane = with.lane.clone();
             self.due_at = with.due_at;
-            self.ripe = false;
+            self.promoted = false;
             self.clear();
         }
     }
 
-    /// Counts a delivery of an ordered queue, and the lapsed leases before it, which the lane has counted.
+    /// Counts a delivery of an ordered queue, and the expired leases before it, which the lane has counted.
     pub(super) fn deliver(&mut self, lapses: u32) {
         self.deliveries = self.delivered(lapses);
     }
 
-    /// How often it was delivered, when the lane has counted so many lapses and it is delivered again.
+    /// The number of deliveries, including the current one and the expired leases that the lane has counted.
     pub(super) fn delivered(&self, lapses: u32) -> u32 {
         self.deliveries.saturating_add(lapses).saturating_add(1)
     }
 
-    /// Counts a failure that was reported.
+    /// Counts a reported failure.
     pub(super) fn fail(&mut self, error: Option<&str>) {
         self.attempts = self.attempts.saturating_add(1);
         self.error = error.map(|text| truncated(text, ERROR_BYTES).to_owned());
     }
 
-    /// Forgets every delivery and failure.
+    /// Resets the counts of deliveries and failures.
     pub(super) fn clear(&mut self) {
         self.attempts = 0;
         self.deliveries = 0;
         self.error = None;
     }
 
-    /// It is no timer any more: another one may have taken its name.
+    /// Makes it a message without a timer: another one may have taken the name.
     pub(super) fn drop_timer(&mut self) {
         self.message = stored(&self.message, self.id, None);
     }
 
-    /// Keeps no payload any more. That it names a content type tells that there was one.
+    /// Deletes the payload. A content type shows that there was one.
     pub(super) fn forget_payload(&mut self) {
         if !self.message.payload().is_empty() {
             let content_type = Some(self.message.content_type().to_owned());
@@ -143,7 +143,7 @@ impl Row {
     }
 }
 
-/// A message as every store hands it out: what concerned its staging only is left behind.
+/// A message as every store returns it, without the options that concern only staging.
 fn stored(message: &Message, id: MessageId, timer: Option<TimerName>) -> Message {
     let content_type =
         Some(message.content_type()).filter(|content_type| *content_type != DEFAULT_CONTENT_TYPE);

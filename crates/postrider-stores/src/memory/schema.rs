@@ -28,19 +28,19 @@ impl Schema for MemoryStore {
 
     async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error> {
         policy.check()?;
-        let mut rooms = self.lock();
-        let declared = rooms.queues.entry(queue.clone()).or_default();
-        let is_empty = declared.ready.is_empty() && declared.later.is_empty();
+        let mut tables = self.lock();
+        let declared = tables.queues.entry(queue.clone()).or_default();
+        let is_empty = declared.ready.is_empty() && declared.scheduled.is_empty();
         if !is_empty && discriminant(&declared.policy.ordering) != discriminant(&policy.ordering) {
             let rule = format!("queue {queue:?} still holds messages; drain it, or use a new queue");
             return Err(Invalid::rule("ordering", rule).into());
         }
-        declared.govern(policy.clone());
+        declared.set_policy(policy.clone());
         Ok(())
     }
 }
 
-/// It has no server and no file, and nothing that could be set wrongly.
+/// Without a server and a file there is nothing to check.
 #[async_trait]
 impl Checkup for MemoryStore {
     async fn checkup(&self, _: &CheckupRequest) -> Result<Vec<Finding>, Error> {

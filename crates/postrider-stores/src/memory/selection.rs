@@ -1,32 +1,39 @@
-//! Many messages at once.
+//! Bulk operations.
 
-use super::{MemoryStore, inspect::Sight, queue::Queue};
+use super::{MemoryStore, inspect::RowView, queue::Queue};
 use postrider_core::{
     Error, Invalid, MessageId, QueueName,
     follow_up::is_one,
-    inspect::{Action, Changed, Chunk, Cursor, DeadGroup, Fence, Room, Selected, Selection, error_kind},
+    inspect::{
+        Action, ChangeReport, Chunk, Cursor, DeadGroup, Fence, Selection, SelectionSummary, StateFilter,
+        error_kind,
+    },
 };
 use std::{cmp::Reverse, collections::HashMap, time::SystemTime};
 
-/// What is done with a chunk.
+/// The change to a chunk.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Verb {
+pub(super) enum BulkAction {
     Requeue,
     Discard,
 }
 
 impl MemoryStore {
-    pub(super) fn tallied(&self, selection: &Selection) -> Selected {
-        let (rooms, now) = self.enter();
-        let mut selected = Selected { count: 0, follow_ups: 0, fence: Fence { at: now, place: 0 } };
-        for sight in
-            rooms.queues.get(&selection.queue).into_iter().flat_map(|queue| queue.sights(selection.room, now))
+    pub(super) fn summarize(&self, selection: &Selection) -> SelectionSummary {
+        let (tables, now) = self.enter();
+        let mut selected =
+            SelectionSummary { count: 0, follow_ups: 0, fence: Fence { at: now, position: 0 } };
+        for view in tables
+            .queues
+            .get(&selection.queue)
+            .into_iter()
+            .flat_map(|queue| queue.views(selection.state, now))
         {
-            if !sight.is_in(selection) {
+            if !view.is_in(selection) {
                 continue;
             }
-            selected.fence.place = selected.fence.place.max(sight.row.place);
-            if is_one(&sight.row.message) {
+            selected.fence.position = selected.fence.position.max(view.row.position);
+            if is_one(&view.row.message) {
                 selected.follow_ups += 1;
             } else {
                 selected.count += 1;
@@ -37,34 +44,38 @@ impl MemoryStore {
 
     pub(super) fn change_next(
         &self,
-        verb: Verb,
+        verb: BulkAction,
         selection: &Selection,
         chunk: &Chunk,
         action: &Action,
-    ) -> Result<Changed, Error> {
+    ) -> Result<ChangeReport, Error> {
         action.check()?;
-        if matches!(verb, Verb::Requeue) && !matches!(selection.room, Room::Dead | Room::Archive) {
-            return Err(Invalid::rule("room", "only dead letters and what is kept can be put back").into());
+        if matches!(verb, BulkAction::Requeue)
+            && !matches!(selection.state, StateFilter::Dead | StateFilter::Done)
+        {
+            return Err(
+                Invalid::rule("state", "only dead letters and archived messages can be requeued").into()
+            );
         }
-        let (mut rooms, now) = self.enter();
-        let Some(queue) = rooms.queues.get(&selection.queue) else {
-            return Ok(Changed { looked_at: 0, changed: 0, next: None });
+        let (mut tables, now) = self.enter();
+        let Some(queue) = tables.queues.get(&selection.queue) else {
+            return Ok(ChangeReport { looked_at: 0, changed: 0, next: None });
         };
         let (ids, next) = queue.next_of(selection, chunk, now);
         let changed = match verb {
-            Verb::Requeue if selection.room == Room::Archive => {
-                rooms.replay(&selection.queue, &ids, action, now)
+            BulkAction::Requeue if selection.state == StateFilter::Done => {
+                tables.replay(&selection.queue, &ids, action, now)
             }
-            Verb::Requeue => rooms.requeue(&selection.queue, &ids, action, now)?,
-            Verb::Discard => rooms.discard(&selection.queue, &ids, action, now)?,
+            BulkAction::Requeue => tables.requeue(&selection.queue, &ids, action, now)?,
+            BulkAction::Discard => tables.discard(&selection.queue, &ids, action, now)?,
         };
-        Ok(Changed { looked_at: ids.len() as u64, changed: changed.len() as u64, next })
+        Ok(ChangeReport { looked_at: ids.len() as u64, changed: changed.len() as u64, next })
     }
 
-    pub(super) fn grouped(&self, of: Option<&QueueName>, limit: usize) -> Vec<DeadGroup> {
-        let (rooms, _) = self.enter();
+    pub(super) fn dead_groups_of(&self, of: Option<&QueueName>, limit: usize) -> Vec<DeadGroup> {
+        let (tables, _) = self.enter();
         let mut groups: HashMap<_, DeadGroup> = HashMap::new();
-        for (name, queue) in rooms.queues.iter().filter(|(name, _)| of.is_none_or(|of| of == *name)) {
+        for (name, queue) in tables.queues.iter().filter(|(name, _)| of.is_none_or(|of| of == *name)) {
             for letter in queue.dead.values() {
                 let error = letter.row.error.as_deref().map(|error| error_kind(error).to_owned());
                 let (reason, at) = (Some(letter.reason), letter.failed_at);
@@ -92,37 +103,37 @@ impl MemoryStore {
 }
 
 impl Queue {
-    /// The identities of the next messages of a selection, and where they end.
+    /// The ids of the next messages of a selection, and the cursor after them.
     fn next_of(
         &self,
         selection: &Selection,
         chunk: &Chunk,
         now: SystemTime,
     ) -> (Vec<MessageId>, Option<Cursor>) {
-        let by_place = matches!(selection.room, Room::Ready | Room::Dead);
-        let order = |sight: &Sight<'_>| (if by_place { None } else { Some(sight.at) }, sight.row.place);
-        let after = chunk.after.as_ref().map(|cursor| (cursor.at, cursor.place));
-        let mut sights: Vec<_> = self
-            .sights(selection.room, now)
-            .filter(|sight| sight.is_in(selection) && !is_one(&sight.row.message))
-            .filter(|sight| sight.row.place <= chunk.up_to.place)
-            .filter(|sight| !is_past(selection.room) || sight.at <= chunk.up_to.at)
-            .filter(|sight| after.is_none_or(|after| order(sight) > after))
+        let by_position = matches!(selection.state, StateFilter::Ready | StateFilter::Dead);
+        let order = |view: &RowView<'_>| (if by_position { None } else { Some(view.at) }, view.row.position);
+        let after = chunk.after.as_ref().map(|cursor| (cursor.at, cursor.position));
+        let mut views: Vec<_> = self
+            .views(selection.state, now)
+            .filter(|view| view.is_in(selection) && !is_one(&view.row.message))
+            .filter(|view| view.row.position <= chunk.up_to.position)
+            .filter(|view| !is_past(selection.state) || view.at <= chunk.up_to.at)
+            .filter(|view| after.is_none_or(|after| order(view) > after))
             .collect();
-        sights.sort_by_key(order);
-        sights.truncate(chunk.limit);
-        let last = sights.last().filter(|_| sights.len() == chunk.limit).map(order);
-        let next = last.map(|(at, place)| Cursor { at, place });
-        (sights.into_iter().map(|sight| sight.row.id).collect(), next)
+        views.sort_by_key(order);
+        views.truncate(chunk.limit);
+        let last = views.last().filter(|_| views.len() == chunk.limit).map(order);
+        let next = last.map(|(at, position)| Cursor { at, position });
+        (views.into_iter().map(|view| view.row.id).collect(), next)
     }
 }
 
-/// Whether the time of a room is when messages came there.
-fn is_past(room: Room) -> bool {
-    matches!(room, Room::Dead | Room::Archive)
+/// Whether the time of a message is that of its arrival in the table.
+fn is_past(filter: StateFilter) -> bool {
+    matches!(filter, StateFilter::Dead | StateFilter::Done)
 }
 
-impl Sight<'_> {
+impl RowView<'_> {
     fn is_in(&self, selection: &Selection) -> bool {
         let message = &self.row.message;
         selection.key.as_ref().is_none_or(|key| self.row.lane == *key)

@@ -4,16 +4,16 @@ use super::MemoryStore;
 use async_trait::async_trait;
 use postrider_core::{
     Error, Message, Outbox, ScheduleName,
-    timetable::{Reading, Timetable},
+    timetable::{ScheduleReading, Timetable},
 };
 use std::time::SystemTime;
 
 #[async_trait]
 impl Timetable for MemoryStore {
-    async fn read(&self, schedule: &ScheduleName) -> Result<Reading, Error> {
-        let (mut rooms, now) = self.enter();
-        let last = *rooms.schedules.entry(schedule.clone()).or_insert(now);
-        Ok(Reading { now, last })
+    async fn read(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+        let (mut tables, now) = self.enter();
+        let last = *tables.schedules.entry(schedule.clone()).or_insert(now);
+        Ok(ScheduleReading { now, last })
     }
 
     async fn tick(

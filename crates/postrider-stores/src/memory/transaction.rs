@@ -1,59 +1,59 @@
-//! The caller's transaction.
+//! The transaction of the memory store.
 
 use super::{
     MemoryStore,
-    draft::Draft,
-    follow::{Lock, Touch},
-    inbox::Mark,
+    changes::QueueChanges,
+    follow_up_store::{Lock, RowUpdate},
+    inbox::DeduplicationKey,
     queue::Queue,
-    rooms::Rooms,
+    tables::Tables,
 };
 use postrider_core::{
-    Admission, Arrival, AuditError, AuditEvent, ConsumerName, Error, Invalid, Message, MessageId, Parked,
-    QueueName, ScheduleName, Settle, Staged, TimerName, saga::Entry,
+    Admission, Arrival, AuditError, AuditEvent, ConsumerName, DeadLetter, Error, Invalid, LeaseSettlement,
+    Message, MessageId, QueueName, ScheduleName, StageReport, TimerName, saga::LogEntry,
 };
 use std::{collections::BTreeMap, fmt, mem, time::SystemTime};
 use uuid::Uuid;
 
-/// A transaction: what is staged, cancelled and admitted in it happens when it commits, all at once, or never. Dropping it rolls it
-/// back. Transactions may overlap and commit in any order.
+/// A transaction: its staged messages, cancelled timers and admitted messages take effect together when it commits, or not at all.
+/// Dropping it rolls it back. Transactions may overlap and commit in any order.
 #[must_use = "a transaction that is dropped is rolled back"]
-pub struct Transaction {
+pub struct MemoryTransaction {
     store: MemoryStore,
-    drafts: BTreeMap<QueueName, Draft>,
-    savepoint: BTreeMap<QueueName, Draft>,
-    /// The claims that end with it.
-    settles: Vec<Settle>,
-    /// What it has admitted, and how much of that before its savepoint.
-    marks: Vec<Mark>,
-    marks_saved: usize,
-    /// What becomes a dead letter with it.
-    parked: Vec<Parked>,
-    /// What is not counted any more with it.
-    uncounted: Vec<Mark>,
-    /// What is done to follow-ups after their claims have ended.
-    touches: Vec<Touch>,
-    /// What it has locked.
+    changes: BTreeMap<QueueName, QueueChanges>,
+    savepoint: BTreeMap<QueueName, QueueChanges>,
+    /// The settlements to apply at the commit.
+    settlements: Vec<LeaseSettlement>,
+    /// The admitted messages, and how many of them were admitted before the savepoint.
+    admitted: Vec<DeduplicationKey>,
+    admitted_before_savepoint: usize,
+    /// The dead letters to write at the commit.
+    dead_letters: Vec<DeadLetter>,
+    /// The delivery counts to delete at the commit.
+    uncounted: Vec<DeduplicationKey>,
+    /// The changes to follow-ups after their settlement.
+    row_updates: Vec<RowUpdate>,
+    /// The locks that it holds.
     locks: Vec<Lock>,
-    /// The logs that it leaves, each whole.
-    logs: BTreeMap<MessageId, Vec<Entry>>,
-    /// What it records.
+    /// The saga logs to write at the commit, each as a whole.
+    logs: BTreeMap<MessageId, Vec<LogEntry>>,
+    /// The audit events to append at the commit.
     events: Vec<AuditEvent>,
     id: Uuid,
 }
 
-impl Transaction {
+impl MemoryTransaction {
     pub(super) fn new(store: MemoryStore) -> Self {
         Self {
             store,
-            drafts: BTreeMap::new(),
+            changes: BTreeMap::new(),
             savepoint: BTreeMap::new(),
-            settles: Vec::new(),
-            marks: Vec::new(),
-            marks_saved: 0,
-            parked: Vec::new(),
+            settlements: Vec::new(),
+            admitted: Vec::new(),
+            admitted_before_savepoint: 0,
+            dead_letters: Vec::new(),
             uncounted: Vec::new(),
-            touches: Vec::new(),
+            row_updates: Vec::new(),
             locks: Vec::new(),
             logs: BTreeMap::new(),
             events: Vec::new(),
@@ -61,221 +61,221 @@ impl Transaction {
         }
     }
 
-    /// Tells it from the others.
+    /// The identity of this transaction.
     pub(super) fn id(&self) -> Uuid {
         self.id
     }
 
-    /// Makes everything in it happen.
+    /// Commits the transaction.
     pub fn commit(mut self) {
         let store = self.store.clone();
-        let (mut rooms, now) = store.enter();
-        self.make_happen(&mut rooms, now);
+        let (mut tables, now) = store.enter();
+        self.apply(&mut tables, now);
     }
 
-    fn make_happen(&mut self, rooms: &mut Rooms, now: SystemTime) {
-        for queue in rooms.commit(mem::take(&mut self.drafts), now) {
+    fn apply(&mut self, tables: &mut Tables, now: SystemTime) {
+        for queue in tables.commit(mem::take(&mut self.changes), now) {
             self.store.shared.signals.send(queue);
         }
-        rooms.park(mem::take(&mut self.parked), now);
-        rooms.marks.uncount(&mem::take(&mut self.uncounted));
-        for touch in mem::take(&mut self.touches) {
-            rooms.touch(&touch);
+        tables.dead_letter(mem::take(&mut self.dead_letters), now);
+        tables.inbox.uncount(&mem::take(&mut self.uncounted));
+        for update in mem::take(&mut self.row_updates) {
+            tables.update_row(&update);
         }
         for (saga, log) in mem::take(&mut self.logs) {
             if log.is_empty() {
-                rooms.sagas.remove(&saga);
+                tables.sagas.remove(&saga);
             } else {
-                rooms.sagas.insert(saga, log);
+                tables.sagas.insert(saga, log);
             }
         }
-        rooms.ledger.append(&mem::take(&mut self.events), now);
-        let marks = mem::take(&mut self.marks);
-        if !marks.is_empty() {
-            rooms.marks.keep(marks, now);
+        tables.ledger.append(&mem::take(&mut self.events), now);
+        let admitted = mem::take(&mut self.admitted);
+        if !admitted.is_empty() {
+            tables.inbox.keep(admitted, now);
             self.store.shared.ended.notify_waiters();
         }
     }
 
-    /// Ends a claim when it commits.
-    pub(super) fn settle(&mut self, settle: Settle) {
-        self.settles.push(settle);
+    /// Settles a message at the commit.
+    pub(super) fn settle(&mut self, settle: LeaseSettlement) {
+        self.settlements.push(settle);
     }
 
-    /// Does something to a follow-up when it commits, after its claim has ended.
-    pub(super) fn touch(&mut self, touch: Touch) {
-        self.touches.push(touch);
+    /// Changes a follow-up at the commit, after its settlement.
+    pub(super) fn update_row(&mut self, update: RowUpdate) {
+        self.row_updates.push(update);
     }
 
-    /// Locks something until it ends, or answers with the transaction that holds it.
+    /// Takes a lock until the transaction ends, or returns the transaction that holds it.
     pub(super) fn take_lock(&mut self, lock: &Lock) -> Result<(), Uuid> {
-        let mut rooms = self.store.lock();
-        match rooms.locks.get(lock) {
+        let mut tables = self.store.lock();
+        match tables.locks.get(lock) {
             Some(holder) if *holder != self.id => Err(*holder),
             Some(_) => Ok(()),
             None => {
-                rooms.locks.insert(lock.clone(), self.id);
+                tables.locks.insert(lock.clone(), self.id);
                 self.locks.push(lock.clone());
                 Ok(())
             }
         }
     }
 
-    /// The log of a saga as it is in this transaction.
-    pub(super) fn log(&self, saga: MessageId) -> Vec<Entry> {
+    /// The log of a saga as this transaction sees it.
+    pub(super) fn log(&self, saga: MessageId) -> Vec<LogEntry> {
         let committed = || self.store.lock().sagas.get(&saga).cloned().unwrap_or_default();
         self.logs.get(&saga).cloned().unwrap_or_else(committed)
     }
 
-    /// Leaves this log of a saga when it commits.
-    pub(super) fn write_log(&mut self, saga: MessageId, log: Vec<Entry>) {
+    /// Replaces the log of a saga at the commit.
+    pub(super) fn write_log(&mut self, saga: MessageId, log: Vec<LogEntry>) {
         self.logs.insert(saga, log);
     }
 
-    /// Records events when it commits.
+    /// Appends audit events at the commit.
     pub(super) fn record(&mut self, events: &[AuditEvent]) -> Result<(), AuditError> {
         self.store.lock().ledger.check(self.events.iter().chain(events))?;
         self.events.extend_from_slice(events);
         Ok(())
     }
 
-    /// Parks messages when it commits.
-    pub(super) fn park(&mut self, parked: &[Parked]) {
-        self.parked.extend_from_slice(parked);
+    /// Writes dead letters at the commit.
+    pub(super) fn dead_letter(&mut self, dead_letters: &[DeadLetter]) {
+        self.dead_letters.extend_from_slice(dead_letters);
     }
 
-    /// Forgets counts when it commits.
-    pub(super) fn uncount(&mut self, marks: impl IntoIterator<Item = Mark>) {
-        self.uncounted.extend(marks);
+    /// Deletes delivery counts at the commit.
+    pub(super) fn uncount(&mut self, admitted: impl IntoIterator<Item = DeduplicationKey>) {
+        self.uncounted.extend(admitted);
     }
 
-    /// Makes everything in it happen, unless a claim that ends with it was lost.
+    /// Commits the transaction, unless the lease of one of its settlements was lost.
     pub(super) fn commit_settled(mut self) -> Result<(), Error> {
         let store = self.store.clone();
-        let (mut rooms, now) = store.enter();
-        if !rooms.settle(&self.settles, now)?.is_empty() {
+        let (mut tables, now) = store.enter();
+        if !tables.settle(&self.settlements, now)?.is_empty() {
             return Err(Error::Unavailable(
-                "the message was taken by somebody else before the commit".into(),
+                "the lease was lost before the commit: another worker has claimed the message".into(),
             ));
         }
-        self.make_happen(&mut rooms, now);
+        self.apply(&mut tables, now);
         Ok(())
     }
 
-    /// Makes everything in it happen, and records a tick, unless it or a later one was recorded before.
+    /// Commits the transaction and records a tick, unless this tick or a later one was recorded before.
     pub(super) fn commit_tick(mut self, schedule: &ScheduleName, at: SystemTime) -> bool {
         let store = self.store.clone();
-        let (mut rooms, now) = store.enter();
-        if rooms.schedules.get(schedule).is_some_and(|last| *last >= at) {
+        let (mut tables, now) = store.enter();
+        if tables.schedules.get(schedule).is_some_and(|last| *last >= at) {
             return false;
         }
-        rooms.schedules.insert(schedule.clone(), at);
-        self.make_happen(&mut rooms, now);
+        tables.schedules.insert(schedule.clone(), at);
+        self.apply(&mut tables, now);
         true
     }
 
-    /// Makes nothing of it happen.
+    /// Rolls the transaction back.
     pub fn rollback(self) {
         drop(self);
     }
 
-    /// Sets a savepoint; a later one replaces it.
+    /// Sets a savepoint, which replaces an earlier one.
     pub fn savepoint(&mut self) {
-        self.savepoint = self.drafts.clone();
-        self.marks_saved = self.marks.len();
+        self.savepoint = self.changes.clone();
+        self.admitted_before_savepoint = self.admitted.len();
     }
 
-    /// Undoes what happened in it since its savepoint, or since it began when there is none. The savepoint stays.
+    /// Rolls back to the savepoint, or to the beginning if there is none. The savepoint stays.
     pub fn rollback_to_savepoint(&mut self) {
-        let undone = mem::replace(&mut self.drafts, self.savepoint.clone());
+        let undone = mem::replace(&mut self.changes, self.savepoint.clone());
         self.unlock(&undone);
-        let unmarked = self.marks.split_off(self.marks_saved);
-        self.release(&unmarked);
+        let released = self.admitted.split_off(self.admitted_before_savepoint);
+        self.release(&released);
     }
 
     pub(super) fn check_store(&self, store: &MemoryStore) -> Result<(), Invalid> {
         if self.store.is_same(store) {
             return Ok(());
         }
-        Err(Invalid::rule("transaction", "belongs to another store: begin it on the one that stages"))
+        Err(Invalid::rule("transaction", "belongs to another store: begin it on the store that stages"))
     }
 
-    pub(super) fn stage_all(&mut self, messages: &[Message]) -> Staged {
-        let (mut rooms, now) = self.store.enter();
-        let rooms = &mut *rooms;
-        let mut fates = Vec::with_capacity(messages.len());
+    pub(super) fn stage_all(&mut self, messages: &[Message]) -> StageReport {
+        let (mut tables, now) = self.store.enter();
+        let tables = &mut *tables;
+        let mut outcomes = Vec::with_capacity(messages.len());
         for message in messages {
-            // A queue that nobody used yet begins to exist with the commit.
+            // The commit creates a queue that does not exist yet.
             let mut unused = Queue::default();
-            let queue = rooms.queues.get_mut(message.queue()).unwrap_or(&mut unused);
-            let draft = self.drafts.entry(message.queue().clone()).or_default();
-            fates.push(draft.stage(queue, message, &mut rooms.line, now));
+            let queue = tables.queues.get_mut(message.queue()).unwrap_or(&mut unused);
+            let changes = self.changes.entry(message.queue().clone()).or_default();
+            outcomes.push(changes.stage(queue, message, &mut tables.positions, now));
         }
-        Staged::new(fates)
+        StageReport::new(outcomes)
     }
 
-    /// Admits a batch, or answers with the transaction that holds some of it.
+    /// Admits a batch, or returns the transaction that has locked one of its messages.
     pub(super) fn admit(
         &mut self,
         consumer: &ConsumerName,
         arrivals: &[Arrival],
     ) -> Result<Vec<Admission>, Uuid> {
-        self.store.lock().marks.admit(self.id, consumer, arrivals, &mut self.marks)
+        self.store.lock().inbox.admit(self.id, consumer, arrivals, &mut self.admitted)
     }
 
     pub(super) fn cancel_timer(&mut self, queue: &QueueName, timer: &TimerName) -> bool {
-        let (mut rooms, now) = self.store.enter();
-        if !rooms.queues.contains_key(queue) && !self.drafts.contains_key(queue) {
+        let (mut tables, now) = self.store.enter();
+        if !tables.queues.contains_key(queue) && !self.changes.contains_key(queue) {
             return false;
         }
         let mut unused = Queue::default();
-        let committed = rooms.queues.get_mut(queue).unwrap_or(&mut unused);
-        self.drafts.entry(queue.clone()).or_default().cancel(committed, timer, now)
+        let committed = tables.queues.get_mut(queue).unwrap_or(&mut unused);
+        self.changes.entry(queue.clone()).or_default().cancel(committed, timer, now)
     }
 
-    /// Lets go of marks.
-    fn release(&self, marks: &[Mark]) {
-        if !marks.is_empty() {
-            self.store.lock().marks.release(marks);
+    /// Unlocks admitted messages.
+    fn release(&self, admitted: &[DeduplicationKey]) {
+        if !admitted.is_empty() {
+            self.store.lock().inbox.release(admitted);
             self.store.shared.ended.notify_waiters();
         }
     }
 
-    /// Gives back what `drafts` locked and what remains does not.
-    fn unlock(&self, drafts: &BTreeMap<QueueName, Draft>) {
-        if drafts.values().all(|draft| draft.locks().next().is_none()) {
+    /// Unlocks the timers that `changes` locked, except those that the remaining changes lock.
+    fn unlock(&self, changes: &BTreeMap<QueueName, QueueChanges>) {
+        if changes.values().all(|changes| changes.locks().next().is_none()) {
             return;
         }
-        let mut rooms = self.store.lock();
-        for (name, draft) in drafts {
-            let Some(queue) = rooms.queues.get_mut(name) else { continue };
-            for id in draft.locks() {
+        let mut tables = self.store.lock();
+        for (name, queue_changes) in changes {
+            let Some(queue) = tables.queues.get_mut(name) else { continue };
+            for id in queue_changes.locks() {
                 queue.locked.remove(&id);
             }
-            queue.locked.extend(self.drafts.get(name).into_iter().flat_map(Draft::locks));
+            queue.locked.extend(self.changes.get(name).into_iter().flat_map(QueueChanges::locks));
         }
     }
 }
 
-impl Drop for Transaction {
+impl Drop for MemoryTransaction {
     fn drop(&mut self) {
-        let undone = mem::take(&mut self.drafts);
+        let undone = mem::take(&mut self.changes);
         self.unlock(&undone);
-        self.release(&self.marks);
+        self.release(&self.admitted);
         if !self.locks.is_empty() {
-            let mut rooms = self.store.lock();
+            let mut tables = self.store.lock();
             for lock in &self.locks {
-                rooms.locks.remove(lock);
+                tables.locks.remove(lock);
             }
-            drop(rooms);
+            drop(tables);
             self.store.shared.ended.notify_waiters();
         }
     }
 }
 
-impl fmt::Debug for Transaction {
-    /// Shows no messages: they may carry personal data.
+impl fmt::Debug for MemoryTransaction {
+    /// Shows no messages: they may contain personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transaction").finish_non_exhaustive()
+        f.debug_struct("MemoryTransaction").finish_non_exhaustive()
     }
 }

@@ -1,5 +1,5 @@
--- What is there, one line per object: its kind and name, and its definition. $1 is the schema, $2 the prefix. Left out is
--- what depends on the day or on how the tables were made: the archive's days, and the migrations' own records.
+-- The existing objects, one line each: kind and name, and definition. $1 is the schema, $2 the prefix. Objects that depend on the
+-- day or on the tool are left out: the daily partitions of the archive, and the record of the migrations.
 with tables as (
   select c.oid, substr(c.relname, length($2) + 1) as name, c.relkind, c.relpersistence, c.reloptions
   from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace

@@ -1,16 +1,16 @@
 //! Claiming from unordered queues. `horizon.rs` explains where a claim starts and why.
 
 use super::{
-    Names,
+    PostgresNames,
     connections::Connections,
     error::store_error,
-    horizon::{Horizon, Seen, Snapshot, Sweep},
+    horizon::{Horizon, LookBackResult, Snapshot, Sweep},
+    in_place_retries::InPlaceRetries,
     names::Sql,
     queues::Queue,
-    returned::Returned,
     row,
 };
-use postrider_core::{Claimed, Error, Lease, LeaseToken};
+use postrider_core::{ClaimedMessage, Error, Lease, LeaseToken};
 use sqlx::{Row, postgres::PgRow};
 use std::{
     sync::{
@@ -20,50 +20,50 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The statements, made once per store.
+/// The statements, rendered once per store.
 #[derive(Debug)]
 pub(super) struct ClaimSql {
     one: Sql,
     many: Sql,
-    again: Sql,
-    look: Sql,
+    by_position: Sql,
+    look_back: Sql,
     oldest: Sql,
 }
 
-/// Leases rows by the `ctid`s that the same statement has locked: the only plan there is, whatever the statistics say.
+/// Leases rows by the `ctid`s that the same statement has locked: the only possible plan, whatever the statistics say.
 pub(super) const TAKE: &str = "update {ready} m set token = $1, deliveries = m.deliveries + 1, \
         lease_until = (select clock_timestamp() + $2::float8 * interval '1 s') \
     where m.ctid = any(array(FOUND)) returning RETURNED";
 
-/// What is free in the line of one queue.
-const LINE: &str = "select r.ctid from {ready} r \
-    where r.queue = QUEUE and r.id > START and r.lease_until <= (select clock_timestamp()) \
+/// The free rows of one queue, in the order of their positions.
+const QUEUE_ROWS: &str = "select r.ctid from {ready} r \
+    where r.queue = QUEUE_NUMBER and r.id > START and r.lease_until <= (select clock_timestamp()) \
     order by r.queue, r.id limit LIMIT for update skip locked";
 
-/// The same for several queues. Each row passes through a join, so a claim from one queue goes without.
-const LINES: &str =
-    "select s.ctid from unnest($3::smallint[], $4::bigint[]) q(queue, start), lateral (LINE) s limit LIMIT";
+/// The free rows of several queues. Each row passes through a join, which a claim from one queue avoids.
+const QUEUES: &str = "select s.ctid from unnest($3::smallint[], $4::bigint[]) q(queue, start), lateral (QUEUE_ROWS) s limit LIMIT";
 
-/// What waits in its place, by place.
-const PLACES: &str = "select r.ctid from {ready} r where r.queue = $3::smallint and r.id = any($4::bigint[]) \
+/// Retries that wait in place, by their positions.
+const POSITIONS: &str = "select r.ctid from {ready} r where r.queue = $3::smallint and r.id = any($4::bigint[]) \
     and r.lease_until <= (select clock_timestamp()) for update skip locked";
 
-/// What every claim returns of a message.
+/// The columns that every claim returns.
 pub(super) const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, COLUMNS";
-/// Where the columns of the message begin.
+/// The index of the first column of the message.
 const FIRST: usize = 6;
-/// Where the header of a look has its snapshot; the last place and the age follow.
+/// The index of the snapshot in the header of a look-back; the last position and the age follow.
 const SNAPSHOT: usize = FIRST + row::COLUMN_COUNT;
 
-/// A look: what has come due is moved and leased in one go, the rest of the limit goes to what is ready. The first row is a
-/// header: the lowest bound of the transactions that ended, the snapshot, the last place drawn, and the next xid by its age.
-const LOOK: &str = "with look as materialized ( \
+/// A look-back: moves due messages to `ready` and leases them in one statement; the rest of the limit goes to ready messages. The
+/// first row is a header: the lowest bound of the transactions that ended, the snapshot, the last position drawn, and the next
+/// xid by its age.
+const LOOK_BACK: &str = "with look as materialized ( \
       select coalesce((select min(b.low) from unnest($6::text[], $7::bigint[]) b(x, low) \
              where pg_visible_in_snapshot(b.x::xid8, pg_current_snapshot())), 9223372036854775807) as low), \
     come as ( \
-      delete from {later} l where l.ctid = any(array( \
+      delete from {scheduled} l where l.ctid = any(array( \
         select s.ctid from unnest($3::smallint[]) q(queue), lateral ( \
-          select w.ctid from {later} w where w.queue = q.queue and w.due_at <= (select clock_timestamp()) \
+          select w.ctid from {scheduled} w where w.queue = q.queue and w.due_at <= (select clock_timestamp()) \
           order by w.queue, w.due_at, w.id limit $5 for update skip locked) s limit $5)) \
       returning l.*), \
     promoted as ( \
@@ -76,7 +76,7 @@ const LOOK: &str = "with look as materialized ( \
     taken as (TAKE) \
     select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::uuid, \
       null::bytea, null::text, null::text, null::text, null::text, null::text, null::text, null::text, \
-      pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{place}'), 0), age('3'::xid) from look l \
+      pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{message_position}'), 0), age('3'::xid) from look l \
     union all select p.*, null, null, null from promoted p \
     union all select t.*, null, null, null from taken t";
 
@@ -84,25 +84,25 @@ const OLDEST: &str = "select (select r.id from {ready} r where r.queue = q.queue
     order by r.queue, r.id limit 1) from unnest($1::smallint[], $2::bigint[]) q(queue, floor)";
 
 impl ClaimSql {
-    pub(super) fn new(names: &Names) -> Self {
+    pub(super) fn new(names: &PostgresNames) -> Self {
         let fill = |template: &str| {
             names.sql(&template.replace("RETURNED", RETURNED).replace("COLUMNS", row::COLUMNS))
         };
         let take = |found: &str, queue: &str, start: &str, limit: &str| {
-            let found = found.replace("LINE", LINE).replace("QUEUE", queue);
+            let found = found.replace("QUEUE_ROWS", QUEUE_ROWS).replace("QUEUE_NUMBER", queue);
             TAKE.replace("FOUND", &found.replace("START", start).replace("LIMIT", limit))
         };
         let look = take(
-            LINES,
+            QUEUES,
             "q.queue",
             "least(q.start, (select l.low from look l))",
             "greatest(0, $5 - (select count(*) from come))",
         );
         Self {
-            one: fill(&take("LINE", "$3::smallint", "$4::bigint", "$5")),
-            many: fill(&take(LINES, "q.queue", "q.start", "$5")),
-            again: fill(&TAKE.replace("FOUND", PLACES)),
-            look: fill(&LOOK.replace("TAKE", &look)),
+            one: fill(&take("QUEUE_ROWS", "$3::smallint", "$4::bigint", "$5")),
+            many: fill(&take(QUEUES, "q.queue", "q.start", "$5")),
+            by_position: fill(&TAKE.replace("FOUND", POSITIONS)),
+            look_back: fill(&LOOK_BACK.replace("TAKE", &look)),
             oldest: fill(OLDEST),
         }
     }
@@ -112,15 +112,15 @@ impl ClaimSql {
         [
             ("claim", self.one.as_str()),
             ("claim of many", self.many.as_str()),
-            ("claim again", self.again.as_str()),
-            ("look", self.look.as_str()),
+            ("claim by position", self.by_position.as_str()),
+            ("look back", self.look_back.as_str()),
         ]
     }
 }
 
-/// What one claim asks for.
+/// The parameters of one claim.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Want {
+pub(super) struct ClaimSpec {
     pub(super) limit: usize,
     pub(super) lease_for: Duration,
     pub(super) token: LeaseToken,
@@ -131,42 +131,47 @@ pub(super) struct Want {
 pub(super) struct Claimer {
     sql: Arc<ClaimSql>,
     horizon: Mutex<Horizon>,
-    /// One look at a time; the others go on with what is new.
-    looking: tokio::sync::Mutex<()>,
+    /// One look-back at a time; the other claims go on with new rows.
+    looking_back: tokio::sync::Mutex<()>,
     turn: AtomicUsize,
     sweeps: Sweeps,
-    returned: Arc<Returned>,
+    retries: Arc<InPlaceRetries>,
 }
 
-/// Which sweeps a claimer makes. Anything but all of them loses messages: it is there for the tests to show that.
+/// The sweeps that a claimer makes. Negative controls leave them out, and miss late commits and expired leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sweeps {
     All,
-    MarkOnly,
+    LowWaterOnly,
 }
 
 impl Claimer {
-    pub(super) fn new(sql: Arc<ClaimSql>, queues: usize, sweeps: Sweeps, returned: Arc<Returned>) -> Self {
+    pub(super) fn new(
+        sql: Arc<ClaimSql>,
+        queues: usize,
+        sweeps: Sweeps,
+        retries: Arc<InPlaceRetries>,
+    ) -> Self {
         Self {
             sql,
             horizon: Mutex::new(Horizon::new(queues, Instant::now())),
-            looking: tokio::sync::Mutex::default(),
+            looking_back: tokio::sync::Mutex::default(),
             turn: AtomicUsize::new(0),
             sweeps,
-            returned,
+            retries,
         }
     }
 
-    /// Claims from `queues`, which are those that this claimer was made for, in the same order.
+    /// Claims from `queues`, which must be those that this claimer was created for, in the same order.
     pub(super) async fn claim(
         &self,
         connections: &Connections,
         queues: &[Arc<Queue>],
-        want: Want,
-    ) -> Result<Vec<(i64, Claimed)>, Error> {
-        let claimed = self.claim_from(connections, queues, want).await;
+        spec: ClaimSpec,
+    ) -> Result<Vec<(i64, ClaimedMessage)>, Error> {
+        let claimed = self.claim_from(connections, queues, spec).await;
         if claimed.is_err() {
-            // What we remember may belong to a server that is gone.
+            // The cached horizon may be from before a failover.
             *self.horizon() = Horizon::new(queues.len(), Instant::now());
         }
         claimed
@@ -176,120 +181,120 @@ impl Claimer {
         &self,
         connections: &Connections,
         queues: &[Arc<Queue>],
-        want: Want,
-    ) -> Result<Vec<(i64, Claimed)>, Error> {
+        spec: ClaimSpec,
+    ) -> Result<Vec<(i64, ClaimedMessage)>, Error> {
         let mut claimed = Vec::new();
-        let mut looked = false;
-        self.take_returned(connections, queues, want, &mut claimed).await?;
-        let room = Want { limit: want.limit - claimed.len(), ..want };
-        if room.limit > 0 && self.horizon().is_due(Instant::now()) {
-            looked = self.look(connections, queues, room, false, &mut claimed).await?;
+        let mut looked_back = false;
+        self.take_in_place_retries(connections, queues, spec, &mut claimed).await?;
+        let rest = ClaimSpec { limit: spec.limit - claimed.len(), ..spec };
+        if rest.limit > 0 && self.horizon().is_due(Instant::now()) {
+            looked_back = self.look_back(connections, queues, rest, false, &mut claimed).await?;
         }
-        let room = Want { limit: want.limit - claimed.len(), ..want };
-        if room.limit > 0 {
-            self.take_new(connections, queues, room, &mut claimed).await?;
+        let rest = ClaimSpec { limit: spec.limit - claimed.len(), ..spec };
+        if rest.limit > 0 {
+            self.take_new(connections, queues, rest, &mut claimed).await?;
         }
-        let room = Want { limit: want.limit - claimed.len(), ..want };
-        if room.limit > 0 && (!looked || claimed.is_empty()) {
-            let empty_handed = claimed.is_empty();
-            self.look(connections, queues, room, empty_handed, &mut claimed).await?;
+        let rest = ClaimSpec { limit: spec.limit - claimed.len(), ..spec };
+        if rest.limit > 0 && (!looked_back || claimed.is_empty()) {
+            let found_nothing = claimed.is_empty();
+            self.look_back(connections, queues, rest, found_nothing, &mut claimed).await?;
         }
-        claimed.sort_unstable_by_key(|(place, _)| *place);
+        claimed.sort_unstable_by_key(|(position, _)| *position);
         Ok(claimed)
     }
 
-    /// Claims the retries of this process that have waited in their places.
-    async fn take_returned(
+    /// Claims the retries of this process that have waited in place and are due.
+    async fn take_in_place_retries(
         &self,
         connections: &Connections,
         queues: &[Arc<Queue>],
-        want: Want,
-        claimed: &mut Vec<(i64, Claimed)>,
+        spec: ClaimSpec,
+        claimed: &mut Vec<(i64, ClaimedMessage)>,
     ) -> Result<(), Error> {
         for index in self.order(queues.len()) {
             let number = queues[index].number;
-            let places = self.returned.take_due(number, want.limit - claimed.len(), Instant::now());
-            if !places.is_empty() {
-                let lease = want.lease_for.as_secs_f64();
-                let query = self.sql.again.query().bind(want.token.as_uuid()).bind(lease);
-                let rows = connections.fetch_all(query.bind(number).bind(places)).await?;
-                collect(&rows, queues, want.token, claimed)?;
+            let positions = self.retries.take_due(number, spec.limit - claimed.len(), Instant::now());
+            if !positions.is_empty() {
+                let lease = spec.lease_for.as_secs_f64();
+                let query = self.sql.by_position.query().bind(spec.token.as_uuid()).bind(lease);
+                let rows = connections.fetch_all(query.bind(number).bind(positions)).await?;
+                collect(&rows, queues, spec.token, claimed)?;
             }
         }
         Ok(())
     }
 
-    /// Claims what lies above the marks.
+    /// Claims rows above the low-water marks.
     async fn take_new(
         &self,
         connections: &Connections,
         queues: &[Arc<Queue>],
-        want: Want,
-        claimed: &mut Vec<(i64, Claimed)>,
+        spec: ClaimSpec,
+        claimed: &mut Vec<(i64, ClaimedMessage)>,
     ) -> Result<(), Error> {
         let order = self.order(queues.len());
-        let marks = self.horizon().marks();
+        let low_water_marks = self.horizon().low_water_marks();
         let sql = if queues.len() == 1 { &self.sql.one } else { &self.sql.many };
-        let query = sql.query().bind(want.token.as_uuid()).bind(want.lease_for.as_secs_f64());
+        let query = sql.query().bind(spec.token.as_uuid()).bind(spec.lease_for.as_secs_f64());
         let query = match order[..] {
-            [index] => query.bind(queues[index].number).bind(marks[index]),
+            [index] => query.bind(queues[index].number).bind(low_water_marks[index]),
             _ => query
                 .bind(in_order(&order, |index| queues[index].number))
-                .bind(in_order(&order, |index| marks[index])),
+                .bind(in_order(&order, |index| low_water_marks[index])),
         };
-        let rows = connections.fetch_all(query.bind(limit(want.limit))).await?;
-        let last = collect(&rows, queues, want.token, claimed)?;
-        self.horizon().passed(&last);
+        let rows = connections.fetch_all(query.bind(limit(spec.limit))).await?;
+        let last = collect(&rows, queues, spec.token, claimed)?;
+        self.horizon().advance(&last);
         Ok(())
     }
 
-    /// Looks back. Answers whether it did: one look at a time is enough.
-    async fn look(
+    /// Looks back. Returns whether it did: one look-back at a time is enough.
+    async fn look_back(
         &self,
         connections: &Connections,
         queues: &[Arc<Queue>],
-        want: Want,
-        empty_handed: bool,
-        claimed: &mut Vec<(i64, Claimed)>,
+        spec: ClaimSpec,
+        found_nothing: bool,
+        claimed: &mut Vec<(i64, ClaimedMessage)>,
     ) -> Result<bool, Error> {
-        if self.sweeps == Sweeps::MarkOnly {
+        if self.sweeps == Sweeps::LowWaterOnly {
             return Ok(false);
         }
-        let Ok(_guard) = self.looking.try_lock() else { return Ok(false) };
+        let Ok(_guard) = self.looking_back.try_lock() else { return Ok(false) };
         let began = Instant::now();
-        let look = self.horizon().look(empty_handed, began);
+        let look = self.horizon().plan_look_back(found_nothing, began);
         let order = self.order(queues.len());
         let query = self
             .sql
-            .look
+            .look_back
             .query()
-            .bind(want.token.as_uuid())
-            .bind(want.lease_for.as_secs_f64())
+            .bind(spec.token.as_uuid())
+            .bind(spec.lease_for.as_secs_f64())
             .bind(in_order(&order, |index| queues[index].number))
             .bind(in_order(&order, |index| look.starts[index]))
-            .bind(limit(want.limit))
+            .bind(limit(spec.limit))
             .bind(&look.xids)
             .bind(&look.lows);
         let rows = connections.fetch_all(query).await?;
         let Some((header, rows)) = rows.split_first() else { return Ok(true) };
-        let last = collect(rows, queues, want.token, claimed)?;
-        let seen = Seen {
+        let last = collect(rows, queues, spec.token, claimed)?;
+        let result = LookBackResult {
             snapshot: snapshot(header, SNAPSHOT, SNAPSHOT + 2)?,
-            last_place: header.try_get(SNAPSHOT + 1).map_err(store_error)?,
+            last_position: header.try_get(SNAPSHOT + 1).map_err(store_error)?,
             low: header.try_get(0).map_err(store_error)?,
             last,
-            full: rows.len() >= want.limit,
+            full: rows.len() >= spec.limit,
             took: began.elapsed(),
         };
-        let swept = look.sweep != Sweep::Late && !seen.full;
-        self.horizon().looked(&look, seen, want.lease_for, Instant::now());
+        let swept = look.sweep != Sweep::Late && !result.full;
+        self.horizon().record_look_back(&look, result, spec.lease_for, Instant::now());
         if swept {
             self.raise_floors(connections, queues).await?;
         }
         Ok(true)
     }
 
-    /// After a sweep: where is the oldest live row? The next sweep starts there.
+    /// After a sweep: finds the oldest live row, at which the next sweep starts.
     async fn raise_floors(&self, connections: &Connections, queues: &[Arc<Queue>]) -> Result<(), Error> {
         let floors = self.horizon().floors();
         let numbers: Vec<i16> = queues.iter().map(|queue| queue.number).collect();
@@ -300,12 +305,12 @@ impl Claimer {
         Ok(())
     }
 
-    /// For each queue: where the next claim starts.
-    pub(super) fn marks(&self) -> Vec<i64> {
-        self.horizon().marks()
+    /// For each queue: the low-water mark, where the next claim starts.
+    pub(super) fn low_water_marks(&self) -> Vec<i64> {
+        self.horizon().low_water_marks()
     }
 
-    /// The queues take turns at being first, since the limit may be used up before the last.
+    /// Rotates the first queue, so that the last ones are not starved when the limit is used up before them.
     fn order(&self, queues: usize) -> Vec<usize> {
         let first = if queues > 1 { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
         (0..queues).map(|index| (first + index) % queues).collect()
@@ -330,19 +335,19 @@ pub(super) fn snapshot(row: &PgRow, text: usize, age: usize) -> Result<Snapshot,
     Snapshot::parse(text, age).ok_or_else(|| Error::Other(format!("unreadable snapshot {text:?}").into()))
 }
 
-/// Adds the rows to what was claimed. Answers, for each queue, the last place among them.
+/// Adds the rows to `claimed`. Returns, for each queue, the last position among them.
 fn collect(
     rows: &[PgRow],
     queues: &[Arc<Queue>],
     token: LeaseToken,
-    claimed: &mut Vec<(i64, Claimed)>,
+    claimed: &mut Vec<(i64, ClaimedMessage)>,
 ) -> Result<Vec<Option<i64>>, Error> {
     let mut last = vec![None; queues.len()];
     claimed.reserve(rows.len());
     for row in rows {
-        let (index, place, one) = read(row, queues, token).map_err(store_error)?;
-        last[index] = last[index].max(Some(place));
-        claimed.push((place, one));
+        let (index, position, one) = read(row, queues, token).map_err(store_error)?;
+        last[index] = last[index].max(Some(position));
+        claimed.push((position, one));
     }
     Ok(last)
 }
@@ -351,8 +356,8 @@ pub(super) fn read(
     row: &PgRow,
     queues: &[Arc<Queue>],
     token: LeaseToken,
-) -> Result<(usize, i64, Claimed), sqlx::Error> {
-    let place: i64 = row.try_get_unchecked(0)?;
+) -> Result<(usize, i64, ClaimedMessage), sqlx::Error> {
+    let position: i64 = row.try_get_unchecked(0)?;
     let number: i16 = row.try_get_unchecked(1)?;
     let index = queues.iter().position(|queue| queue.number == number);
     let index =
@@ -361,12 +366,12 @@ pub(super) fn read(
     let id = message.id().ok_or(sqlx::Error::RowNotFound)?;
     let mut lease = Lease::new(queues[index].name.clone(), id, token);
     if message.timer().is_none() {
-        lease = lease.at_place(place);
+        lease = lease.at_position(position);
     }
     Ok((
         index,
-        place,
-        Claimed {
+        position,
+        ClaimedMessage {
             message,
             lease,
             staged_at: row.try_get_unchecked::<row::Moment, _>(2)?.0,

@@ -1,13 +1,12 @@
 //! The connections of the hot path.
 //!
-//! A pool of sqlx asks the server whether a connection is alive before it hands it out and again when it comes back: three
-//! round trips for one statement. Claims and settlements therefore keep the connections that they took from the pool, as long
-//! as these are in use. One that has been idle goes back to the pool and is tested there, and one that fails takes the
-//! others with it: they lead to the same server.
+//! An sqlx pool pings a connection before it lends it and again when it returns: three round trips for one statement. Claims and
+//! settlements therefore keep the connections that they took from the pool, as long as these are in use. An idle connection goes
+//! back to the pool and is tested there. When a connection fails, all others are released as well: they lead to the same server.
 //!
-//! Behind a pooler that lends a server's session for one transaction at a time, nothing of ours may outlive a transaction:
-//! neither settings nor prepared statements. There every statement runs unnamed, in a transaction that begins with the
-//! settings. That is four round trips for one statement, and it works with every version of every pooler.
+//! Behind a pooler in transaction mode, neither settings nor prepared statements may outlive a transaction. There every
+//! statement runs unnamed, in a transaction that begins with the settings. That is four round trips for one statement, and it
+//! works with every version of every pooler.
 
 use super::{error::store_error, pool};
 use postrider_core::Error;
@@ -29,22 +28,22 @@ const TRUSTED_FOR: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Connections {
     pool: PgPool,
-    route: Route,
+    mode: ConnectionMode,
     permits: Semaphore,
     kept: Mutex<Vec<(Instant, PoolConnection<Postgres>)>>,
 }
 
-/// What lies between us and the server.
+/// How a connection reaches the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Route {
-    /// Nothing: a connection is a session of the server.
+pub(super) enum ConnectionMode {
+    /// Directly: a connection is a session of the server.
     #[default]
     Direct,
-    /// A pooler: a connection may be another session after each transaction.
+    /// Through a pooler in transaction mode: a connection may be another session after each transaction.
     Pooled,
 }
 
-/// Where statements of the hot path run: on a connection that is kept for them, or in somebody's transaction.
+/// Runs statements of the hot path: on a kept connection, or in the application's transaction.
 pub(super) trait Fetch {
     async fn fetch_all(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error>;
 }
@@ -61,7 +60,7 @@ impl Fetch for &mut PgConnection {
     }
 }
 
-/// A session of the server, for as long as it is ours. What is borrowed is rolled back in the end.
+/// One session of the server for several statements. Behind a pooler it is a transaction, which is rolled back in the end.
 #[derive(Debug)]
 pub(super) enum Session {
     Whole(PoolConnection<Postgres>),
@@ -77,24 +76,24 @@ impl Session {
     }
 }
 
-/// A transaction of the application's, behind a pooler.
-pub(super) struct Unprepared<'t>(pub(super) &'t mut PgConnection);
+/// A transaction of the application behind a pooler: statements run without being prepared.
+pub(super) struct UnpreparedConnection<'t>(pub(super) &'t mut PgConnection);
 
-impl Fetch for Unprepared<'_> {
+impl Fetch for UnpreparedConnection<'_> {
     async fn fetch_all(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
         query.persistent(false).fetch_all(&mut *self.0).await.map_err(store_error)
     }
 }
 
 impl Connections {
-    /// Keeps up to `most` connections of `pool`, which must have more than that.
-    pub(super) fn new(pool: PgPool, most: u32, route: Route) -> Self {
-        let permits = Semaphore::new(usize::try_from(most).unwrap_or(Semaphore::MAX_PERMITS));
-        Self { pool, route, permits, kept: Mutex::default() }
+    /// Keeps up to `max` connections of `pool`, which must have more than `max`.
+    pub(super) fn new(pool: PgPool, max: u32, mode: ConnectionMode) -> Self {
+        let permits = Semaphore::new(usize::try_from(max).unwrap_or(Semaphore::MAX_PERMITS));
+        Self { pool, mode, permits, kept: Mutex::default() }
     }
 
     /// Runs one statement, which is one round trip. Safe to cancel: a connection that was interrupted goes back to the pool,
-    /// which waits for its answer and tests it.
+    /// which waits for its reply and tests it.
     pub(super) async fn fetch_all(
         &self,
         query: Query<'_, Postgres, PgArguments>,
@@ -104,21 +103,21 @@ impl Connections {
             Some(connection) => connection,
             None => self.pool.acquire().await.map_err(store_error)?,
         };
-        let answer = self.answer(&mut connection, query).await;
-        match &answer {
+        let rows = self.execute(&mut connection, query).await;
+        match &rows {
             Ok(_) | Err(sqlx::Error::Database(_)) => self.kept().push((Instant::now(), connection)),
-            Err(_) => self.forget(),
+            Err(_) => self.release_all(),
         }
-        answer.map_err(store_error)
+        rows.map_err(store_error)
     }
 
     /// Runs one statement that is not on the hot path.
     pub(super) async fn run(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
         let mut connection = self.pool.acquire().await.map_err(store_error)?;
-        self.answer(&mut connection, query).await.map_err(store_error)
+        self.execute(&mut connection, query).await.map_err(store_error)
     }
 
-    /// The same, when it answers with one row.
+    /// Runs one statement that is not on the hot path and returns its only row.
     pub(super) async fn run_for_one(&self, query: Query<'_, Postgres, PgArguments>) -> Result<PgRow, Error> {
         let row = self.run(query).await?.into_iter().next();
         row.ok_or_else(|| store_error(sqlx::Error::RowNotFound))
@@ -126,35 +125,35 @@ impl Connections {
 
     /// Several statements on one session of the server.
     pub(super) async fn session(&self) -> Result<Session, Error> {
-        match self.route {
-            Route::Direct => self.pool.acquire().await.map(Session::Whole).map_err(store_error),
-            Route::Pooled => {
+        match self.mode {
+            ConnectionMode::Direct => self.pool.acquire().await.map(Session::Whole).map_err(store_error),
+            ConnectionMode::Pooled => {
                 self.pool.begin_with(pool::BEGIN).await.map(Session::Borrowed).map_err(store_error)
             }
         }
     }
 
-    async fn answer(
+    async fn execute(
         &self,
         connection: &mut PgConnection,
         query: Query<'_, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        if self.route == Route::Direct {
+        if self.mode == ConnectionMode::Direct {
             return query.fetch_all(connection).await;
         }
         let mut tx = connection.begin_with(pool::BEGIN).await?;
         match query.persistent(false).fetch_all(&mut *tx).await {
             Ok(rows) => tx.commit().await.map(|()| rows),
             Err(error) => {
-                // What went wrong first is what counts.
+                // The first error is the one to report.
                 tx.rollback().await.ok();
                 Err(error)
             }
         }
     }
 
-    /// Gives every connection back to the pool.
-    pub(super) fn forget(&self) {
+    /// Returns every kept connection to the pool.
+    pub(super) fn release_all(&self) {
         self.kept().clear();
     }
 
@@ -162,7 +161,7 @@ impl Connections {
         let mut kept = self.kept();
         let (since, connection) = kept.pop()?;
         if since.elapsed() > TRUSTED_FOR {
-            // The last one used is too old, and so are the others.
+            // The most recently used connection is too old, and so are the others.
             kept.clear();
             return None;
         }

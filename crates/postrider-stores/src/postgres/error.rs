@@ -1,57 +1,57 @@
-//! What an error of a driver means to the caller.
+//! Classifies the errors of a driver by what the caller can do next.
 
-use postrider_core::{Error, store::Source};
+use postrider_core::{BoxError, Error};
 
-/// What the caller can do next.
+/// What the caller can do about an error.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    TryAgain,
-    /// The tables are not what we need, in the server's words.
-    Migrate(String),
-    Nothing,
+pub(super) enum ErrorClass {
+    Transient,
+    /// The tables do not have the expected schema; the server's message.
+    SchemaMismatch(String),
+    Other,
 }
 
-impl Next {
-    /// By the code that the server gave.
+impl ErrorClass {
+    /// Classifies the server's error code.
     pub(super) fn by_code(code: &str, message: &str) -> Self {
         match code {
             // undefined table, column, function, object or schema
-            "42P01" | "42703" | "42883" | "42704" | "3F000" => Self::Migrate(message.to_owned()),
-            // connection and resource trouble, shutdown, serialization failure, deadlock, lock and statement timeouts
+            "42P01" | "42703" | "42883" | "42704" | "3F000" => Self::SchemaMismatch(message.to_owned()),
+            // connection and resource errors, shutdown, serialization failure, deadlock, lock and statement timeouts
             code if code.starts_with("08")
                 || code.starts_with("53")
                 || code.starts_with("57P")
                 || matches!(code, "40001" | "40P01" | "55P03" | "57014" | "25P02" | "25006") =>
             {
-                Self::TryAgain
+                Self::Transient
             }
-            _ => Self::Nothing,
+            _ => Self::Other,
         }
     }
 
-    /// After an error of sqlx.
-    pub(super) fn after(error: &sqlx::Error) -> Self {
+    /// Classifies an error of sqlx.
+    pub(super) fn of(error: &sqlx::Error) -> Self {
         use sqlx::Error as E;
         match error {
             E::Database(db) => Self::by_code(db.code().as_deref().unwrap_or(""), db.message()),
             E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::Protocol(_) => {
-                Self::TryAgain
+                Self::Transient
             }
-            _ => Self::Nothing,
+            _ => Self::Other,
         }
     }
 
     /// The store's error, with its cause.
-    pub(super) fn error(self, source: impl Into<Source>) -> Error {
+    pub(super) fn into_error(self, source: impl Into<BoxError>) -> Error {
         match self {
-            Self::TryAgain => Error::Unavailable(source.into()),
-            Self::Migrate(message) => Error::SchemaMismatch(message),
-            Self::Nothing => Error::Other(source.into()),
+            Self::Transient => Error::Unavailable(source.into()),
+            Self::SchemaMismatch(message) => Error::SchemaMismatch(message),
+            Self::Other => Error::Other(source.into()),
         }
     }
 }
 
-/// Sorts an error of sqlx by what the caller can do next.
+/// Converts an error of sqlx.
 pub(super) fn store_error(error: sqlx::Error) -> Error {
-    Next::after(&error).error(error)
+    ErrorClass::of(&error).into_error(error)
 }

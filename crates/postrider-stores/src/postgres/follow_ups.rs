@@ -1,34 +1,34 @@
-//! Looking after follow-ups. Counts are exact, and so read every message of the queue once; pages are bounded by their limit, but for
-//! what they step over.
+//! Inspecting follow-ups and erasing subjects. Counts are exact, and so read every message of the queue once; pages are bounded by
+//! their limit, except for the rows that they skip.
 
 use super::{
     PostgresStore,
-    batch::seconds,
     claim::{count, limit},
     error::store_error,
     queues::Queue,
     row::{self, Moment},
+    settle_batch::seconds,
 };
 use async_trait::async_trait;
 use postrider_core::{
     Error, QueueName, SubjectId, TenantId,
-    follow_up::{Docket, Erased, FollowUps, Status, StatusCounts, Which},
+    follow_up::{ErasureReport, FollowUpFilter, FollowUpRow, FollowUpStatus, FollowUps, StatusCounts},
     inspect::Action,
 };
 use sqlx::{Row, postgres::PgRow};
 
-/// The status of what may run: leased until it is settled, or free. What waits in its place has failed.
+/// The status of a ready row: leased until it is settled, or free. A retry in place has failed.
 const READY: &str = "case when m.token is not null then 'in_flight' when m.attempts > 0 then 'failed' \
     when m.lease_until > (select clock_timestamp()) then 'scheduled' else 'pending' end";
 
-/// The status of what waits. A claim that lapsed is an attempt that failed.
-const LATER: &str = "case when m.attempts > 0 then 'failed' when m.due_at <= (select clock_timestamp()) then 'pending' \
+/// The status of a scheduled row. An expired lease counts as a failed attempt.
+const SCHEDULED: &str = "case when m.attempts > 0 then 'failed' when m.due_at <= (select clock_timestamp()) then 'pending' \
     when m.deliveries > 0 then 'failed' else 'scheduled' end";
 
 const ERASE: &str =
-    "select waiting, dead, archived, in_hand, follow_ups from {erase_subject}($1, $2, $3, $4)";
+    "select waiting, dead, archived, in_flight, follow_ups from {erase_subject}($1, $2, $3, $4)";
 
-/// Where the columns of the message begin in a docket.
+/// The index of the first column of the message in a row.
 const FIRST: usize = 5;
 
 #[async_trait]
@@ -45,15 +45,20 @@ impl FollowUps for PostgresStore {
         Ok(counts)
     }
 
-    async fn dockets(&self, queue: &QueueName, which: Which, most: usize) -> Result<Vec<Docket>, Error> {
+    async fn follow_up_rows(
+        &self,
+        queue: &QueueName,
+        filter: FollowUpFilter,
+        max: usize,
+    ) -> Result<Vec<FollowUpRow>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
-        let sql = self.inner.names.sql(&dockets_template(which));
-        let mut query = sql.query().bind(queue.number).bind(limit(most));
-        if let Which::Overdue(age) = which {
+        let sql = self.inner.names.sql(&rows_template(filter));
+        let mut query = sql.query().bind(queue.number).bind(limit(max));
+        if let FollowUpFilter::Overdue(age) = filter {
             query = query.bind(seconds(age));
         }
         let rows = self.inner.connections.run(query).await?;
-        rows.iter().map(|row| docket(row, &queue)).collect::<Result<_, _>>().map_err(store_error)
+        rows.iter().map(|row| follow_up_row(row, &queue)).collect::<Result<_, _>>().map_err(store_error)
     }
 
     async fn erase_subject(
@@ -61,7 +66,7 @@ impl FollowUps for PostgresStore {
         tenant: Option<&TenantId>,
         subject: &SubjectId,
         action: &Action,
-    ) -> Result<Erased, Error> {
+    ) -> Result<ErasureReport, Error> {
         action.check()?;
         let sql = self.inner.names.sql(ERASE);
         let query = sql
@@ -70,7 +75,7 @@ impl FollowUps for PostgresStore {
             .bind(subject.as_str())
             .bind(&action.actor)
             .bind(&action.why);
-        erased(&self.inner.connections.run_for_one(query).await?).map_err(store_error)
+        erasure_report(&self.inner.connections.run_for_one(query).await?).map_err(store_error)
     }
 }
 
@@ -78,14 +83,14 @@ fn counts_template() -> String {
     format!(
         "select s.status, count(*) from ( \
            select {READY} as status from {{ready}} m where m.queue = $1 \
-           union all select {LATER} from {{later}} m where m.queue = $1 \
+           union all select {SCHEDULED} from {{scheduled}} m where m.queue = $1 \
            union all select 'abandoned' from {{dead}} m where m.queue = $1 \
            union all select 'succeeded' from {{archive}} m where m.queue = $1) s group by s.status"
     )
 }
 
 /// Columns: status, staged_at, at, deliveries, last_error.
-fn dockets_template(which: Which) -> String {
+fn rows_template(filter: FollowUpFilter) -> String {
     let of = |table: &str, status: &str, at: &str| {
         format!(
             "select {status} as status, m.staged_at, m.{at} as at, m.deliveries, m.last_error, {} from {{{table}}} m \
@@ -93,30 +98,30 @@ fn dockets_template(which: Which) -> String {
             row::COLUMNS
         )
     };
-    match which {
-        Which::Abandoned => {
+    match filter {
+        FollowUpFilter::Abandoned => {
             format!("{} order by m.queue, m.failed_at, m.id limit $2", of("dead", "'abandoned'", "failed_at"))
         }
-        Which::Scheduled => format!(
+        FollowUpFilter::Scheduled => format!(
             "{} and m.due_at > (select clock_timestamp()) and m.attempts = 0 and m.deliveries = 0 \
              order by m.queue, m.due_at, m.id limit $2",
-            of("later", "'scheduled'", "due_at")
+            of("scheduled", "'scheduled'", "due_at")
         ),
-        Which::Overdue(_) => {
+        FollowUpFilter::Overdue(_) => {
             let old = "and m.staged_at < (select clock_timestamp()) - $3::float8 * interval '1 s'";
             format!(
                 "{} {old} union all {} {old} union all {} {old} order by staged_at, message_id limit $2",
                 of("ready", READY, "due_at"),
-                of("later", LATER, "due_at"),
+                of("scheduled", SCHEDULED, "due_at"),
                 of("dead", "'abandoned'", "failed_at"),
             )
         }
     }
 }
 
-fn docket(row: &PgRow, queue: &Queue) -> Result<Docket, sqlx::Error> {
+fn follow_up_row(row: &PgRow, queue: &Queue) -> Result<FollowUpRow, sqlx::Error> {
     let message = row::message(row, FIRST, &queue.name)?;
-    Ok(Docket {
+    Ok(FollowUpRow {
         id: postrider_core::MessageId::from_uuid(row.try_get(FIRST)?),
         message,
         status: status(row, 0)?,
@@ -127,19 +132,19 @@ fn docket(row: &PgRow, queue: &Queue) -> Result<Docket, sqlx::Error> {
     })
 }
 
-fn status(row: &PgRow, column: usize) -> Result<Status, sqlx::Error> {
+fn status(row: &PgRow, column: usize) -> Result<FollowUpStatus, sqlx::Error> {
     let name: &str = row.try_get(column)?;
-    let status = Status::ALL.into_iter().find(|status| status.as_str() == name);
+    let status = FollowUpStatus::ALL.into_iter().find(|status| status.as_str() == name);
     status.ok_or_else(|| sqlx::Error::Decode(format!("{name:?} is no status").into()))
 }
 
-fn erased(row: &PgRow) -> Result<Erased, sqlx::Error> {
+fn erasure_report(row: &PgRow) -> Result<ErasureReport, sqlx::Error> {
     let number = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
-    Ok(Erased {
+    Ok(ErasureReport {
         waiting: number(0)?,
         dead: number(1)?,
         archived: number(2)?,
-        in_hand: number(3)?,
+        in_flight: number(3)?,
         follow_ups: number(4)?,
     })
 }

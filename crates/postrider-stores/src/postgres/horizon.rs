@@ -1,29 +1,31 @@
 //! How far a claimer has read, and how far back it must look.
 //!
-//! Places in the line are not commit order: a transaction that drew a place long ago may commit now, below the place that
-//! a claimer has reached (its *mark*). Looking from the head of the index each time would find it, and would also
-//! walk every dead entry that vacuum may not remove yet, which is what makes queues collapse while somebody holds a
-//! snapshot. So claims start at the mark, and once a tick a **look** starts exactly as far below it as something can have
-//! appeared:
+//! The name is PostgreSQL's: the xmin horizon is the oldest transaction that a snapshot may still see running, and the rules below
+//! derive from it where a claim must start.
 //!
-//! - A transaction has its xid before it draws a place (the column's default sees to that). So a row at or below the mark
-//!   that a look could not see belongs to an xid that was running then, and appears only when that xid ends. Running are
-//!   the xids that the snapshot lists, *and* those from its `xmax` to the next xid to be assigned: `xmax` is one past the
-//!   last that completed, and what began after that is not listed.
-//! - At every look we remember `(next xid, last place drawn)`. A transaction with an xid from there on began after that
-//!   look, so its places lie above that look's last place. The newest such look bounds how low a transaction can
-//!   have written.
-//! - So the next look starts at the lowest bound of the xids **that have ended since**, computed by the statement itself
+//! Positions are not commit order: a transaction that drew a position long ago may commit now, below the position that a claimer
+//! has reached (its *low-water mark*, where its next claim starts). Reading from the head of the index each time would find the
+//! row, and would also walk every dead entry that vacuum may not remove yet, which is why queues collapse while a session holds a
+//! snapshot. So claims start at the low-water mark, and once a tick a **look-back** starts exactly as far below it as a row can
+//! have appeared:
+//!
+//! - A transaction has its xid before it draws a position (the default of the column assigns it). So a row at or below the
+//!   low-water mark that a look-back could not see belongs to an xid that was running then, and appears only when that xid ends.
+//!   Running are the xids that the snapshot lists, *and* those from its `xmax` to the next xid to be assigned: `xmax` is one past
+//!   the last that completed, and transactions that began after that are not listed.
+//! - Every look-back records `(next xid, last position drawn)`. A transaction with an xid from there on began after that
+//!   look-back, so its positions lie above that look-back's last position. The newest such sample bounds how low a transaction
+//!   can have written.
+//! - So the next look-back starts at the lowest bound of the xids **that have ended since**, computed by the statement itself
 //!   from its own snapshot. An idle writer has not ended, and costs nothing until it does.
 //!
-//! "Last place drawn" is the one that the look *before* read: a statement's snapshot is older than anything it reads from
+//! "Last position drawn" is the one that the look-back *before* read: a statement's snapshot is older than anything it reads from
 //! a sequence.
 //!
-//! What else may lie below the mark: leases that lapsed or were released, and rows that somebody else had locked when we
-//! passed and then left. A **lapse sweep** starts at the oldest row that was alive; a **full sweep** starts at zero, when
-//! this memory is new and once a minute. Both are limited to a part of the time, and a claimer with empty hands sweeps
-//! whenever that is cheap. All of it is hints: losing it costs a longer scan and nothing else, and so it is
-//! thrown away whenever the connection fails.
+//! Other rows below the low-water mark: expired and released leases, and rows that another claimer had locked when this one passed
+//! and then left. An **expiry sweep** starts at the oldest live row; a **full sweep** starts at zero, when this memory is new and
+//! once a minute. Both are limited to a share of the time, and a claimer that found nothing sweeps whenever that is cheap. All of
+//! this is hints: losing them costs a longer scan and nothing else, so they are discarded whenever the connection fails.
 
 use std::{
     collections::VecDeque,
@@ -33,104 +35,104 @@ use std::{
 /// How often a busy claimer looks back.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 const FULL_SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// A sweep may take at most one part in so many of the time.
-const DUTY: u32 = 20;
-/// A sweep that took no longer is always worth making for a claimer with empty hands.
+/// Sweeps may use at most 1/20 of the time.
+const SWEEP_TIME_DIVISOR: u32 = 20;
+/// A claimer that found nothing always sweeps when the last sweep took no longer than this.
 const CHEAP: Duration = Duration::from_secs(1);
 /// Bounds memory while a transaction stays open for hours; thinning only lowers bounds.
-const MOST_SAMPLES: usize = 4096;
+const MAX_SAMPLES: usize = 4096;
 
-/// What a claimer remembers of a set of queues, which it always reads together.
+/// The memory of a claimer about a set of queues, which it always reads together.
 #[derive(Debug)]
 pub(super) struct Horizon {
-    tracks: Vec<Track>,
-    /// The last place drawn, as the last look read it.
-    last_place: i64,
+    cursors: Vec<QueueCursor>,
+    /// The last position drawn, as the last look-back read it.
+    last_position: i64,
     seen: Option<Snapshot>,
     samples: VecDeque<Sample>,
     last_sweep_took: Duration,
     next_tick: Instant,
-    next_lapse: Instant,
-    next_full: Instant,
+    next_expiry_sweep: Instant,
+    next_full_sweep: Instant,
 }
 
 /// How far one queue was read.
 #[derive(Debug, Clone, Copy, Default)]
-struct Track {
-    /// Everything at or below was seen, but for what the sweeps are for.
-    mark: i64,
+struct QueueCursor {
+    /// Every row at or below was seen, except those that the sweeps find.
+    low_water: i64,
     /// No row lives at or below, as far as the last sweep saw.
     floor: i64,
-    /// A look that reached its limit below the mark goes on here.
+    /// A look-back that reached its limit below the low-water mark continues here.
     unfinished: Option<i64>,
 }
 
-/// No transaction with an xid of `next` or above has written at or below `place`.
+/// No transaction with an xid of `next` or above has written at or below `position`.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     next: u64,
-    place: i64,
+    position: i64,
 }
 
-/// How a look is to be made.
+/// The plan of one look-back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Look {
-    /// For each queue: start here at the highest.
+pub(super) struct LookBack {
+    /// For each queue: the highest position at which to start.
     pub(super) starts: Vec<i64>,
-    /// Start lower when one of these transactions has ended: its xid, and where it may have written.
+    /// Start lower when one of these transactions has ended: its xid, and the bound below which it has not written.
     pub(super) xids: Vec<String>,
     pub(super) lows: Vec<i64>,
     pub(super) sweep: Sweep,
-    /// The highest place known to have been drawn before the look.
+    /// The highest position known to have been drawn before the look-back.
     drawn_before: i64,
-    place_before: i64,
+    position_before: i64,
 }
 
-/// How far down a look goes.
+/// How far down a look-back goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sweep {
     /// As far as late commits can be.
     Late,
     /// From the oldest live row.
-    Lapsed,
+    Expired,
     /// From the beginning.
     Full,
 }
 
-/// What a look found.
+/// The result of a look-back.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct LookBackResult {
     pub(super) snapshot: Snapshot,
-    /// The last place drawn, read by the look.
-    pub(super) last_place: i64,
+    /// The last position drawn, read by the look-back.
+    pub(super) last_position: i64,
     /// The lowest bound of the transactions that had ended.
     pub(super) low: i64,
-    /// For each queue: the last place it handed out.
+    /// For each queue: the last position it returned.
     pub(super) last: Vec<Option<i64>>,
-    /// Whether it stopped at its limit, so that there may be more.
+    /// Whether it stopped at its limit, so that there may be more rows.
     pub(super) full: bool,
     pub(super) took: Duration,
 }
 
-/// Which transactions run.
+/// The transactions that run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Snapshot {
-    /// Whatever runs now or later has this xid or a higher one.
+    /// Every transaction that runs now or later has this xid or a higher one.
     xmin: u64,
-    /// What was assigned after this snapshot has this xid or a higher one.
+    /// Every transaction assigned after this snapshot has this xid or a higher one.
     next: u64,
     running: Vec<u64>,
 }
 
 impl Snapshot {
-    /// Reads the text of a `pg_snapshot`, `xmin:xmax:running`, and `age('3'::xid)`, which tells the next xid to be assigned.
+    /// Reads the text of a `pg_snapshot`, `xmin:xmax:running`, and `age('3'::xid)`, from which the next xid to be assigned follows.
     pub(super) fn parse(text: &str, age: i32) -> Option<Self> {
         let mut parts = text.splitn(3, ':');
         let xmin = parts.next()?.parse().ok()?;
         let xmax: u64 = parts.next()?.parse().ok()?;
         let listed = parts.next()?.split(',').filter(|xid| !xid.is_empty());
         let mut running = listed.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
-        // The age counts 32 bits; the snapshot knows the rest.
+        // The age has 32 bits; the snapshot supplies the upper half.
         let low = 3_u32.wrapping_add_signed(age);
         let mut next = (xmax & !u64::from(u32::MAX)) | u64::from(low);
         if next + (1 << 31) < xmax {
@@ -142,124 +144,134 @@ impl Snapshot {
 }
 
 impl Horizon {
-    /// Knows nothing yet of `queues` queues: the first look is a full sweep.
+    /// Knows nothing yet of `queues` queues: the first look-back is a full sweep.
     pub(super) fn new(queues: usize, now: Instant) -> Self {
         Self {
-            tracks: vec![Track::default(); queues],
-            last_place: 0,
+            cursors: vec![QueueCursor::default(); queues],
+            last_position: 0,
             seen: None,
             samples: VecDeque::new(),
             last_sweep_took: Duration::ZERO,
             next_tick: now,
-            next_lapse: now,
-            next_full: now,
+            next_expiry_sweep: now,
+            next_full_sweep: now,
         }
     }
 
-    /// For each queue: where a claim that does not look back starts.
-    pub(super) fn marks(&self) -> Vec<i64> {
-        self.tracks.iter().map(|track| track.mark).collect()
+    /// For each queue: where a claim without a look-back starts.
+    pub(super) fn low_water_marks(&self) -> Vec<i64> {
+        self.cursors.iter().map(|cursor| cursor.low_water).collect()
     }
 
-    /// A claim from the marks handed out, for each queue, everything claimable up to there.
-    pub(super) fn passed(&mut self, last: &[Option<i64>]) {
-        for (track, last) in self.tracks.iter_mut().zip(last) {
-            track.mark = track.mark.max(last.unwrap_or(0));
+    /// A claim from the low-water marks returned, for each queue, every claimable row up to `last`.
+    pub(super) fn advance(&mut self, last: &[Option<i64>]) {
+        for (cursor, last) in self.cursors.iter_mut().zip(last) {
+            cursor.low_water = cursor.low_water.max(last.unwrap_or(0));
         }
     }
 
     /// Whether it is time to look back.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        now >= self.next_tick || self.tracks.iter().any(|track| track.unfinished.is_some())
+        now >= self.next_tick || self.cursors.iter().any(|cursor| cursor.unfinished.is_some())
     }
 
     /// For each queue: where the search for the oldest live row starts.
     pub(super) fn floors(&self) -> Vec<i64> {
-        self.tracks.iter().map(|track| track.floor).collect()
+        self.cursors.iter().map(|cursor| cursor.floor).collect()
     }
 
-    /// For each queue: no row lives at or below this place; where none lives at all, at or below the mark.
+    /// For each queue: no row lives at or below this position; in a queue without rows, at or below the low-water mark.
     pub(super) fn raise_floors(&mut self, floors: &[Option<i64>]) {
-        for (track, floor) in self.tracks.iter_mut().zip(floors) {
-            track.floor = floor.unwrap_or(track.mark);
+        for (cursor, floor) in self.cursors.iter_mut().zip(floors) {
+            cursor.floor = floor.unwrap_or(cursor.low_water);
         }
     }
 
-    /// No open transaction can still write at or below this place.
+    /// No open transaction can still write at or below this position.
     pub(super) fn settled_floor(&self) -> i64 {
         self.seen.as_ref().and_then(|seen| self.bound(seen.xmin)).unwrap_or(0)
     }
 
-    /// How to look back now. With empty hands it sweeps when that is cheap.
-    pub(super) fn look(&mut self, empty_handed: bool, now: Instant) -> Look {
-        let cheap = empty_handed && self.last_sweep_took <= CHEAP;
-        let sweep = if now >= self.next_full || self.seen.is_none() {
+    /// Plans a look-back. After a claim that found nothing it sweeps when that is cheap.
+    pub(super) fn plan_look_back(&mut self, found_nothing: bool, now: Instant) -> LookBack {
+        let cheap = found_nothing && self.last_sweep_took <= CHEAP;
+        let sweep = if now >= self.next_full_sweep || self.seen.is_none() {
             Sweep::Full
-        } else if now >= self.next_lapse || cheap {
-            Sweep::Lapsed
+        } else if now >= self.next_expiry_sweep || cheap {
+            Sweep::Expired
         } else {
             Sweep::Late
         };
-        // What began after the last look lies above what had been drawn before it.
-        let began_since = self.samples.back().map_or(0, |sample| sample.place);
-        let starts = self.tracks.iter().map(|track| {
+        // Transactions that began after the last look-back write above the positions drawn before it.
+        let began_since = self.samples.back().map_or(0, |sample| sample.position);
+        let starts = self.cursors.iter().map(|cursor| {
             let start = match sweep {
                 Sweep::Full => 0,
-                Sweep::Lapsed => track.floor.min(began_since),
+                Sweep::Expired => cursor.floor.min(began_since),
                 Sweep::Late => began_since,
             };
-            start.min(track.mark).min(track.unfinished.unwrap_or(i64::MAX))
+            start.min(cursor.low_water).min(cursor.unfinished.unwrap_or(i64::MAX))
         });
         let starts = starts.collect();
         let running = self.seen.as_ref().map_or(&[][..], |seen| &seen.running);
         self.next_tick = now + TICK;
-        Look {
+        LookBack {
             starts,
             xids: running.iter().map(u64::to_string).collect(),
             lows: running.iter().map(|xid| self.bound(*xid).unwrap_or(0)).collect(),
             sweep,
-            drawn_before: self.tracks.iter().map(|track| track.mark).fold(self.last_place, i64::max),
-            place_before: self.last_place,
+            drawn_before: self
+                .cursors
+                .iter()
+                .map(|cursor| cursor.low_water)
+                .fold(self.last_position, i64::max),
+            position_before: self.last_position,
         }
     }
 
-    /// What the look found.
-    pub(super) fn looked(&mut self, look: &Look, seen: Seen, lease: Duration, now: Instant) {
-        for ((track, start), last) in self.tracks.iter_mut().zip(&look.starts).zip(&seen.last) {
+    /// Applies the result of a look-back.
+    pub(super) fn record_look_back(
+        &mut self,
+        look: &LookBack,
+        seen: LookBackResult,
+        lease: Duration,
+        now: Instant,
+    ) {
+        for ((cursor, start), last) in self.cursors.iter_mut().zip(&look.starts).zip(&seen.last) {
             let start = (*start).min(seen.low);
-            track.floor = track.floor.min(start);
-            track.unfinished = match last {
+            cursor.floor = cursor.floor.min(start);
+            cursor.unfinished = match last {
                 _ if !seen.full => None,
-                // It may not have come to this queue at all.
+                // It may not have reached this queue at all.
                 None => Some(start),
                 Some(last) => Some(*last),
             }
-            .filter(|place| *place < track.mark);
-            // Read to the end: what it did not see up to `place_before` belongs to a transaction that still runs.
+            .filter(|position| *position < cursor.low_water);
+            // Read to the end: a row up to `position_before` that it did not see belongs to a transaction that still runs.
             let read_to =
-                if seen.full { last.unwrap_or(0) } else { last.unwrap_or(0).max(look.place_before) };
-            track.mark = track.mark.max(read_to);
+                if seen.full { last.unwrap_or(0) } else { last.unwrap_or(0).max(look.position_before) };
+            cursor.low_water = cursor.low_water.max(read_to);
         }
         if look.sweep != Sweep::Late {
-            let wait = seen.took * DUTY;
+            let wait = seen.took * SWEEP_TIME_DIVISOR;
             self.last_sweep_took = seen.took;
-            self.next_lapse = now + wait.max(lapse_every(lease));
+            self.next_expiry_sweep = now + wait.max(expiry_sweep_interval(lease));
             if look.sweep == Sweep::Full {
-                self.next_full = now + wait.max(FULL_SWEEP_EVERY);
+                self.next_full_sweep = now + wait.max(FULL_SWEEP_EVERY);
             }
         }
-        self.remember(Sample { next: seen.snapshot.next, place: look.drawn_before }, seen.snapshot.xmin);
-        self.last_place = seen.last_place;
+        self.remember(Sample { next: seen.snapshot.next, position: look.drawn_before }, seen.snapshot.xmin);
+        self.last_position = seen.last_position;
         self.seen = Some(seen.snapshot);
     }
 
     fn remember(&mut self, sample: Sample, xmin: u64) {
         self.samples.push_back(sample);
-        // Below the newest sample that bounds every running transaction: never asked for again.
+        // Samples below the newest one that bounds every running transaction are never used again.
         while self.samples.len() > 1 && self.samples[1].next <= xmin {
             self.samples.pop_front();
         }
-        if self.samples.len() > MOST_SAMPLES {
+        if self.samples.len() > MAX_SAMPLES {
             let mut keep = false;
             self.samples.retain(|_| {
                 keep = !keep;
@@ -269,14 +281,14 @@ impl Horizon {
         }
     }
 
-    /// Nothing that `xid` wrote lies at or below this place.
+    /// The transaction `xid` has written nothing at or below this position.
     fn bound(&self, xid: u64) -> Option<i64> {
-        self.samples.iter().rev().find(|sample| sample.next <= xid).map(|sample| sample.place)
+        self.samples.iter().rev().find(|sample| sample.next <= xid).map(|sample| sample.position)
     }
 }
 
-/// How often lapsed leases are looked for: often enough for short leases, rarely for long ones.
-fn lapse_every(lease: Duration) -> Duration {
+/// The interval of expiry sweeps: short for short leases, long for long ones.
+fn expiry_sweep_interval(lease: Duration) -> Duration {
     (lease / 10).clamp(Duration::from_millis(200), Duration::from_secs(5))
 }
 
@@ -285,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_began_after_the_last_that_completed_is_running_too() {
+    fn snapshot_parse_counts_xids_from_xmax_to_next_as_running() {
         // 750 and 752 are listed; the last that completed is 754; 755 to 757 have begun since.
         let snapshot = Snapshot::parse("750:755:750,752", 758 - 3).unwrap();
         assert_eq!(snapshot.running, [750, 752, 755, 756, 757]);
@@ -293,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_xid_is_told_across_the_wrap_of_its_low_half() {
+    fn snapshot_parse_derives_next_xid_across_32_bit_wraparound() {
         let epoch = 5_u64 << 32;
         let snapshot = Snapshot::parse(&format!("{0}:{0}:", epoch - 2), 1 - 3).unwrap();
         assert_eq!(snapshot.running, [epoch - 2, epoch - 1, epoch]);
@@ -303,13 +315,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_snapshot_is_none() {
+    fn snapshot_parse_of_malformed_text_is_none() {
         for text in ["", "1", "1:2", "a:2:", "1:2:x"] {
             assert_eq!(Snapshot::parse(text, 0), None, "{text:?}");
         }
     }
 
-    /// A horizon of one queue, driven by hand: each look tells where it would start.
+    /// A horizon of one queue, driven by the test: each look-back returns where it would start.
     struct Driver {
         horizon: Horizon,
         now: Instant,
@@ -321,104 +333,104 @@ mod tests {
             Self { horizon: Horizon::new(1, now), now }
         }
 
-        /// Looks while `running` run and `next` is the next xid; everything up to `place` has been drawn. Answers where the
-        /// look starts, given that the transactions not in `running` have ended.
-        fn look(&mut self, running: &[u64], next: u64, place: i64) -> i64 {
-            let look = self.horizon.look(false, self.now);
+        /// Looks back while `running` run and `next` is the next xid; every position up to `position` has been drawn. Returns where
+        /// the look-back starts, given that the transactions not in `running` have ended.
+        fn look_back(&mut self, running: &[u64], next: u64, position: i64) -> i64 {
+            let look = self.horizon.plan_look_back(false, self.now);
             let ended =
                 look.xids.iter().zip(&look.lows).filter(|(xid, _)| !running.contains(&xid.parse().unwrap()));
             let low = ended.map(|(_, low)| *low).min().unwrap_or(i64::MAX);
             let xmin = running.iter().copied().min().unwrap_or(next);
             let snapshot = Snapshot { xmin, next, running: running.to_vec() };
             let start = look.starts[0].min(low);
-            let seen = Seen {
+            let seen = LookBackResult {
                 snapshot,
-                last_place: place,
+                last_position: position,
                 low,
                 last: vec![None],
                 full: false,
                 took: Duration::from_millis(1),
             };
-            self.horizon.looked(&look, seen, Duration::from_secs(60), self.now);
+            self.horizon.record_look_back(&look, seen, Duration::from_secs(60), self.now);
             self.horizon.raise_floors(&[None]);
             start
         }
     }
 
     #[test]
-    fn the_first_look_starts_at_the_beginning() {
-        assert_eq!(Driver::new().look(&[], 100, 50), 0);
+    fn first_look_back_starts_at_zero() {
+        assert_eq!(Driver::new().look_back(&[], 100, 50), 0);
     }
 
     #[test]
-    fn a_quiet_server_is_read_from_the_mark() {
+    fn look_back_without_running_transactions_starts_at_last_sample() {
         let mut driver = Driver::new();
-        driver.look(&[], 100, 50);
-        driver.look(&[], 110, 60);
-        driver.horizon.passed(&[Some(60)]);
+        driver.look_back(&[], 100, 50);
+        driver.look_back(&[], 110, 60);
+        driver.horizon.advance(&[Some(60)]);
         assert_eq!(
-            driver.look(&[], 120, 70),
+            driver.look_back(&[], 120, 70),
             50,
-            "what began since the last look lies above what it knew to be drawn"
+            "transactions that began since the last look-back write above the positions drawn before it"
         );
-        assert_eq!(driver.look(&[], 130, 80), 60);
+        assert_eq!(driver.look_back(&[], 130, 80), 60);
     }
 
     #[test]
-    fn an_idle_writer_costs_nothing_until_it_ends() {
+    fn open_transaction_does_not_lower_look_back_until_it_ends() {
         let mut driver = Driver::new();
-        driver.look(&[], 100, 50);
-        driver.look(&[105], 110, 60);
+        driver.look_back(&[], 100, 50);
+        driver.look_back(&[105], 110, 60);
         for step in 0..1_000 {
-            let place = 70 + step;
-            driver.horizon.passed(&[Some(place)]);
-            assert!(driver.look(&[105], 120 + step as u64, place) >= place - 21, "step {step}");
+            let position = 70 + step;
+            driver.horizon.advance(&[Some(position)]);
+            assert!(driver.look_back(&[105], 120 + step as u64, position) >= position - 21, "step {step}");
         }
         assert!(
-            driver.look(&[], 2_000, 2_000) <= 50,
-            "105 began after the first look, which knew of nothing drawn"
+            driver.look_back(&[], 2_000, 2_000) <= 50,
+            "105 began after the first look-back, which knew of no drawn position"
         );
     }
 
     #[test]
-    fn a_place_below_an_open_transaction_is_not_settled() {
+    fn settled_floor_stays_below_open_transaction() {
         let mut driver = Driver::new();
-        driver.look(&[], 100, 50);
-        driver.look(&[], 110, 60);
-        driver.look(&[115], 120, 70);
+        driver.look_back(&[], 100, 50);
+        driver.look_back(&[], 110, 60);
+        driver.look_back(&[115], 120, 70);
         assert!(driver.horizon.settled_floor() <= 60, "115 may still write above 60");
-        driver.look(&[], 130, 80);
-        driver.look(&[], 140, 90);
+        driver.look_back(&[], 130, 80);
+        driver.look_back(&[], 140, 90);
         assert!(driver.horizon.settled_floor() >= 70);
     }
 
     #[test]
-    fn a_look_that_was_cut_short_goes_on_where_it_stopped() {
+    fn look_back_that_reached_its_limit_continues_where_it_stopped() {
         let mut driver = Driver::new();
-        driver.look(&[], 100, 50);
-        driver.horizon.passed(&[Some(100)]);
-        let look = driver.horizon.look(false, driver.now);
+        driver.look_back(&[], 100, 50);
+        driver.horizon.advance(&[Some(100)]);
+        let look = driver.horizon.plan_look_back(false, driver.now);
         let snapshot = Snapshot { xmin: 110, next: 110, running: vec![] };
-        let seen = Seen {
+        let seen = LookBackResult {
             snapshot,
-            last_place: 100,
+            last_position: 100,
             low: i64::MAX,
             last: vec![Some(30)],
             full: true,
             took: Duration::ZERO,
         };
-        driver.horizon.looked(&look, seen, Duration::from_secs(60), driver.now);
-        assert!(driver.horizon.is_due(driver.now), "at once");
-        assert!(driver.horizon.look(false, driver.now).starts[0] <= 30);
+        driver.horizon.record_look_back(&look, seen, Duration::from_secs(60), driver.now);
+        assert!(driver.horizon.is_due(driver.now), "due at once");
+        assert!(driver.horizon.plan_look_back(false, driver.now).starts[0] <= 30);
     }
 
     #[test]
-    fn memory_stays_bounded_beside_an_endless_transaction() {
+    fn samples_stay_bounded_beside_endless_transaction() {
         let mut driver = Driver::new();
         for step in 0..20_000 {
-            driver.look(&[1], 2 + step, i64::try_from(step).unwrap());
+            driver.look_back(&[1], 2 + step, i64::try_from(step).unwrap());
         }
-        assert!(driver.horizon.samples.len() <= MOST_SAMPLES + 1);
-        assert_eq!(driver.look(&[], 30_000, 30_000), 0, "and what it wrote is still found");
+        assert!(driver.horizon.samples.len() <= MAX_SAMPLES + 1);
+        assert_eq!(driver.look_back(&[], 30_000, 30_000), 0, "and its rows are still found");
     }
 }

@@ -1,7 +1,8 @@
-//! Admitting: one statement on the caller's own connection, whichever driver it belongs to. `migrations/0011_inbox.sql` has the rest.
+//! Admitting received messages: one statement on the caller's own connection, with any driver; see
+//! `migrations/0001_initial/11_inbox.sql`.
 
 use super::{
-    Names,
+    PostgresNames,
     drivers::Driver,
     names::Sql,
     statement::{Param, Statement},
@@ -10,7 +11,8 @@ use crate::arrivals::Arrivals;
 use postrider_core::{Admission, Arrival, ConsumerName, Error};
 use uuid::Uuid;
 
-/// Admits messages in the caller's own transaction. Needs no connection of its own, and is cheap to clone.
+/// Admits received messages in the caller's own transaction: the first delivery of each, not its duplicates. Needs no connection of
+/// its own, and is cheap to clone.
 ///
 /// It is an [`Inbox`](postrider_core::Inbox) for the transactions of every driver that a
 /// [`PostgresOutbox`](super::PostgresOutbox) stages in, behind the same features.
@@ -29,14 +31,14 @@ use uuid::Uuid;
 ///     if inbox.admit(&mut tx, &billing, Arrival::new(id)).await?.is_first() {
 ///         sqlx::query("update accounts set invoices = invoices + 1").execute(&mut *tx).await?;
 ///     }
-///     tx.commit().await?; // the mark and the effect, or neither
+///     tx.commit().await?; // the deduplication record and the effect, or neither
 ///     acknowledge(id);
 /// }
 /// # Ok(()) }
 /// ```
 ///
-/// Where a transaction's isolation is `REPEATABLE READ` or stricter, a message that somebody else admits meanwhile is a serialization
-/// failure, as any row is that two write: roll back and begin again. A transaction that admits several batches can deadlock with another
+/// In a transaction that is `REPEATABLE READ` or stricter, a message that another transaction admits meanwhile is a serialization
+/// failure, like any row that two transactions write: roll back and begin again. A transaction that admits several batches can deadlock with another
 /// that admits the same in another order; PostgreSQL ends one of the two. One batch cannot.
 #[derive(Debug, Clone)]
 pub struct PostgresInbox {
@@ -44,20 +46,20 @@ pub struct PostgresInbox {
 }
 
 impl Default for PostgresInbox {
-    /// Admits in the tables of the default names.
+    /// Admits in the tables with the default names.
     fn default() -> Self {
-        Self::new(&Names::default())
+        Self::new(&PostgresNames::default())
     }
 }
 
 impl PostgresInbox {
     /// Admits in the tables of `names`.
-    pub fn new(names: &Names) -> Self {
+    pub fn new(names: &PostgresNames) -> Self {
         Self { admit: names.sql(ADMIT) }
     }
 
-    /// For transactions of sqlx on connections through a pooler such as PgBouncer, as
-    /// [`PostgresOutbox::behind_pooler`](super::PostgresOutbox::behind_pooler) is.
+    /// For sqlx transactions on connections through a pooler such as PgBouncer, like
+    /// [`PostgresOutbox::behind_pooler`](super::PostgresOutbox::behind_pooler).
     #[must_use]
     pub fn behind_pooler(&self) -> Self {
         Self { admit: self.admit.clone().unprepared() }
@@ -77,16 +79,16 @@ impl PostgresInbox {
         let mut admissions = vec![Admission::First; ids.len()];
         let params =
             vec![Param::Name(consumer.as_str()), Param::Names(arrivals.tenants().collect()), Param::Ids(ids)];
-        let known = driver.answers(Statement { sql: self.admit.clone(), params }).await?;
-        for answer in known {
-            let position = usize::try_from(answer.position).unwrap_or_default();
+        let duplicates = driver.fetch_replies(Statement { sql: self.admit.clone(), params }).await?;
+        for reply in duplicates {
+            let position = usize::try_from(reply.position).unwrap_or_default();
             if let Some(admission) = admissions.get_mut(position.wrapping_sub(1)) {
                 *admission = Admission::Duplicate;
             }
         }
-        Ok(arrivals.in_order(admissions))
+        Ok(arrivals.in_batch_order(admissions))
     }
 }
 
-/// Answers with what is not new, in the shape of the careful statement's answers.
+/// Returns the duplicates, in the columns of the general staging statement.
 const ADMIT: &str = "select n, 'duplicate'::text, id from {admit}($1::text, $2::text[], $3::uuid[])";

@@ -1,4 +1,4 @@
-//! What operators see. Every look is bounded: by an index and a page, or by a cap on what is counted.
+//! Inspection for operators. Every query is bounded: by an index and a page, or by a cap on the count.
 
 use super::{
     PostgresStore,
@@ -8,12 +8,12 @@ use super::{
 };
 use async_trait::async_trait;
 use postrider_core::{
-    DestinationName, Error, MessageId, OrderingKey, PruneRequest, QueueName, TenantId,
+    BoxError, DestinationName, Error, MessageId, OrderingKey, PruneRequest, QueueName, TenantId,
     inspect::{
-        Action, AuditRow, BlockedKey, Clue, Counts, Cursor, DeadGroup, Entry, InboxMark, Inspect,
-        ListRequest, LivingTimer, Page, Prunable, Room, Selected, Selection, Tally,
+        Action, ActiveTimer, AuditRow, BlockedKey, CappedCount, Counts, Cursor, DeadGroup,
+        DeduplicationRecord, FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, Selection,
+        SelectionSummary, StateFilter,
     },
-    store::Source,
 };
 use sqlx::{Row, postgres::PgRow};
 use std::{
@@ -23,15 +23,15 @@ use std::{
 };
 use time::OffsetDateTime;
 
-/// Where a count stops.
+/// The number at which a count stops.
 pub(super) const CAP: i64 = 10_000;
 
 const COUNTS: &str = "select q.name, r.n, r.leased, \
       (select count(*) from (select from {lane} l where l.queue = q.id and l.due is null \
          and l.leased_until > clock_timestamp() limit $1) l), \
       (select count(*) from (select from {lane} l where l.queue = q.id and l.due > clock_timestamp() limit $1) l), \
-      (select count(*) from (select from {later} w where w.queue = q.id limit $1) w), \
-      (select count(*) from (select from {later} w where w.queue = q.id and w.due_at <= (select clock_timestamp()) \
+      (select count(*) from (select from {scheduled} w where w.queue = q.id limit $1) w), \
+      (select count(*) from (select from {scheduled} w where w.queue = q.id and w.due_at <= (select clock_timestamp()) \
          limit $1) w), \
       (select count(*) from (select from {dead} d where d.queue = q.id limit $1) d), \
       (select count(*) from (select from {archive} a where a.queue = q.id limit $1) a), r.waiting \
@@ -41,11 +41,11 @@ const COUNTS: &str = "select q.name, r.n, r.leased, \
         count(*) filter (where s.lease_until > clock_timestamp() and s.token is null) as waiting \
       from (select r.lease_until, r.token from {ready} r where r.queue = q.id order by r.queue, r.id limit $1) s) r";
 
-/// Leased rows are in hand, so the oldest of the first few that are not says how long the queue is behind.
+/// Leased rows are in flight, so the oldest of the first free rows shows how far the queue is behind.
 const LAG: &str = "select extract(epoch from clock_timestamp() - least( \
       (select min(s.due_at) from (select r.due_at, r.lease_until from {ready} r where r.queue = $1 \
          order by r.queue, r.id limit $2) s where s.lease_until <= clock_timestamp()), \
-      (select w.due_at from {later} w where w.queue = $1 and w.due_at <= (select clock_timestamp()) \
+      (select w.due_at from {scheduled} w where w.queue = $1 and w.due_at <= (select clock_timestamp()) \
          order by w.queue, w.due_at, w.id limit 1)))::float8";
 
 const BLOCKED: &str = "select l.key, nullif(l.due, 'infinity'), l.reason, l.error, ( \
@@ -57,11 +57,11 @@ const BLOCKED: &str = "select l.key, nullif(l.due, 'infinity'), l.reason, l.erro
 const AUDIT: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids, a.key, a.destination from {audit} a \
     left join {queue} q on q.id = a.queue order by a.id desc limit $1";
 
-/// There is a row for each thing that an operator did, and an index would have an entry for each message: all rows are read.
+/// The table has one row per action, and an index would have an entry per message: the statement reads all rows.
 const AUDIT_OF: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids, a.key, a.destination from {audit} a \
     left join {queue} q on q.id = a.queue where $2 = any(a.message_ids) order by a.id desc limit $1";
 
-/// Where the columns of the message begin in a page.
+/// The index of the first column of the message in a page.
 const FIRST: usize = 8;
 
 impl PostgresStore {
@@ -86,10 +86,10 @@ impl Inspect for PostgresStore {
         Ok(seconds.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
     }
 
-    async fn blocked_keys(&self, queue: &QueueName, most: usize) -> Result<Vec<BlockedKey>, Error> {
+    async fn blocked_keys(&self, queue: &QueueName, max: usize) -> Result<Vec<BlockedKey>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
         let sql = self.inner.names.sql(BLOCKED);
-        let rows = self.inner.connections.run(sql.query().bind(queue.number).bind(limit(most))).await?;
+        let rows = self.inner.connections.run(sql.query().bind(queue.number).bind(limit(max))).await?;
         rows.iter().filter_map(|row| blocked(row).transpose()).collect::<Result<_, _>>().map_err(store_error)
     }
 
@@ -99,13 +99,13 @@ impl Inspect for PostgresStore {
             return Ok(empty);
         }
         let Some(queue) = self.queue(&request.queue).await? else { return Ok(empty) };
-        let sql = self.inner.names.sql(&page_template(request.room, Only::Page));
+        let sql = self.inner.names.sql(&page_template(request.state, PageScope::Page));
         let after = request.after.as_ref();
         let query = sql
             .query()
             .bind(queue.number)
             .bind(after.and_then(|cursor| cursor.at).map(OffsetDateTime::from))
-            .bind(after.map(|cursor| cursor.place))
+            .bind(after.map(|cursor| cursor.position))
             .bind(request.key.as_ref().map(OrderingKey::as_str))
             .bind(request.event_type.as_ref().map(postrider_core::EventType::as_str))
             .bind(request.reason.map(postrider_core::Reason::as_str))
@@ -117,10 +117,11 @@ impl Inspect for PostgresStore {
         Ok(Page { entries: entries.map_err(store_error)?, next: next.map_err(store_error)? })
     }
 
-    async fn get(&self, queue: &QueueName, id: MessageId) -> Result<Option<Entry>, Error> {
+    async fn get(&self, queue: &QueueName, id: MessageId) -> Result<Option<MessageRow>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(None) };
-        for room in [Room::Ready, Room::Later, Room::Dead, Room::Archive] {
-            let sql = self.inner.names.sql(&page_template(room, Only::One));
+        for state_filter in [StateFilter::Ready, StateFilter::Scheduled, StateFilter::Dead, StateFilter::Done]
+        {
+            let sql = self.inner.names.sql(&page_template(state_filter, PageScope::One));
             let rows = self.inner.connections.run(sql.query().bind(queue.number).bind(id.as_uuid())).await?;
             if let Some(row) = rows.first() {
                 return entry(row, &queue.name).map(Some).map_err(store_error);
@@ -129,25 +130,25 @@ impl Inspect for PostgresStore {
         Ok(None)
     }
 
-    async fn tally(&self, selection: &Selection) -> Result<Selected, Error> {
-        self.tallied(selection).await
+    async fn summarize(&self, selection: &Selection) -> Result<SelectionSummary, Error> {
+        self.summarize(selection).await
     }
 
     async fn dead_groups(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<DeadGroup>, Error> {
-        self.grouped(queue, limit).await
+        self.group_dead(queue, limit).await
     }
 
-    async fn find(&self, clue: &Clue, most: usize) -> Result<Vec<Entry>, Error> {
-        let sql = self.inner.names.sql(&find_template(clue));
-        let query = match clue {
-            Clue::Id(id) => sql.query().bind(id.as_uuid()).bind(None::<&str>),
-            Clue::Subject(tenant, subject) => {
+    async fn find(&self, by: &FindBy, max: usize) -> Result<Vec<MessageRow>, Error> {
+        let sql = self.inner.names.sql(&find_template(by));
+        let query = match by {
+            FindBy::Id(id) => sql.query().bind(id.as_uuid()).bind(None::<&str>),
+            FindBy::Subject(tenant, subject) => {
                 sql.query().bind(subject.as_str()).bind(tenant.as_ref().map(TenantId::as_str))
             }
-            Clue::Key(key) => sql.query().bind(key.as_str()).bind(None::<&str>),
-            Clue::Trace(trace) => sql.query().bind(trace).bind(None::<&str>),
+            FindBy::Key(key) => sql.query().bind(key.as_str()).bind(None::<&str>),
+            FindBy::Trace(trace) => sql.query().bind(trace).bind(None::<&str>),
         };
-        let rows = self.inner.connections.run(query.bind(limit(most))).await?;
+        let rows = self.inner.connections.run(query.bind(limit(max))).await?;
         let found = rows.iter().map(|row| {
             let queue = QueueName::stored(row.try_get::<String, _>(FIRST + row::COLUMN_COUNT)?);
             entry(row, &queue)
@@ -155,16 +156,20 @@ impl Inspect for PostgresStore {
         found.collect::<Result<_, _>>().map_err(store_error)
     }
 
-    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<Tally>, Error> {
-        self.counted_ahead(queue, id).await
+    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<CappedCount>, Error> {
+        self.count_ahead(queue, id).await
     }
 
-    async fn marks(&self, tenant: Option<&TenantId>, id: MessageId) -> Result<Vec<InboxMark>, Error> {
-        self.marks_of(tenant, id).await
+    async fn deduplication_records(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> Result<Vec<DeduplicationRecord>, Error> {
+        self.deduplication_records(tenant, id).await
     }
 
-    async fn timers(&self, queue: Option<&QueueName>, most: usize) -> Result<Vec<LivingTimer>, Error> {
-        self.living_timers(queue, most).await
+    async fn timers(&self, queue: Option<&QueueName>, max: usize) -> Result<Vec<ActiveTimer>, Error> {
+        self.active_timers(queue, max).await
     }
 
     async fn prunable(
@@ -181,50 +186,50 @@ impl Inspect for PostgresStore {
         row.try_get::<row::Moment, _>(0).map(|moment| moment.0).map_err(store_error)
     }
 
-    async fn audit_of(&self, id: MessageId, most: usize) -> Result<Vec<AuditRow>, Error> {
+    async fn audit_of(&self, id: MessageId, max: usize) -> Result<Vec<AuditRow>, Error> {
         let sql = self.inner.names.sql(AUDIT_OF);
-        let rows = self.inner.connections.run(sql.query().bind(limit(most)).bind(id.as_uuid())).await?;
+        let rows = self.inner.connections.run(sql.query().bind(limit(max)).bind(id.as_uuid())).await?;
         rows.iter().map(audit_row).collect::<Result<_, _>>().map_err(store_error)
     }
 
-    async fn audit(&self, most: usize) -> Result<Vec<AuditRow>, Error> {
+    async fn audit(&self, max: usize) -> Result<Vec<AuditRow>, Error> {
         let sql = self.inner.names.sql(AUDIT);
-        let rows = self.inner.connections.run(sql.query().bind(limit(most))).await?;
+        let rows = self.inner.connections.run(sql.query().bind(limit(max))).await?;
         rows.iter().map(audit_row).collect::<Result<_, _>>().map_err(store_error)
     }
 }
 
-/// A page, or the one message of an id.
+/// Selects a page, or the message of one id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Only {
+enum PageScope {
     Page,
     One,
 }
 
-/// What is shown of a room: its table, its time, its reason, and the columns: place, staged_at, time, deliveries, attempts, state, reason,
-/// error, and those of the message.
-fn shown(room: Room) -> (&'static str, &'static str, &'static str, String) {
-    let (table, time, state, reason) = match room {
-        Room::Ready => {
-            // On an ordered queue the key is leased or waits; that shows on the message at its head.
+/// The listing of a state: its table, its time column, its reason, and the columns position, staged_at, time, deliveries, attempts,
+/// state, reason, error, and those of the message.
+fn listing(state_filter: StateFilter) -> (&'static str, &'static str, &'static str, String) {
+    let (table, time, state, reason) = match state_filter {
+        StateFilter::Ready => {
+            // On an ordered queue the key is leased or waits; the message at its head shows that.
             let lane = "(select case when l.leased_until > clock_timestamp() then 'leased' \
-                          when l.due > clock_timestamp() then 'waiting' end \
+                          when l.due > clock_timestamp() then 'scheduled' end \
                         from {lane} l where l.queue = m.queue and l.key = m.key and m.id = ( \
                           select r.id from {ready} r where r.queue = l.queue and (r.key, r.id) > (l.key, l.after) \
                           and r.key <= l.key and r.ordered order by r.key, r.id limit 1))";
             let state = format!(
-                "case when m.lease_until > clock_timestamp() then case when m.token is null then 'waiting' else 'leased' end \
+                "case when m.lease_until > clock_timestamp() then case when m.token is null then 'scheduled' else 'leased' end \
                  when m.ordered then coalesce({lane}, 'pending') \
                  else 'pending' end"
             );
             ("{ready}", "due_at", state, "null::text")
         }
-        Room::Later => {
-            let state = "case when m.due_at > clock_timestamp() then 'waiting' else 'pending' end";
-            ("{later}", "due_at", state.to_owned(), "null::text")
+        StateFilter::Scheduled => {
+            let state = "case when m.due_at > clock_timestamp() then 'scheduled' else 'pending' end";
+            ("{scheduled}", "due_at", state.to_owned(), "null::text")
         }
-        Room::Dead => ("{dead}", "failed_at", "'dead'".to_owned(), "m.reason"),
-        Room::Archive => ("{archive}", "archived_at", "'done'".to_owned(), "null::text"),
+        StateFilter::Dead => ("{dead}", "failed_at", "'dead'".to_owned(), "m.reason"),
+        StateFilter::Done => ("{archive}", "archived_at", "'done'".to_owned(), "null::text"),
     };
     let columns = format!(
         "m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {}",
@@ -233,33 +238,35 @@ fn shown(room: Room) -> (&'static str, &'static str, &'static str, String) {
     (table, time, reason, columns)
 }
 
-/// Messages that a clue leads to. In one statement, so that one that moves meanwhile is not missed.
-fn find_template(clue: &Clue) -> String {
-    let fits = match clue {
-        Clue::Id(_) => "m.message_id = $1",
-        Clue::Subject(..) => "m.subject = $1 and m.tenant is not distinct from $2",
-        Clue::Key(_) => "m.key = $1",
-        Clue::Trace(_) => "split_part(m.headers ->> 'traceparent', '-', 2) = $1",
+/// Messages found by an id, a subject, a key or a trace. In one statement, so that a message that moves meanwhile is not missed.
+fn find_template(by: &FindBy) -> String {
+    let fits = match by {
+        FindBy::Id(_) => "m.message_id = $1",
+        FindBy::Subject(..) => "m.subject = $1 and m.tenant is not distinct from $2",
+        FindBy::Key(_) => "m.key = $1",
+        FindBy::Trace(_) => "split_part(m.headers ->> 'traceparent', '-', 2) = $1",
     };
-    let rooms = [Room::Ready, Room::Later, Room::Dead, Room::Archive].map(|room| {
-        let (table, _, _, columns) = shown(room);
-        format!(
-            "select {columns}, q.name from {table} m join {{queue}} q on q.id = m.queue \
+    let selects = [StateFilter::Ready, StateFilter::Scheduled, StateFilter::Dead, StateFilter::Done].map(
+        |state_filter| {
+            let (table, _, _, columns) = listing(state_filter);
+            format!(
+                "select {columns}, q.name from {table} m join {{queue}} q on q.id = m.queue \
              where {fits} and ($2::text is null or true)"
-        )
-    });
-    format!("{} order by 2, 1 limit $3", rooms.join(" union all "))
+            )
+        },
+    );
+    format!("{} order by 2, 1 limit $3", selects.join(" union all "))
 }
 
-/// A page of a room in the order of its index.
-fn page_template(room: Room, only: Only) -> String {
-    let (table, time, reason, columns) = shown(room);
+/// A page of a state, in the order of the table's index.
+fn page_template(state_filter: StateFilter, scope: PageScope) -> String {
+    let (table, time, reason, columns) = listing(state_filter);
     let select = format!("select {columns} from {table} m where m.queue = $1");
-    if only == Only::One {
+    if scope == PageScope::One {
         return format!("{select} and m.message_id = $2 limit 1");
     }
-    let (after, order) = if room == Room::Ready {
-        // $2 is the time that other rooms are paged by.
+    let (after, order) = if state_filter == StateFilter::Ready {
+        // $2 is the time by which other states are paged.
         (
             "($2::timestamptz is null or true) and m.id > coalesce($3, 0)".to_owned(),
             "m.queue, m.id".to_owned(),
@@ -277,12 +284,12 @@ fn page_template(room: Room, only: Only) -> String {
     )
 }
 
-fn entry(row: &PgRow, queue: &QueueName) -> Result<Entry, sqlx::Error> {
+fn entry(row: &PgRow, queue: &QueueName) -> Result<MessageRow, sqlx::Error> {
     let state: &str = row.try_get(5)?;
     let reason: Option<&str> = row.try_get(6)?;
-    Ok(Entry {
+    Ok(MessageRow {
         message: row::message(row, FIRST, queue)?,
-        state: state.parse().map_err(|error| sqlx::Error::Decode(Box::new(error) as Source))?,
+        state: state.parse().map_err(|error| sqlx::Error::Decode(Box::new(error) as BoxError))?,
         staged_at: row.try_get::<OffsetDateTime, _>(1)?.into(),
         at: row.try_get::<OffsetDateTime, _>(2)?.into(),
         deliveries: count(row.try_get(3)?),
@@ -293,30 +300,30 @@ fn entry(row: &PgRow, queue: &QueueName) -> Result<Entry, sqlx::Error> {
 }
 
 fn cursor(row: &PgRow) -> Result<Cursor, sqlx::Error> {
-    Ok(Cursor { at: Some(row.try_get::<OffsetDateTime, _>(2)?.into()), place: row.try_get(0)? })
+    Ok(Cursor { at: Some(row.try_get::<OffsetDateTime, _>(2)?.into()), position: row.try_get(0)? })
 }
 
 fn counts(row: &PgRow) -> Result<(QueueName, Counts), sqlx::Error> {
     let number = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
     let cap = CAP.unsigned_abs();
     let (ready, leased, blocked) = (number(1)?, number(2)? + number(3)?, number(4)?);
-    let (later, come, in_place) = (number(5)?, number(6)?, number(9)?);
-    // What was cut off at the cap may be in any of these states.
-    let capped = ready > cap || later > cap;
-    let tally = |counted: u64| Tally { at_least: counted.min(cap), capped };
+    let (scheduled, due, in_place) = (number(5)?, number(6)?, number(9)?);
+    // Rows beyond the cap may be in any of these states.
+    let capped = ready > cap || scheduled > cap;
+    let capped_count = |counted: u64| CappedCount { at_least: counted.min(cap), capped };
     Ok((
         QueueName::stored(row.try_get::<String, _>(0)?),
         Counts {
-            pending: tally((ready + come).saturating_sub(leased + blocked + in_place)),
-            leased: tally(leased),
-            waiting: tally(later.saturating_sub(come) + in_place + blocked),
-            dead: Tally::new(number(7)?, cap),
-            done: Tally::new(number(8)?, cap),
+            pending: capped_count((ready + due).saturating_sub(leased + blocked + in_place)),
+            leased: capped_count(leased),
+            scheduled: capped_count(scheduled.saturating_sub(due) + in_place + blocked),
+            dead: CappedCount::new(number(7)?, cap),
+            done: CappedCount::new(number(8)?, cap),
         },
     ))
 }
 
-/// A lane whose head is gone is not shown: there is nothing to release.
+/// A lane without messages is not listed: there is nothing to release.
 fn blocked(row: &PgRow) -> Result<Option<BlockedKey>, sqlx::Error> {
     let Some(head) = row.try_get::<Option<uuid::Uuid>, _>(4)? else { return Ok(None) };
     let due: Option<OffsetDateTime> = row.try_get(1)?;

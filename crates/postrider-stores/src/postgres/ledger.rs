@@ -1,13 +1,13 @@
-//! The ledger: one function of the database appends, and hashes what it appends. `migrations/0012_ledger.sql` has it.
+//! The ledger: one function of the database appends events and hashes them; see `migrations/0001_initial/12_ledger.sql`.
 //!
-//! Positions have no gaps, so one transaction appends at a time, and the others wait for it: the lock of the head is held until the
-//! caller's transaction ends. Alone, [`PostgresLedger`] appends in one statement and holds nobody up for longer.
+//! Positions have no gaps, so one transaction appends at a time, and the others wait: the lock of the head is held until the
+//! caller's transaction ends. Outside of a transaction, [`PostgresLedger`] appends in one statement and holds the lock no longer.
 
 use super::{PostgresStore, PostgresTransactions, claim::limit, error::store_error, row::Moment};
 use async_trait::async_trait;
 use postrider_core::{
     Audit, Error, Invalid, SubjectId,
-    audit::{AuditError, AuditEvent, AuditSink, Chain, Hash, Head, Link, Recorded},
+    audit::{AuditChain, AuditError, AuditEvent, AuditRecord, AuditSink, ChainHead, ChainLink, Hash},
 };
 use sqlx::{
     Postgres, Row, Transaction,
@@ -34,10 +34,10 @@ const LINKS: &str = "select l.position, l.at, l.body, l.previous, l.hash from {l
 
 const HEAD: &str = "select h.position, h.hash from {ledger_head} h";
 
-/// The ledger of a store. Made by [`PostgresStore::ledger`]; cheap to clone.
+/// The ledger of a store. Created by [`PostgresStore::ledger`]; cheap to clone.
 ///
-/// The table refuses to be changed, even by its owner, until somebody turns its triggers off;
-/// [`verify`](postrider_core::audit::verify) finds who did.
+/// The table is append-only, even for its owner, unless its triggers are disabled; [`verify`](postrider_core::audit::verify) detects
+/// changes made that way.
 #[derive(Debug, Clone)]
 pub struct PostgresLedger {
     store: PostgresStore,
@@ -69,35 +69,35 @@ impl AuditSink for PostgresLedger {
             return Ok(());
         }
         let bodies = bodies(events)?;
-        // Not on the connections of the hot path: whoever holds the head would hold up claims as well.
+        // Not on the connections of the hot path: a long wait for the head would delay claims as well.
         let rows = self.rows(APPEND, move |query| query.bind(bodies)).await?;
         appended(rows.first())
     }
 
-    async fn read(&self, subject: &SubjectId) -> Result<Vec<Recorded>, AuditError> {
+    async fn read(&self, subject: &SubjectId) -> Result<Vec<AuditRecord>, AuditError> {
         let subject = subject.as_str().to_owned();
         let rows = self.rows(BY_SUBJECT, move |query| query.bind(subject)).await?;
         rows.iter().map(|row| link(row)?.read()).collect()
     }
 
-    async fn read_since(&self, at: SystemTime, most: usize) -> Result<Vec<Recorded>, AuditError> {
-        let rows = self.rows(SINCE, move |query| query.bind(Moment(at)).bind(limit(most))).await?;
+    async fn read_since(&self, at: SystemTime, max: usize) -> Result<Vec<AuditRecord>, AuditError> {
+        let rows = self.rows(SINCE, move |query| query.bind(Moment(at)).bind(limit(max))).await?;
         rows.iter().map(|row| link(row)?.read()).collect()
     }
 }
 
 #[async_trait]
-impl Chain for PostgresLedger {
-    async fn links(&self, after: u64, most: usize) -> Result<Vec<Link>, AuditError> {
+impl AuditChain for PostgresLedger {
+    async fn links(&self, after: u64, max: usize) -> Result<Vec<ChainLink>, AuditError> {
         let after = i64::try_from(after).unwrap_or(i64::MAX);
-        let rows = self.rows(LINKS, move |query| query.bind(after).bind(limit(most))).await?;
+        let rows = self.rows(LINKS, move |query| query.bind(after).bind(limit(max))).await?;
         rows.iter().map(link).collect()
     }
 
-    async fn head(&self) -> Result<Head, AuditError> {
+    async fn head(&self) -> Result<ChainHead, AuditError> {
         let rows = self.rows(HEAD, |query| query).await?;
-        // Without its head, a ledger claims to be empty: whatever it holds contradicts that.
-        rows.first().map_or_else(|| Ok(Head::default()), head)
+        // A missing head counts as an empty ledger, which verification finds to contradict the events.
+        rows.first().map_or_else(|| Ok(ChainHead::default()), head)
     }
 }
 
@@ -117,7 +117,7 @@ impl Audit<Transaction<'static, Postgres>> for PostgresTransactions {
     }
 }
 
-/// The events as they are kept.
+/// The events as they are stored.
 fn bodies(events: &[AuditEvent]) -> Result<Vec<String>, AuditError> {
     let mut ids = HashSet::with_capacity(events.len());
     let body = |event: &AuditEvent| {
@@ -126,9 +126,11 @@ fn bodies(events: &[AuditEvent]) -> Result<Vec<String>, AuditError> {
         }
         for (field, text) in [("error", &event.error), ("actor", &event.actor)] {
             if text.as_ref().is_some_and(|text| text.contains('\0')) {
-                return Err(
-                    Invalid::rule(field, "holds the character NUL, which PostgreSQL cannot keep").into()
-                );
+                return Err(Invalid::rule(
+                    field,
+                    "contains the character NUL, which PostgreSQL cannot store",
+                )
+                .into());
             }
         }
         serde_json::to_string(event).map_err(|error| Error::Other(error.into()).into())
@@ -136,7 +138,7 @@ fn bodies(events: &[AuditEvent]) -> Result<Vec<String>, AuditError> {
     events.iter().map(body).collect()
 }
 
-/// What the function answered: nothing, or the event that is there already.
+/// Checks the result of the function: null, or the id of an event that exists already.
 fn appended(row: Option<&PgRow>) -> Result<(), AuditError> {
     let known: Option<Uuid> = match row {
         Some(row) => row.try_get(0).map_err(store_error)?,
@@ -145,9 +147,9 @@ fn appended(row: Option<&PgRow>) -> Result<(), AuditError> {
     known.map_or(Ok(()), |id| Err(AuditError::Duplicate(id)))
 }
 
-fn link(row: &PgRow) -> Result<Link, AuditError> {
+fn link(row: &PgRow) -> Result<ChainLink, AuditError> {
     let link = || {
-        Ok(Link {
+        Ok(ChainLink {
             position: row.try_get::<i64, _>(0)?.unsigned_abs(),
             at_micros: micros(row.try_get::<Moment, _>(1)?.0),
             body: row.try_get(2)?,
@@ -158,7 +160,7 @@ fn link(row: &PgRow) -> Result<Link, AuditError> {
     link().map_err(|error| store_error(error).into())
 }
 
-fn head(row: &PgRow) -> Result<Head, AuditError> {
+fn head(row: &PgRow) -> Result<ChainHead, AuditError> {
     let position: i64 = row.try_get(0).map_err(store_error)?;
     let hash: Vec<u8> = row.try_get(1).map_err(store_error)?;
     let position = u64::try_from(position).unwrap_or_default();
@@ -166,7 +168,7 @@ fn head(row: &PgRow) -> Result<Head, AuditError> {
         let why = format!("the hash of the head has {} bytes and not 32", hash.len());
         AuditError::Unreadable { position, why }
     };
-    Ok(Head { position, hash: Hash::try_from(hash).map_err(unreadable)? })
+    Ok(ChainHead { position, hash: Hash::try_from(hash).map_err(unreadable)? })
 }
 
 /// Microseconds since 1970.

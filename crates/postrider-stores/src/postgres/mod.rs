@@ -1,89 +1,88 @@
 //! The PostgreSQL store.
 //!
-//! A message is in exactly one room, and each room is a table that is good at one thing:
+//! A message is in exactly one of several tables, each designed for one access pattern:
 //!
-//! | table | holds | why apart |
+//! | table | contains | why separate |
 //! |---|---|---|
-//! | `ready` | what may run now, leased or not; retries due soon | no index on a column that a claim changes: claims are HOT updates |
-//! | `later` | timers, and other retries of unordered queues | millions of future rows never stand in a claim's way |
-//! | `lane` | one row per living key of ordered queues | the key is leased, its messages stay where they are |
-//! | `dead`, `archive` | what failed for good; what success keeps | paged and pruned by time |
+//! | `ready` | messages that may be claimed now, leased or not; retries due soon | no index on a column that a claim changes: claims are HOT updates |
+//! | `scheduled` | timers, and other retries of unordered queues | millions of future rows never slow down a claim |
+//! | `lane` | one row per key of ordered queues that has messages | the key is leased, its messages stay where they are |
+//! | `dead`, `archive` | messages that failed permanently; messages kept after success | paged and pruned by time |
 //!
-//! A move between rooms is one statement, guarded by the message's id and the claim's token. Claims start above a mark and
-//! sweep below it (`horizon.rs`), so that their cost does not depend on how much has passed through. All statements run in
-//! autocommit mode: no transaction of ours outlives one round trip, but for those of `lent.rs`.
+//! A move between tables is one statement, guarded by the message's id and the claim's token. Claims start above a low-water mark and
+//! sweep below it (`horizon.rs`), so that their cost does not depend on the number of messages processed before. All statements run
+//! in autocommit mode: no transaction of the store outlives one round trip, except those of `transaction_connection.rs`.
 //!
-//! The store opens its own connections, because bounded work depends on their settings: with generic plans and without
-//! sequential scans, bitmap scans and sorts, each of our statements has one plan, whatever the statistics say.
+//! The store opens its own connections, because bounded cost depends on their settings: with generic plans and without
+//! sequential scans, bitmap scans and sorts, each statement has one plan, whatever the statistics say.
 
-mod batch;
 mod checkup;
 mod claim;
-mod clue;
 mod connections;
+mod consumer;
 mod delivered;
 mod drivers;
-mod ear;
 mod error;
-mod fair;
-mod follow;
+mod fairness;
+mod find;
+mod follow_up_store;
 mod follow_ups;
 mod grants;
 mod horizon;
+mod in_place_retries;
 mod inbox;
 mod inspect;
 mod lane_settle;
 mod lanes;
 mod ledger;
-mod lent;
-mod makers;
-mod mend;
+mod listener;
 mod names;
+mod notifier;
+mod object_scripts;
 mod operate;
 mod pauses;
 mod pool;
 mod prune;
 mod queues;
-mod receive;
 mod record;
 mod renew;
-mod returned;
+mod repair;
 mod row;
 mod saga_log;
 mod schema;
 mod selection;
 mod settle;
+mod settle_batch;
 mod stage;
 mod statement;
 mod timetable;
-mod transact;
+mod transaction_connection;
+mod transactions;
 mod validate;
-mod wake;
 
 pub use grants::Role;
 pub use inbox::PostgresInbox;
 pub use ledger::PostgresLedger;
-pub use names::Names;
+pub use names::PostgresNames;
 #[doc(hidden)]
 pub use pool::SETTINGS;
 pub use pool::guard;
 pub use stage::PostgresOutbox;
-pub use transact::PostgresTransactions;
+pub use transactions::PostgresTransactions;
 
 use async_trait::async_trait;
-use claim::{ClaimSql, Claimer, Sweeps, Want};
-use connections::{Connections, Fetch, Route, Unprepared};
-use ear::Hearing;
+use claim::{ClaimSpec, ClaimSql, Claimer, Sweeps};
+use connections::{ConnectionMode, Connections, Fetch, UnpreparedConnection};
 use error::store_error;
-use fair::{FairClaimer, FairSql};
+use fairness::{FairClaimer, FairSql};
+use in_place_retries::InPlaceRetries;
 use lanes::LaneClaimer;
-use lent::Lent;
+use listener::ListenTimeouts;
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Invalid, Lease, LeaseToken, Limits, Ordering, Outbox, Paused, PruneRequest,
-    Pruned, QueueName, Settle, Store, store::check_lease,
+    ClaimRequest, ClaimedMessage, Error, Invalid, Lease, LeaseSettlement, LeaseToken, Limits, Ordering,
+    Outbox, PauseRecord, PruneReport, PruneRequest, QueueName, Store, store::check_lease,
 };
-use queues::{Known, Queue, Queues};
-use returned::Returned;
+use queues::{Queue, QueueCache, QueueMap};
 use settle::SettleSql;
 use sqlx::{
     PgPool, Postgres,
@@ -96,8 +95,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
+use transaction_connection::TransactionConnection;
 
-/// Messages in PostgreSQL 14 or later. Cheap to clone; clones share connections and memory.
+/// The store in PostgreSQL 14 or later. Cheap to clone; clones share connections and memory.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), postrider_core::Error> {
@@ -122,32 +122,32 @@ struct Inner {
     pool: PgPool,
     connections: Connections,
     connect: PgConnectOptions,
-    /// The way to the server that LISTEN takes, if there is one.
+    /// The connection options for LISTEN, if it is possible.
     listen: Option<PgConnectOptions>,
-    hearing: Hearing,
-    route: Route,
-    names: Names,
+    listen_timeouts: ListenTimeouts,
+    mode: ConnectionMode,
+    names: PostgresNames,
     limits: Limits,
-    queues: Queues,
+    queues: QueueCache,
     claim_sql: Arc<ClaimSql>,
     settle_sql: SettleSql,
-    /// What is remembered of each set of queues that is claimed from together.
+    /// The claimer of each set of queues that are claimed together.
     claimers: Mutex<HashMap<Vec<QueueName>, Arc<Claimer>>>,
     lane_claimers: Mutex<HashMap<QueueName, Arc<LaneClaimer>>>,
-    returned: Arc<Returned>,
+    retries: Arc<InPlaceRetries>,
     fair_sql: Arc<FairSql>,
     fair_claimers: Mutex<HashMap<QueueName, Arc<FairClaimer>>>,
     sweeps: Sweeps,
 }
 
-/// How to open a [`PostgresStore`].
+/// Options of a [`PostgresStore`].
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
     connect: PgConnectOptions,
     listen: Option<PgConnectOptions>,
-    hearing: Hearing,
-    route: Route,
-    names: Names,
+    listen_timeouts: ListenTimeouts,
+    mode: ConnectionMode,
+    names: PostgresNames,
     limits: Limits,
     connections: u32,
     sweeps: Sweeps,
@@ -157,83 +157,83 @@ impl PostgresOptions {
     /// Connects to `url` with the default names, with up to eight connections for claims and settlements.
     ///
     /// # Errors
-    /// When the URL cannot be read.
+    /// When the URL is invalid.
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self {
             connect: read_url("url", url)?,
             listen: None,
-            hearing: Hearing::default(),
-            route: Route::Direct,
-            names: Names::default(),
+            listen_timeouts: ListenTimeouts::default(),
+            mode: ConnectionMode::Direct,
+            names: PostgresNames::default(),
             limits: Limits::default(),
             connections: 8,
             sweeps: Sweeps::All,
         })
     }
 
-    /// Keeps the tables elsewhere.
+    /// Uses another schema or table prefix.
     #[must_use]
-    pub fn with_names(mut self, names: Names) -> Self {
+    pub fn with_names(mut self, names: PostgresNames) -> Self {
         self.names = names;
         self
     }
 
-    /// Moves the size limits of [`PostgresStore::outbox`].
+    /// Sets the size limits of [`PostgresStore::outbox`].
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Opens up to so many connections for claims and settlements, and two for the rest.
+    /// The maximum number of connections for claims and settlements; two more serve everything else.
     #[must_use]
     pub fn with_connections(mut self, connections: u32) -> Self {
         self.connections = connections;
         self
     }
 
-    /// Connects through a pooler that lends a session of the server for one transaction at a time, such as PgBouncer with
-    /// `pool_mode = transaction`. Nothing of the store outlives a transaction there: each statement brings its settings
-    /// along and is not kept prepared, which costs four round trips instead of one. [`PostgresStore::outbox`] and
-    /// [`PostgresStore::transactions`] do not keep statements prepared either.
+    /// Connects through a pooler in transaction mode, such as PgBouncer with `pool_mode = transaction`. Neither settings nor prepared
+    /// statements of the store outlive a transaction there: each statement brings its settings along and is not prepared, which
+    /// costs four round trips instead of one. [`PostgresStore::outbox`] and [`PostgresStore::transactions`] do not prepare statements
+    /// either.
     ///
-    /// What a pooler cannot do still needs a direct way: signals ([`with_listen_url`](Self::with_listen_url); without it,
-    /// workers poll) and migrations, whose lock belongs to a session.
+    /// Two things still need a direct connection: notifications ([`with_listen_url`](Self::with_listen_url); without it, workers
+    /// poll) and migrations, whose lock belongs to a session.
     #[must_use]
     pub fn behind_pooler(mut self) -> Self {
-        self.route = Route::Pooled;
-        // Poolers refuse what they do not know at the start of a connection.
+        self.mode = ConnectionMode::Pooled;
+        // Poolers refuse unknown parameters at the start of a connection.
         self.connect = self.connect.extra_float_digits(None);
         self
     }
 
-    /// Listens for signals on a connection to `url`: the server itself, where the rest goes through a pooler.
+    /// Listens for notifications on a direct connection to `url`, when the other connections go through a pooler.
     ///
     /// # Errors
-    /// When the URL cannot be read.
+    /// When the URL is invalid.
     pub fn with_listen_url(mut self, url: &str) -> Result<Self, Error> {
         self.listen = Some(read_url("listen_url", url)?);
         Ok(self)
     }
 
-    /// Notices sooner that nothing is heard: for tests, which have no time.
+    /// Shortens the timeouts of the listener, for tests.
     #[doc(hidden)]
     #[must_use]
-    pub fn with_hearing(mut self, silence: Duration, answers_within: Duration) -> Self {
-        self.hearing = Hearing { silence, answers_within };
+    pub fn with_keepalive(mut self, probe_after: Duration, expect_within: Duration) -> Self {
+        self.listen_timeouts = ListenTimeouts { probe_after, expect_within };
         self
     }
 
-    /// Claims by the mark alone, and so misses late commits: the negative control of the tests.
+    /// Claims above the low-water mark only, and so misses late commits: the negative control of the tests.
     #[doc(hidden)]
     #[must_use]
     pub fn without_sweeps(mut self) -> Self {
-        self.sweeps = Sweeps::MarkOnly;
+        self.sweeps = Sweeps::LowWaterOnly;
         self
     }
 }
 
-/// Its error is without the URL, which may hold a password.
+/// The error does not contain the URL, which may hold a password.
 fn read_url(field: &'static str, url: &str) -> Result<PgConnectOptions, Invalid> {
     PgConnectOptions::from_str(url).map_err(|error| {
         Invalid::rule(field, format!("{error}; write it as postgres://user@host:5432/database"))
@@ -244,47 +244,49 @@ impl PostgresStore {
     /// Connects to `url` with the default options.
     ///
     /// # Errors
-    /// When the URL cannot be read, or the server cannot be reached.
+    /// When the URL is invalid, or the server cannot be reached.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::open(PostgresOptions::new(url)?).await
     }
 
-    /// Connects as `options` say.
+    /// Connects with `options`.
     ///
     /// # Errors
     /// When the server cannot be reached.
     pub async fn open(options: PostgresOptions) -> Result<Self, Error> {
         let pool = PgPoolOptions::new()
-            // Two besides those that claims and settlements keep.
+            // Two more than claims and settlements keep.
             .max_connections(options.connections + 2)
             .acquire_timeout(Duration::from_secs(10));
-        let pool = match options.route {
-            Route::Direct => pool.after_connect(|connection, _| Box::pin(pool::settle_in(connection))),
-            // Settings would stay in sessions that are lent to others next.
-            Route::Pooled => guard(pool),
+        let pool = match options.mode {
+            ConnectionMode::Direct => {
+                pool.after_connect(|connection, _| Box::pin(pool::apply_settings(connection)))
+            }
+            // Settings would stay in sessions that the pooler lends to other clients.
+            ConnectionMode::Pooled => guard(pool),
         };
         let pool = pool
             .connect_with(options.connect.clone().application_name("postrider"))
             .await
             .map_err(store_error)?;
-        let listen = options.listen.or_else(|| match options.route {
-            Route::Direct => Some(options.connect.clone()),
-            Route::Pooled => None,
+        let listen = options.listen.or_else(|| match options.mode {
+            ConnectionMode::Direct => Some(options.connect.clone()),
+            ConnectionMode::Pooled => None,
         });
         let names = options.names;
         Ok(Self {
             inner: Arc::new(Inner {
-                connections: Connections::new(pool.clone(), options.connections, options.route),
+                connections: Connections::new(pool.clone(), options.connections, options.mode),
                 pool,
                 listen,
-                hearing: options.hearing,
+                listen_timeouts: options.listen_timeouts,
                 connect: options.connect,
-                route: options.route,
-                queues: Queues::new(&names),
+                mode: options.mode,
+                queues: QueueCache::new(&names),
                 claim_sql: Arc::new(ClaimSql::new(&names)),
                 settle_sql: SettleSql::default(),
                 claimers: Mutex::default(),
-                returned: Arc::default(),
+                retries: Arc::default(),
                 lane_claimers: Mutex::default(),
                 fair_sql: Arc::new(FairSql::new(&names)),
                 fair_claimers: Mutex::default(),
@@ -295,30 +297,30 @@ impl PostgresStore {
         })
     }
 
-    /// Stages in the tables of this store.
+    /// The outbox of this store.
     pub fn outbox(&self) -> PostgresOutbox {
         let outbox = PostgresOutbox::with_limits(self.inner.names.clone(), self.inner.limits);
-        if self.inner.route == Route::Pooled { outbox.behind_pooler() } else { outbox }
+        if self.inner.mode == ConnectionMode::Pooled { outbox.behind_pooler() } else { outbox }
     }
 
-    /// Admits in the tables of this store.
+    /// The inbox of this store.
     pub fn inbox(&self) -> PostgresInbox {
         let inbox = PostgresInbox::new(&self.inner.names);
-        if self.inner.route == Route::Pooled { inbox.behind_pooler() } else { inbox }
+        if self.inner.mode == ConnectionMode::Pooled { inbox.behind_pooler() } else { inbox }
     }
 
-    /// Transactions of your own pool, which must lead to the same database, in which handlers run and their messages end.
-    /// They see the settings of that pool, not those of the store's own connections.
+    /// Transactions of your own pool, which must connect to the same database, in which handlers run and their messages are settled.
+    /// They have the settings of that pool, not those of the store's own connections.
     ///
-    /// Set `idle_in_transaction_session_timeout` there: a process that freezes in the middle of a handler holds its message
-    /// until the server ends its session, since it might still commit.
+    /// Set `idle_in_transaction_session_timeout` there: a process that freezes in the middle of a handler blocks its message until
+    /// the server ends its session, because it might still commit.
     pub fn transactions(&self, pool: PgPool) -> PostgresTransactions {
         PostgresTransactions::new(self.clone(), pool)
     }
 
     /// Closes the connections.
     pub async fn close(&self) {
-        self.inner.connections.forget();
+        self.inner.connections.release_all();
         self.inner.pool.close().await;
     }
 
@@ -333,95 +335,95 @@ impl PostgresStore {
         claims.into_iter().chain(fair).chain(settles).chain(bulk).collect()
     }
 
-    /// Where the next claim from an unordered queue starts, for tests that read its plan.
+    /// The low-water mark of an unordered queue, for tests that read plans.
     #[doc(hidden)]
-    pub async fn mark(&self, queue: &QueueName) -> Result<i64, Error> {
+    pub async fn low_water_mark(&self, queue: &QueueName) -> Result<i64, Error> {
         let queues = self.existing(std::slice::from_ref(queue)).await?;
-        Ok(self.claimer(&queues).marks().first().copied().unwrap_or(0))
+        Ok(self.claimer(&queues).low_water_marks().first().copied().unwrap_or(0))
     }
 
-    /// The same for a queue whose tenants take turns: where new rows begin, and each tenant's mark and whether it waits.
+    /// The low-water mark of a fair queue, and those of its tenants with whether a message waits, for tests that read plans.
     #[doc(hidden)]
-    pub async fn tenant_marks(&self, queue: &QueueName) -> (i64, Vec<(String, i64, bool)>) {
-        self.fair_claimer(queue).marks().await
+    pub async fn tenant_low_water_marks(&self, queue: &QueueName) -> (i64, Vec<(String, i64, bool)>) {
+        self.fair_claimer(queue).low_water_marks().await
     }
 
     fn claimer(&self, queues: &[Arc<Queue>]) -> Arc<Claimer> {
         let key: Vec<QueueName> = queues.iter().map(|queue| queue.name.clone()).collect();
         let inner = &self.inner;
         let make = || {
-            let returned = Arc::clone(&inner.returned);
-            Claimer::new(Arc::clone(&inner.claim_sql), key.len(), inner.sweeps, returned)
+            let retries = Arc::clone(&inner.retries);
+            Claimer::new(Arc::clone(&inner.claim_sql), key.len(), inner.sweeps, retries)
         };
-        remembered(&self.inner.claimers, key.clone(), make)
+        get_or_insert(&self.inner.claimers, key.clone(), make)
     }
 
     fn lane_claimer(&self, queue: &QueueName) -> Arc<LaneClaimer> {
-        remembered(&self.inner.lane_claimers, queue.clone(), || LaneClaimer::new(&self.inner.names))
+        get_or_insert(&self.inner.lane_claimers, queue.clone(), || LaneClaimer::new(&self.inner.names))
     }
 
     fn fair_claimer(&self, queue: &QueueName) -> Arc<FairClaimer> {
         let make = || FairClaimer::new(Arc::clone(&self.inner.fair_sql), self.inner.sweeps);
-        remembered(&self.inner.fair_claimers, queue.clone(), make)
+        get_or_insert(&self.inner.fair_claimers, queue.clone(), make)
     }
 
-    /// Settles in an open transaction, and stages there what is to be staged with it.
+    /// Settles in an open transaction, and stages the messages of the settlements there.
     async fn settle_in_transaction(
         &self,
         tx: &mut sqlx::Transaction<'_, Postgres>,
-        settlements: &[Settle],
+        settlements: &[LeaseSettlement],
     ) -> Result<Vec<Lease>, Error> {
-        // Nothing is asked for again that may be rolled back.
-        let lost = match self.inner.route {
-            Route::Direct => self.settle_on(&mut **tx, None, settlements).await?,
-            Route::Pooled => self.settle_on(Unprepared(tx), None, settlements).await?,
+        // No retries in place: the transaction may roll back.
+        let lost = match self.inner.mode {
+            ConnectionMode::Direct => self.settle_on(&mut **tx, None, settlements).await?,
+            ConnectionMode::Pooled => self.settle_on(UnpreparedConnection(tx), None, settlements).await?,
         };
-        let messages = Settle::staged_by(settlements, &lost);
+        let messages = LeaseSettlement::staged_by(settlements, &lost);
         if !messages.is_empty() {
             self.outbox().stage_all(tx, &messages).await?;
         }
         Ok(lost)
     }
 
-    /// Settles what stages something besides, which takes a transaction.
-    async fn settle_and_stage(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
-        let mut lent = Lent::by(&self.inner.pool).await?;
-        let mut tx = lent.begin(self.inner.route).await?;
+    /// Settles and stages messages with it, in a transaction.
+    async fn settle_and_stage(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error> {
+        let mut connection = TransactionConnection::acquire(&self.inner.pool).await?;
+        let mut tx = connection.begin(self.inner.mode).await?;
         let lost = self.settle_in_transaction(&mut tx, settlements).await?;
         tx.commit().await.map_err(store_error)?;
-        lent.give_back();
+        connection.release();
         Ok(lost)
     }
 
     async fn settle_on(
         &self,
         mut on: impl Fetch,
-        returned: Option<&Returned>,
-        settlements: &[Settle],
+        retries: Option<&InPlaceRetries>,
+        settlements: &[LeaseSettlement],
     ) -> Result<Vec<Lease>, Error> {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
-        // On the same connection: whoever holds one and waits for another may wait for ever.
+        // On the same connection: to hold one and wait for another could deadlock.
         let queues = settlements.iter().map(|settle| settle.lease.queue());
         let known = self.inner.queues.known(&mut on, queues).await?;
-        self.settle_known(on, &known, returned, settlements).await
+        self.settle_known(on, &known, retries, settlements).await
     }
 
-    /// Settles by what is known of the queues.
+    /// Settles with the policies of known queues.
     async fn settle_known(
         &self,
         on: impl Fetch,
-        known: &Known,
-        returned: Option<&Returned>,
-        settlements: &[Settle],
+        known: &QueueMap,
+        retries: Option<&InPlaceRetries>,
+        settlements: &[LeaseSettlement],
     ) -> Result<Vec<Lease>, Error> {
         let inner = &self.inner;
         let floor = |queue: &QueueName| self.lane_claimer(queue).settled_floor();
-        inner.settle_sql.settle(on, &inner.names, known, floor, returned, settlements).await
+        inner.settle_sql.settle(on, &inner.names, known, floor, retries, settlements).await
     }
 
-    /// The queues among those asked for that exist.
+    /// The queues of `names` that exist.
     async fn existing(&self, names: &[QueueName]) -> Result<Vec<Arc<Queue>>, Error> {
         let inner = &self.inner;
         let known = inner.queues.known(&mut &inner.connections, names).await?;
@@ -429,18 +431,22 @@ impl PostgresStore {
     }
 }
 
-fn remembered<K: Eq + Hash, V>(map: &Mutex<HashMap<K, Arc<V>>>, key: K, make: impl FnOnce() -> V) -> Arc<V> {
+fn get_or_insert<K: Eq + Hash, V>(
+    map: &Mutex<HashMap<K, Arc<V>>>,
+    key: K,
+    make: impl FnOnce() -> V,
+) -> Arc<V> {
     let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
     Arc::clone(map.entry(key).or_insert_with(|| Arc::new(make())))
 }
 
 #[async_trait]
 impl Store for PostgresStore {
-    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<ClaimedMessage>, Error> {
         request.check()?;
         let connections = &self.inner.connections;
-        let mut want =
-            Want { limit: request.limit(), lease_for: request.lease_for(), token: LeaseToken::fresh() };
+        let mut spec =
+            ClaimSpec { limit: request.limit(), lease_for: request.lease_for(), token: LeaseToken::fresh() };
         let mut queues = self.existing(request.queues()).await?;
         queues.retain(|queue| !queue.is_paused);
         let (ordered, unordered): (Vec<_>, Vec<_>) =
@@ -448,23 +454,23 @@ impl Store for PostgresStore {
         let (fair, plain): (Vec<_>, Vec<_>) =
             unordered.into_iter().partition(|queue| queue.policy.fair_by_tenant);
         let mut claimed = Vec::new();
-        if !plain.is_empty() && want.limit > 0 {
-            claimed = self.claimer(&plain).claim(connections, &plain, want).await?;
+        if !plain.is_empty() && spec.limit > 0 {
+            claimed = self.claimer(&plain).claim(connections, &plain, spec).await?;
         }
         for queue in fair {
-            want.limit = request.limit() - claimed.len();
-            if want.limit == 0 {
+            spec.limit = request.limit() - claimed.len();
+            if spec.limit == 0 {
                 break;
             }
             let weights = request.tenant_weights();
-            claimed.extend(self.fair_claimer(&queue.name).claim(connections, &queue, want, weights).await?);
+            claimed.extend(self.fair_claimer(&queue.name).claim(connections, &queue, spec, weights).await?);
         }
         for queue in ordered {
-            want.limit = request.limit() - claimed.len();
-            if want.limit == 0 {
+            spec.limit = request.limit() - claimed.len();
+            if spec.limit == 0 {
                 break;
             }
-            let (turns, empty) = self.lane_claimer(&queue.name).claim(connections, &queue, want).await?;
+            let (turns, empty) = self.lane_claimer(&queue.name).claim(connections, &queue, spec).await?;
             claimed.extend(turns);
             if !empty.is_empty() {
                 self.settle(&empty.iter().map(Lease::release).collect::<Vec<_>>()).await?;
@@ -481,18 +487,18 @@ impl Store for PostgresStore {
         renew::renew(&inner.connections, &inner.names, &known, leases, lease_for).await
     }
 
-    async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+    async fn settle(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error> {
         if settlements.iter().any(|settle| !settle.settlement.messages().is_empty()) {
             return self.settle_and_stage(settlements).await;
         }
-        self.settle_on(&self.inner.connections, Some(&self.inner.returned), settlements).await
+        self.settle_on(&self.inner.connections, Some(&self.inner.retries), settlements).await
     }
 
-    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
+    async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
         prune::prune(&self.inner.connections, &self.inner.names, request).await
     }
 
-    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+    async fn paused(&self) -> Result<Vec<PauseRecord>, Error> {
         self.paused_work().await
     }
 

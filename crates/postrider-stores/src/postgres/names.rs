@@ -1,8 +1,8 @@
-//! Which tables are ours, and the one place where SQL text is put together.
+//! The names of the tables, and the only module that composes SQL text.
 //!
 //! Statements are templates in which `{ready}` stands for a qualified, quoted table and `{#ready}` for the bare quoted
-//! name; `{#schema}`, `{#prefix}` and `{#signal}` (the channel) are bare text, for use between quotes. Nothing else is ever spliced into SQL: values are bound, and the schema and the prefix passed the check
-//! below, so they cannot hold a quote.
+//! name; `{#schema}`, `{#prefix}` and `{#signal}` (the channel) are bare text, for use between quotes. Nothing else is ever
+//! spliced into SQL: values are bound, and the schema and the prefix passed the check below, so they cannot contain a quote.
 
 use postrider_core::Invalid;
 use sqlx::{AssertSqlSafe, postgres::PgArguments};
@@ -10,25 +10,25 @@ use std::sync::Arc;
 
 /// The longest name that is derived from the prefix, in bytes.
 const LONGEST_OBJECT: &str = "archive_rest_expires";
-/// PostgreSQL cuts longer identifiers in silence.
+/// PostgreSQL truncates longer identifiers without an error.
 pub(super) const IDENTIFIER_BYTES: usize = 63;
 
 /// The schema and the table prefix of one store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
+pub struct PostgresNames {
     schema: String,
     prefix: String,
 }
 
-impl Default for Names {
+impl Default for PostgresNames {
     /// Schema `postrider`, no prefix.
     fn default() -> Self {
         Self { schema: "postrider".to_owned(), prefix: String::new() }
     }
 }
 
-impl Names {
-    /// Tables in `schema`, each named with `prefix` before it. The prefix may be empty.
+impl PostgresNames {
+    /// Tables in `schema`, whose names start with `prefix`. The prefix may be empty.
     ///
     /// # Errors
     /// When a name is not `[a-z_][a-z0-9_]*`, or the longest derived name has more than 63 bytes.
@@ -40,11 +40,11 @@ impl Names {
         }
         let longest = schema.len().max(prefix.len() + LONGEST_OBJECT.len());
         if longest > IDENTIFIER_BYTES {
-            let room = IDENTIFIER_BYTES - LONGEST_OBJECT.len();
+            let max = IDENTIFIER_BYTES - LONGEST_OBJECT.len();
             return Err(Invalid::rule(
                 "prefix",
                 format!(
-                    "is {} bytes long; at most {room} are allowed, because {prefix}{LONGEST_OBJECT} would have {longest} \
+                    "is {} bytes long; at most {max} are allowed, because {prefix}{LONGEST_OBJECT} would have {longest} \
                      bytes and PostgreSQL keeps 63",
                     prefix.len()
                 ),
@@ -61,12 +61,12 @@ impl Names {
         &self.prefix
     }
 
-    /// The channel on which producers signal. It is `{#signal}` in the statements.
+    /// The channel of the notifications: `{#signal}` in the statements.
     pub(super) fn channel(&self) -> String {
         format!("{}.{}signal", self.schema, self.prefix)
     }
 
-    /// A statement with our names filled in.
+    /// A statement with the names filled in.
     pub(super) fn sql(&self, template: &str) -> Sql {
         Sql { text: self.render(template).into(), is_prepared: true }
     }
@@ -105,7 +105,7 @@ impl Names {
     }
 }
 
-/// `{name}` or `{#name}` at the beginning of `text`: the name and the length of it all.
+/// The placeholder `{name}` or `{#name}` at the start of `text`: its name and its length.
 fn placeholder(text: &str) -> Option<(&str, usize)> {
     let close = text.find('}')?;
     let name = &text[1..close];
@@ -114,7 +114,7 @@ fn placeholder(text: &str) -> Option<(&str, usize)> {
     fits.then_some((name, close + 1))
 }
 
-/// A name that means the same with and without quotes, and cannot end them.
+/// Refuses a name that means something else in quotes, or could end them.
 pub(super) fn check(field: &'static str, name: &str) -> Result<(), Invalid> {
     let mut bytes = name.bytes();
     let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
@@ -129,7 +129,7 @@ pub(super) fn check(field: &'static str, name: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// A statement whose text came from a template.
+/// A statement rendered from a template.
 #[derive(Debug, Clone)]
 pub(super) struct Sql {
     text: Arc<str>,
@@ -137,7 +137,7 @@ pub(super) struct Sql {
 }
 
 impl Sql {
-    /// Sends it anew each time, for sessions that do not last.
+    /// Never keeps the statement prepared, for pooled sessions.
     pub(super) fn unprepared(self) -> Self {
         Self { is_prepared: false, ..self }
     }
@@ -156,8 +156,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_become_quoted_names_and_other_braces_stay() {
-        let names = Names::new("app", "pr_").unwrap();
+    fn render_replaces_placeholders_with_quoted_names_and_keeps_other_braces() {
+        let names = PostgresNames::new("app", "pr_").unwrap();
         assert_eq!(
             names.render("select '{}'::uuid[] from {ready} -- {#ready_key} {Not}"),
             "select '{}'::uuid[] from \"app\".\"pr_ready\" -- \"pr_ready_key\" {Not}"
@@ -165,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_are_refused() {
+    fn new_with_invalid_names_is_refused() {
         for name in ["", "Upper", "1st", "a-b", "a b", "a\"b", "a;drop table x", "a.b", "ä", "a\0b"] {
-            assert!(Names::new(name, "").is_err(), "{name:?}");
+            assert!(PostgresNames::new(name, "").is_err(), "{name:?}");
         }
-        assert!(Names::new("app", "p".repeat(43)).is_ok());
-        assert!(Names::new("app", "p".repeat(44)).is_err());
-        assert!(Names::new("s".repeat(64), "").is_err());
+        assert!(PostgresNames::new("app", "p".repeat(43)).is_ok());
+        assert!(PostgresNames::new("app", "p".repeat(44)).is_err());
+        assert!(PostgresNames::new("s".repeat(64), "").is_err());
     }
 }

@@ -1,20 +1,23 @@
-//! What operators change. Each change is a function in the database, which writes its audit row as well.
+//! The actions of operators. Each is a function in the database, which writes its audit row as well.
 
-use super::{PostgresStore, connections::Route, error::store_error, lent::Lent, prune, selection::Verb};
+use super::{
+    PostgresStore, connections::ConnectionMode, error::store_error, prune, selection::Verb,
+    transaction_connection::TransactionConnection,
+};
 use async_trait::async_trait;
 use postrider_core::{
-    Error, Message, MessageId, OrderingKey, Outbox, Pausable, QueueName, Staged, TimerName,
-    inspect::{Action, Changed, Chunk, Operate, Selection},
+    Error, Message, MessageId, OrderingKey, Outbox, Pausable, QueueName, StageReport, TimerName,
+    inspect::{Action, ChangeReport, Chunk, Operate, Selection},
 };
 use sqlx::Row;
 use std::time::Duration;
 
-/// Dead letters go back under their identity, counted from zero. On an ordered queue each goes to its old place, and its
-/// lane back with it; elsewhere it gets a new place, so that claimers that have passed the old one find it.
+/// Requeues dead letters under their ids, with their counters at zero. On an ordered queue each returns to its old position, and
+/// the cursor of its lane with it; elsewhere it gets a new position, so that claimers that have passed the old one find it.
 const REQUEUE: &str = "select {requeue}($1, $2, $3, $4)";
 const DISCARD: &str = "select {discard}($1, $2, $3, $4)";
 const RELEASE_KEY: &str = "select {release_key}($1, $2, $3, $4)";
-const NOTE_REPLAY: &str = "select {note_replay}($1, $2, $3, $4)";
+const AUDIT_REPLAY: &str = "select {audit_replay}($1, $2, $3, $4)";
 const DROP_TIMER: &str = "select {drop_timer}($1, $2, $3, $4)";
 
 #[async_trait]
@@ -63,7 +66,7 @@ impl Operate for PostgresStore {
         selection: &Selection,
         chunk: &Chunk,
         action: &Action,
-    ) -> Result<Changed, Error> {
+    ) -> Result<ChangeReport, Error> {
         self.change_next(Verb::Requeue, selection, chunk, action).await
     }
 
@@ -72,7 +75,7 @@ impl Operate for PostgresStore {
         selection: &Selection,
         chunk: &Chunk,
         action: &Action,
-    ) -> Result<Changed, Error> {
+    ) -> Result<ChangeReport, Error> {
         self.change_next(Verb::Discard, selection, chunk, action).await
     }
 
@@ -82,25 +85,25 @@ impl Operate for PostgresStore {
         originals: &[MessageId],
         copies: &[Message],
         action: &Action,
-    ) -> Result<Staged, Error> {
+    ) -> Result<StageReport, Error> {
         action.check()?;
         let inner = &self.inner;
-        let mut lent = Lent::by(&inner.pool).await?;
-        let mut tx = lent.begin(inner.route).await?;
+        let mut connection = TransactionConnection::acquire(&inner.pool).await?;
+        let mut tx = connection.begin(inner.mode).await?;
         let staged = self.outbox().stage_all(&mut tx, copies).await?;
-        let note = match inner.route {
-            Route::Direct => inner.names.sql(NOTE_REPLAY),
-            Route::Pooled => inner.names.sql(NOTE_REPLAY).unprepared(),
+        let audit = match inner.mode {
+            ConnectionMode::Direct => inner.names.sql(AUDIT_REPLAY),
+            ConnectionMode::Pooled => inner.names.sql(AUDIT_REPLAY).unprepared(),
         };
-        let note = note
+        let audit = audit
             .query()
             .bind(queue.as_str())
             .bind(originals.iter().map(MessageId::as_uuid).collect::<Vec<_>>())
             .bind(&action.actor)
             .bind(&action.why);
-        note.execute(&mut *tx).await.map_err(store_error)?;
+        audit.execute(&mut *tx).await.map_err(store_error)?;
         tx.commit().await.map_err(store_error)?;
-        lent.give_back();
+        connection.release();
         Ok(staged)
     }
 
@@ -113,14 +116,14 @@ impl Operate for PostgresStore {
         self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)
     }
 
-    async fn prune_audit(&self, age: Duration, most: usize, action: &Action) -> Result<u64, Error> {
+    async fn prune_audit(&self, age: Duration, max: usize, action: &Action) -> Result<u64, Error> {
         action.check()?;
-        prune::audit(&self.inner.connections, &self.inner.names, age, most, action).await
+        prune::audit(&self.inner.connections, &self.inner.names, age, max, action).await
     }
 }
 
 impl PostgresStore {
-    /// Runs one of the operator's functions on messages.
+    /// Runs one of the operator's functions on messages, and returns the ids that it changed.
     async fn operate(
         &self,
         template: &str,
@@ -138,7 +141,7 @@ impl PostgresStore {
             .bind(&action.actor)
             .bind(&action.why);
         let row = self.inner.connections.run_for_one(query).await?;
-        let touched: Vec<uuid::Uuid> = row.try_get(0).map_err(store_error)?;
-        Ok(touched.into_iter().map(MessageId::from_uuid).collect())
+        let changed: Vec<uuid::Uuid> = row.try_get(0).map_err(store_error)?;
+        Ok(changed.into_iter().map(MessageId::from_uuid).collect())
     }
 }

@@ -1,7 +1,7 @@
-//! What operators have paused.
+//! Queues and destinations that operators have paused.
 
 use super::{PostgresStore, error::store_error};
-use postrider_core::{Error, Pausable, Paused, inspect::Action};
+use postrider_core::{Error, Pausable, PauseRecord, inspect::Action};
 use sqlx::{Row, postgres::PgRow};
 use time::OffsetDateTime;
 
@@ -11,7 +11,7 @@ const PAUSE: &str = "select {pause_work}($1, $2, $3, $4)";
 const RESUME: &str = "select {resume_work}($1, $2, $3, $4)";
 
 impl PostgresStore {
-    pub(super) async fn paused_work(&self) -> Result<Vec<Paused>, Error> {
+    pub(super) async fn paused_work(&self) -> Result<Vec<PauseRecord>, Error> {
         let sql = self.inner.names.sql(PAUSED);
         let rows = self.inner.connections.run(sql.query()).await?;
         rows.iter().map(|row| paused(row).map_err(store_error)).collect()
@@ -30,14 +30,14 @@ impl PostgresStore {
         let sql = self.inner.names.sql(template);
         let query = sql.query().bind(what.kind()).bind(what.name()).bind(&action.actor).bind(&action.why);
         let changed = self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)?;
-        // Others know within a second, and this process at once.
-        self.inner.queues.forget();
+        // Other processes notice within a second, and this one at once.
+        self.inner.queues.invalidate();
         Ok(changed)
     }
 }
 
-fn paused(row: &PgRow) -> Result<Paused, sqlx::Error> {
-    Ok(Paused {
+fn paused(row: &PgRow) -> Result<PauseRecord, sqlx::Error> {
+    Ok(PauseRecord {
         what: Pausable::stored(row.try_get(0)?, row.try_get(1)?),
         since: row.try_get::<OffsetDateTime, _>(2)?.into(),
         action: Action { actor: row.try_get(3)?, why: row.try_get(4)? },

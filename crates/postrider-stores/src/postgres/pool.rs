@@ -1,34 +1,34 @@
-//! The connections that we open, and a guard for those that users open.
+//! Settings of the store's own connections, and a guard for the pools of applications.
 
 use sqlx::{Executor, PgConnection, postgres::PgPoolOptions};
 
-/// Each of our statements has one plan under these settings, and none of them waits for ever.
+/// Each statement of the store has one plan under these settings, and none waits without a limit.
 pub const SETTINGS: &str = "set search_path = pg_catalog; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; \
     set enable_bitmapscan = off; set enable_sort = off; set jit = off; \
     set default_transaction_isolation = 'read committed'; \
     set lock_timeout = '10s'; set statement_timeout = '60s'; set idle_in_transaction_session_timeout = '60s'; \
     set tcp_keepalives_idle = 30; set tcp_keepalives_interval = 10; set tcp_keepalives_count = 3";
 
-/// The same for one transaction, for connections that are another session after it.
+/// The same settings for one transaction, for pooled connections, which may be another session afterwards.
 pub(super) const BEGIN: &str = "begin isolation level read committed; set local search_path = pg_catalog; \
     set local plan_cache_mode = force_generic_plan; set local enable_seqscan = off; set local enable_bitmapscan = off; \
     set local enable_sort = off; set local jit = off; set local lock_timeout = '10s'; set local statement_timeout = '60s'; \
     set local idle_in_transaction_session_timeout = '60s'";
 
-/// Prepares a connection of ours.
-pub(super) async fn settle_in(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+/// Prepares a connection of the store's own pool.
+pub(super) async fn apply_settings(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     connection.execute(SETTINGS).await.map(|_| ())
 }
 
-/// Guards a pool of yours against a way to lose writes.
+/// Protects a pool of your own from lost writes after a cancelled `begin`.
 ///
-/// In sqlx up to 0.9.0, a `pool.begin()` that is cancelled while `BEGIN` is on its way (a timeout, a `select!`) gives the
-/// pool back a connection with an open transaction. Whoever gets it next writes into that transaction, is told that all
-/// went well, and loses it all when the connection closes. The guard rolls back whatever is open when a connection comes
-/// back to the pool, at the price of one round trip.
+/// In sqlx up to 0.9.0, a `pool.begin()` that is cancelled while `BEGIN` is in flight (a timeout, a `select!`) returns a
+/// connection with an open transaction to the pool. The next user of the connection writes into that transaction, sees only
+/// successes, and loses every write when the connection closes. The guard rolls back an open transaction when a connection
+/// returns to the pool, at the price of one round trip.
 ///
-/// The store's own pool needs it behind a pooler only: otherwise it begins transactions for the ticks of schedules alone, and
-/// closes the connection of one that is cut short.
+/// The store's own pool needs the guard behind a pooler only: otherwise it closes the connection of a transaction that was
+/// cancelled.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), sqlx::Error> {

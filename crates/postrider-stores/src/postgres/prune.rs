@@ -1,18 +1,17 @@
-//! Removing what retention no longer keeps.
+//! Pruning expired data.
 //!
-//! The archive is partitioned by the day on which a message may go. A partition whose day is over is dropped whole; what
-//! has no day of its own lies in the partition of the rest and goes row by row, as dead letters and the inbox's marks do, in bounded
-//! chunks.
+//! The archive is partitioned by the day on which a message expires. A partition whose day is over is dropped whole; rows in the
+//! default partition are deleted one by one, like dead letters and deduplication records, in bounded chunks.
 
-use super::{Names, claim::limit, connections::Connections, error::store_error};
+use super::{PostgresNames, claim::limit, connections::Connections, error::store_error};
 use postrider_core::{
-    ConsumerName, Error, PruneRequest, Pruned,
+    ConsumerName, Error, PruneReport, PruneRequest,
     inspect::{Action, Prunable},
 };
 use sqlx::Row;
 use std::time::Duration;
 
-/// Consumers are found one after the other, each by a step into the index: there are few, and they have many marks.
+/// Consumers are found one by one, each with an index probe: there are few, and they have many deduplication records.
 const PRUNE: &str = "with recursive archived as ( \
       delete from {archive_rest} a where a.ctid = any(array( \
         select r.ctid from {archive_rest} r where r.expires_at <= (select clock_timestamp()) \
@@ -29,7 +28,7 @@ const PRUNE: &str = "with recursive archived as ( \
       union all \
       select (select i.consumer from {inbox} i where i.consumer > c.consumer order by i.consumer limit 1) \
       from consumers c where c.consumer is not null), \
-    marks as ( \
+    records as ( \
       delete from {inbox} i where i.ctid = any(array( \
         select s.ctid from (select consumer from consumers union all select $4::text) c, lateral ( \
           select r.ctid from {inbox} r where r.consumer = c.consumer \
@@ -39,14 +38,14 @@ const PRUNE: &str = "with recursive archived as ( \
     counts as ( \
       delete from {inbox_count} n where n.counted_at <= (select clock_timestamp() - $3::float8 * interval '1 s') \
         and ($4::text is null or n.consumer = $4)) \
-    select (select count(*) from archived), (select count(*) from dead), (select count(*) from marks), {drop_days}()";
+    select (select count(*) from archived), (select count(*) from dead), (select count(*) from records), {drop_partitions}()";
 
-/// Removes a chunk.
+/// Deletes one chunk.
 pub(super) async fn prune(
     connections: &Connections,
-    names: &Names,
+    names: &PostgresNames,
     request: &PruneRequest,
-) -> Result<Pruned, Error> {
+) -> Result<PruneReport, Error> {
     let sql = names.sql(PRUNE);
     let query = sql.query().bind(limit(request.limit));
     let query = query.bind(request.dead_older_than.map(|age| age.as_secs_f64()));
@@ -55,7 +54,7 @@ pub(super) async fn prune(
     let row = connections.run_for_one(query).await?;
     let count = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs).map_err(store_error);
     let (archived, dead, inbox, dropped) = (count(0)?, count(1)?, count(2)?, count(3)?);
-    Ok(Pruned {
+    Ok(PruneReport {
         archived: archived + dropped,
         dead,
         inbox,
@@ -63,7 +62,7 @@ pub(super) async fn prune(
     })
 }
 
-/// What would go. Of the archive whole days go, and what has no day of its own.
+/// The number of rows that pruning would delete: of the archive, those of past days and expired rows of the default partition.
 const PRUNABLE: &str = "with recursive today as materialized ( \
       select date_trunc('day', clock_timestamp() at time zone 'UTC') at time zone 'UTC' as begins), \
     consumers as ( \
@@ -85,7 +84,7 @@ const PRUNABLE: &str = "with recursive today as materialized ( \
 
 pub(super) async fn prunable(
     connections: &Connections,
-    names: &Names,
+    names: &PostgresNames,
     request: &PruneRequest,
     audit_older_than: Option<Duration>,
 ) -> Result<Prunable, Error> {
@@ -101,24 +100,24 @@ pub(super) async fn prunable(
     Ok(Prunable { archived: count(0)?, dead: count(1)?, inbox: count(2)?, audit: count(3)? })
 }
 
-/// In the order of `audit_pkey`, which is that of time. Only who owns the tables may do it: no role can remove its own traces.
+/// In the order of `audit_pkey`, which is that of time. Only the owner of the tables may do it: no role can delete its own traces.
 const AUDIT: &str = "with gone as ( \
       delete from {audit} a where a.ctid = any(array( \
         select r.ctid from {audit} r where r.at <= (select clock_timestamp() - $1::float8 * interval '1 s') \
         order by r.id limit $2)) returning 1), \
-    noted as ( \
+    audited as ( \
       insert into {audit} (actor, why, verb) select $3, $4, 'prune_audit' where exists (select from gone)) \
     select count(*) from gone";
 
 pub(super) async fn audit(
     connections: &Connections,
-    names: &Names,
+    names: &PostgresNames,
     age: Duration,
-    most: usize,
+    max: usize,
     action: &Action,
 ) -> Result<u64, Error> {
     let sql = names.sql(AUDIT);
-    let query = sql.query().bind(age.as_secs_f64()).bind(limit(most)).bind(&action.actor).bind(&action.why);
+    let query = sql.query().bind(age.as_secs_f64()).bind(limit(max)).bind(&action.actor).bind(&action.why);
     let row = connections.run_for_one(query).await?;
     row.try_get::<i64, _>(0).map(i64::unsigned_abs).map_err(store_error)
 }

@@ -1,6 +1,6 @@
-//! What this process knows of the queues: their numbers and policies, read again every second.
+//! A cache of the queues: their numbers and policies, read again every second.
 
-use super::{Names, connections::Fetch, error::store_error, names::Sql};
+use super::{PostgresNames, connections::Fetch, error::store_error, names::Sql};
 use postrider_core::{Error, OnFailure, Ordering, QueueName, QueuePolicy};
 use sqlx::{Row, postgres::types::PgInterval};
 use std::{
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A policy that another process declared is in force here after so long.
+/// The age after which the cache is read again: a policy that another process declared takes effect here within this time.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
 /// A queue as the database knows it.
@@ -18,40 +18,40 @@ pub(super) struct Queue {
     pub(super) number: i16,
     pub(super) name: QueueName,
     pub(super) policy: QueuePolicy,
-    /// Nothing is claimed of it.
+    /// No message of the queue is claimed.
     pub(super) is_paused: bool,
 }
 
 /// Every queue.
 #[derive(Debug, Default)]
-pub(super) struct Known(HashMap<QueueName, Arc<Queue>>);
+pub(super) struct QueueMap(HashMap<QueueName, Arc<Queue>>);
 
-impl Known {
+impl QueueMap {
     pub(super) fn named(&self, name: &QueueName) -> Option<&Arc<Queue>> {
         self.0.get(name)
     }
 }
 
-/// Reads the queues when what is known is old, or does not hold what is asked for.
+/// Reads the queues when the cache is old, or lacks a queue.
 #[derive(Debug)]
-pub(super) struct Queues {
+pub(super) struct QueueCache {
     sql: Sql,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    known: Arc<Known>,
-    /// When that was read; none when it is to be read anew.
+    known: Arc<QueueMap>,
+    /// When the queues were read; `None` to read them again.
     read_at: Option<Instant>,
-    /// How many reads have begun.
-    begun: u64,
-    /// What a read brings that is not later than this one is not kept: somebody knows better.
+    /// The number of reads that have started.
+    started: u64,
+    /// The number of the read whose result is cached; the results of earlier reads are dropped.
     kept: u64,
 }
 
-impl Queues {
-    pub(super) fn new(names: &Names) -> Self {
+impl QueueCache {
+    pub(super) fn new(names: &PostgresNames) -> Self {
         let sql = names.sql(
             "select q.id, q.name, q.ordered, q.on_failure, q.keep_for, q.dead_letters, q.fair, \
              exists (select from {pause} p where p.kind = 'queue' and p.name = q.name) from {queue} q order by q.name",
@@ -59,12 +59,12 @@ impl Queues {
         Self { sql, state: Mutex::default() }
     }
 
-    /// The queues as they were at most a second ago; as they are now if one of these was not among them.
+    /// The queues as they were at most a second ago; reads them again if one of `names` is not among them.
     pub(super) async fn known<'n>(
         &self,
         on: &mut impl Fetch,
         names: impl IntoIterator<Item = &'n QueueName>,
-    ) -> Result<Arc<Known>, Error> {
+    ) -> Result<Arc<QueueMap>, Error> {
         let fresh = {
             let state = self.lock();
             let is_fresh = state.read_at.is_some_and(|read_at| read_at.elapsed() < FRESH_FOR);
@@ -85,29 +85,29 @@ impl Queues {
         Ok(self.known(on, [name]).await?.named(name).cloned())
     }
 
-    /// Whatever is asked next is read anew.
-    pub(super) fn forget(&self) {
-        self.lock().forget();
+    /// Invalidates the cache.
+    pub(super) fn invalidate(&self) {
+        self.lock().invalidate();
     }
 
-    /// Something happened to this queue: if it was paused, it may not be any more.
-    pub(super) fn was_signalled(&self, name: &QueueName) {
+    /// A notification arrived for the queue: if it was paused, it may have been resumed.
+    pub(super) fn notified(&self, name: &QueueName) {
         let mut state = self.lock();
         if state.known.named(name).is_some_and(|queue| queue.is_paused) {
-            state.forget();
+            state.invalidate();
         }
     }
 
-    /// The queues as they are now.
-    pub(super) async fn read(&self, on: &mut impl Fetch) -> Result<Arc<Known>, Error> {
+    /// Reads the queues.
+    pub(super) async fn read(&self, on: &mut impl Fetch) -> Result<Arc<QueueMap>, Error> {
         let number = self.lock().begin();
-        let mut known = Known::default();
+        let mut known = QueueMap::default();
         for row in on.fetch_all(self.sql.query()).await? {
             let queue = Arc::new(queue(&row).map_err(store_error)?);
             known.0.insert(queue.name.clone(), queue);
         }
         let known = Arc::new(known);
-        self.lock().keep(number, &known);
+        self.lock().store(number, &known);
         Ok(known)
     }
 
@@ -118,20 +118,20 @@ impl Queues {
 
 impl State {
     fn begin(&mut self) -> u64 {
-        self.begun += 1;
-        self.begun
+        self.started += 1;
+        self.started
     }
 
-    /// Keeps what this read brought, unless a later one was faster.
-    fn keep(&mut self, number: u64, known: &Arc<Known>) {
+    /// Caches the result of a read, unless a later one has finished already.
+    fn store(&mut self, number: u64, known: &Arc<QueueMap>) {
         if number > self.kept {
             (self.kept, self.read_at, self.known) = (number, Some(Instant::now()), Arc::clone(known));
         }
     }
 
-    /// What reads bring that have begun by now is not kept, either.
-    fn forget(&mut self) {
-        (self.kept, self.read_at) = (self.begun, None);
+    /// Invalidates the cache, and drops the results of reads that are running.
+    fn invalidate(&mut self) {
+        (self.kept, self.read_at) = (self.started, None);
     }
 }
 
@@ -165,28 +165,28 @@ fn duration(interval: &PgInterval) -> Duration {
 mod tests {
     use super::*;
 
-    fn known(state: &State) -> *const Known {
+    fn known(state: &State) -> *const QueueMap {
         Arc::as_ptr(&state.known)
     }
 
     #[test]
-    fn a_slow_read_does_not_undo_what_a_later_one_has_brought() {
+    fn slow_read_does_not_replace_result_of_later_read() {
         let (mut state, older, newer) = (State::default(), Arc::default(), Arc::default());
         let (slow, fast) = (state.begin(), state.begin());
-        state.keep(fast, &newer);
-        state.keep(slow, &older);
+        state.store(fast, &newer);
+        state.store(slow, &older);
         assert_eq!(known(&state), Arc::as_ptr(&newer));
     }
 
     #[test]
-    fn what_was_asked_before_it_was_forgotten_is_not_kept() {
+    fn result_of_read_started_before_invalidation_is_dropped() {
         let (mut state, before, after) = (State::default(), Arc::default(), Arc::default());
         let slow = state.begin();
-        state.forget();
-        state.keep(slow, &before);
-        assert!(state.read_at.is_none(), "it is read anew");
+        state.invalidate();
+        state.store(slow, &before);
+        assert!(state.read_at.is_none(), "read again");
         let next = state.begin();
-        state.keep(next, &after);
+        state.store(next, &after);
         assert_eq!((known(&state), state.read_at.is_some()), (Arc::as_ptr(&after), true));
     }
 }

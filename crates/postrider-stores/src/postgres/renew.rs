@@ -1,6 +1,6 @@
-//! Extending leases that are still ours.
+//! Renewing leases.
 
-use super::{Names, connections::Connections, error::store_error, queues::Known};
+use super::{PostgresNames, connections::Connections, error::store_error, queues::QueueMap};
 use postrider_core::{Error, Lease};
 use sqlx::Row;
 use std::{
@@ -25,11 +25,11 @@ const RENEW: &str = "with rows as ( \
     select r.message_id, null::smallint, null::text, null::uuid from rows r \
     union all select null, l.queue, l.key, l.token from lanes l";
 
-/// Extends leases, and answers with those that were lost.
+/// Extends leases, and returns those that were lost.
 pub(super) async fn renew(
     connections: &Connections,
-    names: &Names,
-    known: &Known,
+    names: &PostgresNames,
+    known: &QueueMap,
     leases: &[Lease],
     lease_for: Duration,
 ) -> Result<Vec<Lease>, Error> {
@@ -43,7 +43,7 @@ pub(super) async fn renew(
     }
     let sql = names.sql(RENEW);
     while !rest.is_empty() {
-        // The same id twice (in two queues, or under two tokens) needs a statement of its own: rows are found by id.
+        // The same id twice (in two queues, or under two tokens) needs another statement: rows are found by id.
         let mut rows: BTreeMap<Uuid, (i16, &Lease)> = BTreeMap::new();
         let mut lanes: BTreeMap<(i16, &str, Uuid), Vec<&Lease>> = BTreeMap::new();
         let mut next = Vec::new();
@@ -66,10 +66,10 @@ pub(super) async fn renew(
             .bind(lanes.keys().map(|(queue, ..)| *queue).collect::<Vec<_>>())
             .bind(lanes.keys().map(|(_, key, _)| *key).collect::<Vec<_>>())
             .bind(lanes.keys().map(|(.., token)| *token).collect::<Vec<_>>());
-        let answer = connections.fetch_all(query).await?;
+        let reply = connections.fetch_all(query).await?;
         let mut kept_rows = HashSet::new();
         let mut kept_lanes = HashSet::new();
-        for row in &answer {
+        for row in &reply {
             if let Some(id) = row.try_get::<Option<Uuid>, _>(0).map_err(store_error)? {
                 kept_rows.insert(id);
             } else {
@@ -79,8 +79,8 @@ pub(super) async fn renew(
         lost.extend(
             rows.iter().filter(|(id, _)| !kept_rows.contains(*id)).map(|(_, (_, lease))| (*lease).clone()),
         );
-        let gone = lanes.into_iter().filter(|(lane, _)| !kept_lanes.contains(lane));
-        lost.extend(gone.flat_map(|(_, leases)| leases).cloned());
+        let lost_lanes = lanes.into_iter().filter(|(lane, _)| !kept_lanes.contains(lane));
+        lost.extend(lost_lanes.flat_map(|(_, leases)| leases).cloned());
         rest = next;
     }
     Ok(lost)

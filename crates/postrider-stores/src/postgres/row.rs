@@ -1,4 +1,4 @@
-//! Reading a message out of a row.
+//! Reading a message from a row.
 
 use crate::envelope;
 use bytes::Bytes;
@@ -14,12 +14,12 @@ use uuid::Uuid;
 pub(super) const COLUMNS: &str = "m.message_id, m.payload, m.event_type, m.content_type, m.key, m.tenant, m.subject, m.headers::text, m.timer";
 pub(super) const COLUMN_COUNT: usize = 9;
 
-/// The message whose columns begin at `first`.
+/// The message whose columns start at `first`.
 pub(super) fn message(row: &PgRow, first: usize, queue: &QueueName) -> Result<Message, sqlx::Error> {
     let text = |offset: usize| row.try_get_unchecked::<Option<&str>, _>(first + offset);
     let id: Uuid = row.try_get_unchecked(first)?;
     let (trail, headers) = envelope::decode(text(7)?);
-    // A message without a key is a line of its own on an ordered queue, under its identity.
+    // On an ordered queue, a message without a key has its id as the key.
     let key = text(4)?.filter(|key| key.len() != 36 || *key != id.to_string());
     Ok(Message::stored(StoredParts {
         id: MessageId::from_uuid(id),
@@ -36,13 +36,13 @@ pub(super) fn message(row: &PgRow, first: usize, queue: &QueueName) -> Result<Me
     }))
 }
 
-/// A `timestamptz`, read and written without a calendar.
+/// A `timestamptz`, read and written without calendar arithmetic.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment(pub(super) SystemTime);
 
 /// PostgreSQL counts microseconds from the year 2000.
 const EPOCH: Duration = Duration::from_secs(946_684_800);
-/// The years that its calendar has, in those; what lies beyond is infinity.
+/// The range of its calendar, in microseconds; beyond it lies infinity.
 const CALENDAR: std::ops::Range<i128> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
 
 impl sqlx::Type<sqlx::Postgres> for Moment {
@@ -62,7 +62,7 @@ impl<'r> sqlx::Decode<'r, sqlx::Postgres> for Moment {
 }
 
 impl sqlx::Encode<'_, sqlx::Postgres> for Moment {
-    /// The next microsecond that is not earlier.
+    /// Rounds up to the next microsecond.
     fn encode_by_ref(
         &self,
         buffer: &mut sqlx::postgres::PgArgumentBuffer,
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_never_written_as_an_earlier_one() {
+    fn encoding_rounds_up_to_microseconds() {
         let epoch = UNIX_EPOCH + EPOCH;
         assert_eq!(encoded(epoch), 0);
         assert_eq!(encoded(epoch + Duration::from_nanos(1)), 1);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_no_calendar_is_infinite() {
+    fn encoding_beyond_calendar_is_infinity() {
         let far = Duration::from_secs(1 << 50);
         assert_eq!(encoded(UNIX_EPOCH + far), i64::MAX);
         assert_eq!(encoded(UNIX_EPOCH - far), i64::MIN);

@@ -1,22 +1,22 @@
-//! The logs of sagas.
+//! The logs of running sagas.
 
 use super::{PostgresTransactions, error::store_error};
 use postrider_core::{
     Error, MessageId,
-    saga::{Entry, SagaLog, read, written},
+    saga::{LogEntry, SagaLog, read, written},
 };
 use sqlx::{Postgres, Row, Transaction};
 
 type Tx = Transaction<'static, Postgres>;
 
-/// In a statement of its own, so that the next one sees what whoever held it before has committed.
+/// In a statement of its own, so that the next one sees what the previous holder of the lock has committed.
 const LOCK: &str = "select pg_advisory_xact_lock(hashtextextended($1 collate \"C\", 1))";
 const READ: &str = "select l.body from {saga_log} l where l.saga = $1 order by l.n";
 const APPEND: &str = "insert into {saga_log} (saga, n, body) values ($1, $2, $3)";
-const FORGET: &str = "delete from {saga_log} l where l.saga = $1";
+const DELETE: &str = "delete from {saga_log} l where l.saga = $1";
 
 impl SagaLog<Tx> for PostgresTransactions {
-    async fn read_log(&self, tx: &mut Tx, saga: MessageId) -> Result<Vec<Entry>, Error> {
+    async fn read_log(&self, tx: &mut Tx, saga: MessageId) -> Result<Vec<LogEntry>, Error> {
         let names = &self.store.inner.names;
         let lock = [names.schema(), names.prefix(), &saga.to_string()].join("\u{1f}");
         self.sql(LOCK).query().bind(lock).execute(&mut **tx).await.map_err(store_error)?;
@@ -30,7 +30,7 @@ impl SagaLog<Tx> for PostgresTransactions {
         tx: &mut Tx,
         saga: MessageId,
         after: usize,
-        entry: &Entry,
+        entry: &LogEntry,
     ) -> Result<(), Error> {
         let sql = self.sql(APPEND);
         let n = i32::try_from(after).unwrap_or(i32::MAX);
@@ -40,7 +40,7 @@ impl SagaLog<Tx> for PostgresTransactions {
     }
 
     async fn forget_log(&self, tx: &mut Tx, saga: MessageId) -> Result<(), Error> {
-        self.sql(FORGET).query().bind(saga.as_uuid()).execute(&mut **tx).await.map_err(store_error)?;
+        self.sql(DELETE).query().bind(saga.as_uuid()).execute(&mut **tx).await.map_err(store_error)?;
         Ok(())
     }
 }

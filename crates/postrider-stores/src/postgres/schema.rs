@@ -1,7 +1,7 @@
-//! The tables: made by versioned migrations that are part of the program.
+//! The tables: created by versioned migrations, which are compiled into the program.
 
-use super::{Names, PostgresStore, error::store_error, record, validate};
-use crate::maker;
+use super::{PostgresNames, PostgresStore, error::store_error, record, validate};
+use crate::object_script::{self, MigrationScript};
 use async_trait::async_trait;
 use postrider_core::{
     Error, Invalid, OnFailure, Ordering, QueueName, QueuePolicy,
@@ -13,46 +13,44 @@ use sqlx::{
     postgres::{PgPoolOptions, types::PgInterval},
 };
 
-pub(super) const MIGRATIONS: [(i64, &str, &str); 16] = [
-    (1, "rooms", include_str!("migrations/0001_rooms.sql")),
-    (2, "staging", include_str!("migrations/0002_staging.sql")),
-    (3, "lanes", include_str!("migrations/0003_lanes.sql")),
-    (4, "retention", include_str!("migrations/0004_retention.sql")),
-    (5, "queues", include_str!("migrations/0005_queues.sql")),
-    (6, "operators", include_str!("migrations/0006_operators.sql")),
-    (7, "plain_sql", include_str!("migrations/0007_plain_sql.sql")),
-    (8, "new_messages", include_str!("migrations/0008_new_messages.sql")),
-    (9, "schedules", include_str!("migrations/0009_schedules.sql")),
-    (10, "tenants", include_str!("migrations/0010_tenants.sql")),
-    (11, "inbox", include_str!("migrations/0011_inbox.sql")),
-    (12, "ledger", include_str!("migrations/0012_ledger.sql")),
-    (13, "follow_ups", include_str!("migrations/0013_follow_ups.sql")),
-    (14, "sagas", include_str!("migrations/0014_sagas.sql")),
-    (15, "pauses", include_str!("migrations/0015_pauses.sql")),
-    (16, "bulk", include_str!("migrations/0016_bulk.sql")),
-];
+/// The first version, by subject. Each object is created once, in its final form.
+const INITIAL: &str = concat!(
+    include_str!("migrations/0001_initial/01_tables.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/02_queues.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/03_staging.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/04_lanes.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/05_tenants.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/06_retention.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/07_operators.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/08_pauses.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/09_plain_sql.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/10_schedules.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/11_inbox.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/12_ledger.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/13_follow_ups.sql"),
+    "\n",
+    include_str!("migrations/0001_initial/14_sagas.sql"),
+);
+
+/// Every version, in order. A change of the schema after a release is a new entry.
+pub(super) const MIGRATIONS: [MigrationScript; 1] = [(1, "initial", INITIAL)];
 
 #[async_trait]
 impl Schema for PostgresStore {
     async fn migrate(&self) -> Result<(), Error> {
-        let names = &self.inner.names;
-        let migrations = MIGRATIONS.iter().map(|(version, title, template)| {
-            let sql = AssertSqlSafe(names.render(template)).into_sql_str();
-            Migration::new(*version, (*title).into(), MigrationType::Simple, sql, false)
-        });
-        let mut migrator = Migrator::with_migrations(migrations.collect());
-        migrator.dangerous_set_table_name(names.render("{migration}"));
-        migrator.create_schema(format!("\"{}\"", names.schema()));
-        // A connection of its own: a migration may take longer than a statement of ours ever should.
-        let options = PgPoolOptions::new().max_connections(1);
-        let pool = options.connect_with(self.inner.connect.clone()).await.map_err(store_error)?;
-        let migrated = migrator.run(&pool).await;
-        pool.close().await;
-        migrated.map_err(|error| match error {
-            sqlx::migrate::MigrateError::Execute(error)
-            | sqlx::migrate::MigrateError::ExecuteMigration(error, _) => store_error(error),
-            other => Error::SchemaMismatch(other.to_string()),
-        })
+        self.run_migrations(&MIGRATIONS).await
     }
 
     async fn migrations(&self) -> Result<Migrations, Error> {
@@ -61,7 +59,7 @@ impl Schema for PostgresStore {
             Some(_) => record::read(session.connection(), names).await?,
             None => Vec::new(),
         };
-        Ok(maker::standing(&MIGRATIONS, applied))
+        Ok(object_script::status(&MIGRATIONS, applied))
     }
 
     async fn validate(&self) -> Result<Vec<Drift>, Error> {
@@ -83,7 +81,7 @@ impl Schema for PostgresStore {
         };
         let keep_for = policy.keep_for.map(|keep| {
             let micros = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX);
-            PgInterval { months: 0, days: 0, microseconds: micros.min(MOST_MICROS) }
+            PgInterval { months: 0, days: 0, microseconds: micros.min(MAX_KEEP_MICROS) }
         });
         let sql = self.inner.names.sql("select {declare_queue}($1, $2, $3, $4, $5, $6)");
         let query = sql
@@ -103,43 +101,70 @@ impl Schema for PostgresStore {
             return Err(Invalid::rule("ordering", rule).into());
         }
         if policy.fair_by_tenant {
-            self.line_up(queue).await?;
+            self.mark_fair(queue).await?;
         }
         Ok(())
     }
 }
 
-impl Names {
-    /// The statements that make the tables under these names: what [`Schema::print`] answers, without a database.
+impl PostgresNames {
+    /// The SQL that creates the tables under these names, as [`Schema::print`] returns it, without a database.
     pub fn print(&self) -> String {
         let mut sql = format!("create schema if not exists \"{}\";\n", self.schema());
-        for (version, title, template) in MIGRATIONS {
-            sql.push_str(&format!("\n-- {version:04} {title}\n\n{}", self.render(template)));
+        for (version, name, template) in MIGRATIONS {
+            sql.push_str(&format!("\n-- {version:04} {name}\n\n{}", self.render(template)));
         }
         sql
     }
 }
 
 impl PostgresStore {
-    /// Puts what a queue holds already into the lines of its tenants, in steps, so that nobody waits for all of it. What
-    /// others stage meanwhile without knowing is found by those who claim.
-    async fn line_up(&self, queue: &QueueName) -> Result<(), Error> {
-        let sql = self.inner.names.sql("select {line_up}($1, $2, $3)");
+    async fn run_migrations(&self, migrations: &[MigrationScript]) -> Result<(), Error> {
+        let names = &self.inner.names;
+        let migrations = migrations.iter().map(|(version, name, template)| {
+            let sql = AssertSqlSafe(names.render(template)).into_sql_str();
+            Migration::new(*version, (*name).into(), MigrationType::Simple, sql, false)
+        });
+        let mut migrator = Migrator::with_migrations(migrations.collect());
+        migrator.dangerous_set_table_name(names.render("{migration}"));
+        migrator.create_schema(format!("\"{}\"", names.schema()));
+        // A connection of its own: a migration may take longer than the timeouts of the store's connections allow.
+        let options = PgPoolOptions::new().max_connections(1);
+        let pool = options.connect_with(self.inner.connect.clone()).await.map_err(store_error)?;
+        let result = migrator.run(&pool).await;
+        pool.close().await;
+        result.map_err(|error| match error {
+            sqlx::migrate::MigrateError::Execute(error)
+            | sqlx::migrate::MigrateError::ExecuteMigration(error, _) => store_error(error),
+            other => Error::SchemaMismatch(other.to_string()),
+        })
+    }
+
+    /// Runs the migrations of this version and then `next`, for tests of upgrades.
+    #[doc(hidden)]
+    pub async fn migrate_with(&self, next: &[(i64, &'static str, &'static str)]) -> Result<(), Error> {
+        self.run_migrations(&[&MIGRATIONS[..], next].concat()).await
+    }
+
+    /// Marks the rows that a queue holds already for the index by tenant, in steps, so that no claim waits for all of them. Rows
+    /// that producers stage meanwhile without the mark are found by the claims.
+    async fn mark_fair(&self, queue: &QueueName) -> Result<(), Error> {
+        let sql = self.inner.names.sql("select {mark_fair}($1, $2, $3)");
         let mut after = Some(0_i64);
-        while let Some(place) = after {
-            let query = sql.query().bind(queue.as_str()).bind(place).bind(LINED_UP_AT_ONCE);
+        while let Some(position) = after {
+            let query = sql.query().bind(queue.as_str()).bind(position).bind(MARK_FAIR_BATCH);
             after = self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)?;
         }
         Ok(())
     }
 
-    /// Validates what a connection sees, which may have altered it in an open transaction.
+    /// Validates the tables as a connection sees them, for tests that alter them in an open transaction.
     #[doc(hidden)]
     pub async fn drift_in(&self, connection: &mut PgConnection) -> Result<Vec<Drift>, Error> {
         validate::drift(connection, &self.inner.names).await
     }
 
-    /// What is there, one object a line: what validation compares with what it expects.
+    /// The catalog of the existing objects, one per line, as validation compares it with `expected.txt`.
     #[doc(hidden)]
     pub async fn describe(&self) -> Result<String, Error> {
         let mut session = self.inner.connections.session().await?;
@@ -148,8 +173,8 @@ impl PostgresStore {
     }
 }
 
-/// Rows that change hands in one statement.
-const LINED_UP_AT_ONCE: i32 = 10_000;
+/// The number of rows that one statement marks.
+const MARK_FAIR_BATCH: i32 = 10_000;
 
-/// A hundred years: more would leave the range of the database's calendar.
-const MOST_MICROS: i64 = 100 * 366 * 24 * 60 * 60 * 1_000_000;
+/// A hundred years: more would exceed the range of the database's calendar.
+const MAX_KEEP_MICROS: i64 = 100 * 366 * 24 * 60 * 60 * 1_000_000;

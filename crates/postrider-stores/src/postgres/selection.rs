@@ -1,11 +1,14 @@
-//! Many messages at once: a chunk is one statement, which picks messages by an index of their room and hands them to the function
-//! that changes them. Only numbers leave the server.
+//! Bulk operations: a chunk is one statement, which picks messages by an index of their table and passes them to the function that
+//! changes them. Only numbers leave the server.
 
-use super::{Names, PostgresStore, claim::limit, error::store_error, names::Sql, queues::Queue, row::Moment};
+use super::{
+    PostgresNames, PostgresStore, claim::limit, error::store_error, names::Sql, queues::Queue, row::Moment,
+};
 use postrider_core::{
     Error, EventType, Invalid, OrderingKey, QueueName, Reason,
     inspect::{
-        Action, Changed, Chunk, Cursor, DeadGroup, ERROR_KIND_CHARS, Fence, Room, Selected, Selection,
+        Action, ChangeReport, Chunk, Cursor, DeadGroup, ERROR_KIND_CHARS, Fence, Selection, SelectionSummary,
+        StateFilter,
     },
 };
 use sqlx::{
@@ -15,7 +18,7 @@ use sqlx::{
 };
 use std::time::SystemTime;
 
-/// What is done with a chunk.
+/// The operation on a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Requeue,
@@ -23,18 +26,18 @@ pub(super) enum Verb {
 }
 
 impl PostgresStore {
-    pub(super) async fn tallied(&self, selection: &Selection) -> Result<Selected, Error> {
+    pub(super) async fn summarize(&self, selection: &Selection) -> Result<SelectionSummary, Error> {
         let Some(queue) = self.queue(&selection.queue).await? else {
-            let fence = Fence { at: SystemTime::UNIX_EPOCH, place: 0 };
-            return Ok(Selected { count: 0, follow_ups: 0, fence });
+            let fence = Fence { at: SystemTime::UNIX_EPOCH, position: 0 };
+            return Ok(SelectionSummary { count: 0, follow_ups: 0, fence });
         };
-        let sql = self.inner.names.sql(&tally_template(selection.room));
+        let sql = self.inner.names.sql(&summary_template(selection.state));
         let row = self.inner.connections.run_for_one(selected(&sql, &queue, selection)).await?;
         let number = |column: usize| row.try_get::<i64, _>(column).map_err(store_error);
-        Ok(Selected {
+        Ok(SelectionSummary {
             count: number(0)?.unsigned_abs(),
             follow_ups: number(1)?.unsigned_abs(),
-            fence: Fence { at: moment(&row, 3)?, place: number(2)? },
+            fence: Fence { at: moment(&row, 3)?, position: number(2)? },
         })
     }
 
@@ -44,21 +47,23 @@ impl PostgresStore {
         selection: &Selection,
         chunk: &Chunk,
         action: &Action,
-    ) -> Result<Changed, Error> {
+    ) -> Result<ChangeReport, Error> {
         action.check()?;
-        if verb == Verb::Requeue && !matches!(selection.room, Room::Dead | Room::Archive) {
-            return Err(Invalid::rule("room", "only dead letters and what is kept can be put back").into());
+        if verb == Verb::Requeue && !matches!(selection.state, StateFilter::Dead | StateFilter::Done) {
+            return Err(
+                Invalid::rule("room", "only dead letters and archived messages can be requeued").into()
+            );
         }
         let Some(queue) = self.queue(&selection.queue).await? else {
-            return Ok(Changed { looked_at: 0, changed: 0, next: None });
+            return Ok(ChangeReport { looked_at: 0, changed: 0, next: None });
         };
-        let sql = self.inner.names.sql(&change_template(verb, selection.room));
+        let sql = self.inner.names.sql(&change_template(verb, selection.state));
         let after = chunk.after.as_ref();
         let query = selected(&sql, &queue, selection)
-            .bind(chunk.up_to.place)
+            .bind(chunk.up_to.position)
             .bind(Moment(chunk.up_to.at))
             .bind(after.and_then(|cursor| cursor.at).map(Moment))
-            .bind(after.map(|cursor| cursor.place))
+            .bind(after.map(|cursor| cursor.position))
             .bind(limit(chunk.limit))
             .bind(&action.actor)
             .bind(&action.why);
@@ -66,37 +71,41 @@ impl PostgresStore {
         let looked_at = row.try_get::<i64, _>(0).map_err(store_error)?.unsigned_abs();
         let changed = row.try_get::<i32, _>(1).map_err(store_error)?.unsigned_abs().into();
         let is_full = looked_at > 0 && looked_at >= chunk.limit as u64;
-        let next = if is_full { Some(cursor(&row, selection.room)?) } else { None };
-        Ok(Changed { looked_at, changed, next })
+        let next = if is_full { Some(cursor(&row, selection.state)?) } else { None };
+        Ok(ChangeReport { looked_at, changed, next })
     }
 
-    pub(super) async fn grouped(&self, of: Option<&QueueName>, most: usize) -> Result<Vec<DeadGroup>, Error> {
+    pub(super) async fn group_dead(
+        &self,
+        of: Option<&QueueName>,
+        max: usize,
+    ) -> Result<Vec<DeadGroup>, Error> {
         let sql = self.inner.names.sql(&groups_template());
-        let query = sql.query().bind(of.map(QueueName::as_str)).bind(limit(most));
+        let query = sql.query().bind(of.map(QueueName::as_str)).bind(limit(max));
         let rows = self.inner.connections.run(query).await?;
         rows.iter().map(group).collect()
     }
 }
 
-/// The time that a room is known by.
-fn time(room: Room) -> &'static str {
-    match room {
-        Room::Ready | Room::Later => "due_at",
-        Room::Dead => "failed_at",
-        Room::Archive => "archived_at",
+/// The time column of a state.
+fn time_column(state: StateFilter) -> &'static str {
+    match state {
+        StateFilter::Ready | StateFilter::Scheduled => "due_at",
+        StateFilter::Dead => "failed_at",
+        StateFilter::Done => "archived_at",
     }
 }
 
-/// What is selected, with seven parameters.
-fn selected_template(room: Room) -> String {
-    let table = match room {
-        Room::Ready => "{ready}",
-        Room::Later => "{later}",
-        Room::Dead => "{dead}",
-        Room::Archive => "{archive}",
+/// The rows of a selection, with seven parameters.
+fn selected_template(state: StateFilter) -> String {
+    let table = match state {
+        StateFilter::Ready => "{ready}",
+        StateFilter::Scheduled => "{scheduled}",
+        StateFilter::Dead => "{dead}",
+        StateFilter::Done => "{archive}",
     };
-    let reason = if room == Room::Dead { "m.reason" } else { "null::text" };
-    let time = time(room);
+    let reason = if state == StateFilter::Dead { "m.reason" } else { "null::text" };
+    let time = time_column(state);
     format!(
         "{table} m where m.queue = $1 and ($2::text is null or m.key = $2) and ($3::text is null or m.event_type = $3) \
          and ($4::text is null or {reason} = $4) and ($5::text is null or starts_with(m.last_error, $5)) \
@@ -119,62 +128,62 @@ fn selected<'q>(
         .bind(selection.until.map(Moment))
 }
 
-fn tally_template(room: Room) -> String {
+fn summary_template(state: StateFilter) -> String {
     format!(
         "select count(*) filter (where not s.follow_up), count(*) filter (where s.follow_up), coalesce(max(s.id), 0), \
            clock_timestamp() \
          from (select m.id, (m.headers ? 'followup-resolver') is true as follow_up from {}) s",
-        selected_template(room)
+        selected_template(state)
     )
 }
 
 /// The statements for dead letters, for tests that read their plans.
-pub(super) fn texts(names: &Names) -> [(&'static str, String); 2] {
-    let text = |verb| names.sql(&change_template(verb, Room::Dead)).as_str().to_owned();
+pub(super) fn texts(names: &PostgresNames) -> [(&'static str, String); 2] {
+    let text = |verb| names.sql(&change_template(verb, StateFilter::Dead)).as_str().to_owned();
     [
-        ("next dead letters to put back", text(Verb::Requeue)),
-        ("next dead letters to remove", text(Verb::Discard)),
+        ("next dead letters to requeue", text(Verb::Requeue)),
+        ("next dead letters to discard", text(Verb::Discard)),
     ]
 }
 
-/// Dead letters in the order of their places, by `dead_place`; what may run likewise, by `ready_pkey`. The others by their time:
-/// `later_pkey`, `archive_page`.
-fn change_template(verb: Verb, room: Room) -> String {
-    let time = time(room);
-    let (after, order) = match room {
-        Room::Ready | Room::Dead => (
+/// Dead letters in the order of their positions, by `dead_position`; ready messages likewise, by `ready_pkey`. The others by their
+/// time: `scheduled_pkey`, `archive_page`.
+fn change_template(verb: Verb, state: StateFilter) -> String {
+    let time = time_column(state);
+    let (after, order) = match state {
+        StateFilter::Ready | StateFilter::Dead => (
             "($10::timestamptz is null or true) and m.id > coalesce($11, 0)".to_owned(),
             "m.queue, m.id".to_owned(),
         ),
-        Room::Later | Room::Archive => (
+        StateFilter::Scheduled | StateFilter::Done => (
             format!("(m.{time}, m.id) > (coalesce($10, '-infinity'::timestamptz), coalesce($11, 0))"),
             format!("m.queue, m.{time}, m.id"),
         ),
     };
-    // Where the time is when messages came there, it is a fence, too.
-    let came = match room {
-        Room::Dead | Room::Archive => format!("m.{time} <= $9"),
-        Room::Ready | Room::Later => "$9::timestamptz is not null".to_owned(),
+    // For a state whose time is that of arrival in the table, the time is part of the fence.
+    let fence = match state {
+        StateFilter::Dead | StateFilter::Done => format!("m.{time} <= $9"),
+        StateFilter::Ready | StateFilter::Scheduled => "$9::timestamptz is not null".to_owned(),
     };
-    let change = match (verb, room) {
-        (Verb::Requeue, Room::Archive) => "{replay}",
+    let change = match (verb, state) {
+        (Verb::Requeue, StateFilter::Done) => "{replay}",
         (Verb::Requeue, _) => "{requeue}",
         (Verb::Discard, _) => "{discard}",
     };
     format!(
         "with picked as materialized ( \
-           select m.message_id, m.id, m.{time} as at from {} and m.id <= $8 and {came} and {after} \
+           select m.message_id, m.id, m.{time} as at from {} and m.id <= $8 and {fence} and {after} \
              and (m.headers ? 'followup-resolver') is not true \
            order by {order} limit $12) \
          select s.n, cardinality({change}($1, s.ids, $13, $14)), s.at, s.id from ( \
            select count(*) as n, coalesce(array_agg(p.message_id), '{{}}') as ids, \
              (array_agg(p.at))[count(*)] as at, (array_agg(p.id))[count(*)] as id \
            from picked p) s",
-        selected_template(room)
+        selected_template(state)
     )
 }
 
-/// The same as `error_kind` says.
+/// Groups by the same rule as `error_kind`.
 fn groups_template() -> String {
     format!(
         "select q.name, d.reason, left(split_part(split_part(d.last_error, E'\\n', 1), ': ', 1), {ERROR_KIND_CHARS}), \
@@ -196,10 +205,10 @@ fn group(row: &PgRow) -> Result<DeadGroup, Error> {
     })
 }
 
-fn cursor(row: &PgRow, room: Room) -> Result<Cursor, Error> {
-    let by_place = matches!(room, Room::Ready | Room::Dead);
-    let at = if by_place { None } else { Some(moment(row, 2)?) };
-    Ok(Cursor { at, place: row.try_get(3).map_err(store_error)? })
+fn cursor(row: &PgRow, state: StateFilter) -> Result<Cursor, Error> {
+    let by_position = matches!(state, StateFilter::Ready | StateFilter::Dead);
+    let at = if by_position { None } else { Some(moment(row, 2)?) };
+    Ok(Cursor { at, position: row.try_get(3).map_err(store_error)? })
 }
 
 fn moment(row: &PgRow, column: usize) -> Result<SystemTime, Error> {

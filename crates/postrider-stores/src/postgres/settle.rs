@@ -1,28 +1,28 @@
-//! Ending and extending claims: any mix in one statement, each guarded by its token.
+//! Settling claims: any mix of settlements in one statement, each guarded by its token.
 //!
-//! The statement is put together from the kinds that a batch holds, so that a batch of successes pays for nothing else.
+//! The statement is composed of the endings that occur in a batch, so that a batch of successes pays for nothing else.
 //! Rows are found by `message_id = ANY`, the leading column of one index, so there is one plan. A batch of one claim
 //! compares one token; a mixed batch finds each row's own token by binary search in the sorted ids (`width_bucket`), so
-//! that a stale token never passes for another one of the same batch. The queue is compared as `queue + 0`: the
-//! planner must not see a second index in it.
+//! that a stale token never passes for another one of the same batch. The queue is compared as `queue + 0`, so that the
+//! planner does not consider a second index.
 //!
-//! Per-row values come through `unnest` and a full join, which has no nested loop and so nothing quadratic, and every row
-//! that is removed is stored: a value that is missing breaks a NOT NULL and fails the statement, and with it the removal.
+//! Per-row values come through `unnest` and a full join, which has no nested loop and so no quadratic cost, and every row that is
+//! deleted is stored again: a missing value violates a NOT NULL constraint and fails the statement, and with it the delete.
 //!
-//! The most common batch, one claim that was delivered, has statements of its own (`delivered.rs`).
+//! The most common batch, one claim whose messages were all delivered, has statements of its own (`delivered.rs`).
 
 use super::{
-    Names,
-    batch::{AGAIN, Batch, DEAD, DONE, Ending, KEEP, KINDS, RETRY, SNOOZE, Wave},
+    PostgresNames,
     connections::Fetch,
-    delivered::{Delivered, DeliveredSql},
+    delivered::{DeliveredBatch, DeliveredSql},
     error::store_error,
+    in_place_retries::InPlaceRetries,
     lane_settle::LaneBatch,
     names::Sql,
-    queues::Known,
-    returned::Returned,
+    queues::QueueMap,
+    settle_batch::{Batch, Ending, RowSettlement, SettleStep},
 };
-use postrider_core::{Error, Lease, QueueName, Settle};
+use postrider_core::{Error, Lease, LeaseSettlement, QueueName};
 use sqlx::{
     Postgres, Row,
     postgres::{PgArguments, PgRow},
@@ -36,92 +36,97 @@ use std::{
 };
 use uuid::Uuid;
 
-/// The statements, each made when first needed.
+/// The statements, each rendered when first needed.
 #[derive(Debug, Default)]
 pub(super) struct SettleSql {
-    mixed: Mutex<HashMap<Shape, Sql>>,
+    mixed: Mutex<HashMap<StatementShape, Sql>>,
     delivered: DeliveredSql,
 }
 
-/// What a statement has to do.
+/// The parts that a statement consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Shape {
-    kinds: u8,
+struct StatementShape {
+    /// Bits, see [`Ending::bit`].
+    endings: u8,
     one_claim: bool,
     lanes: bool,
 }
 
 impl SettleSql {
-    /// Settles a batch and answers with what was lost. Retries that are due soon wait in their place, if somebody remembers
-    /// them.
+    /// Settles a batch and returns the lost leases. Retries that are due soon wait in place, if `retries` has capacity for them.
     pub(super) async fn settle(
         &self,
         mut on: impl Fetch,
-        names: &Names,
-        known: &Known,
+        names: &PostgresNames,
+        known: &QueueMap,
         floor: impl Fn(&QueueName) -> i64,
-        returned: Option<&Returned>,
-        settlements: &[Settle],
+        retries: Option<&InPlaceRetries>,
+        settlements: &[LeaseSettlement],
     ) -> Result<Vec<Lease>, Error> {
-        if let Some(delivered) = Delivered::of(settlements, known) {
+        if let Some(delivered) = DeliveredBatch::of(settlements, known) {
             return self.delivered.settle(&mut on, names, &delivered, settlements).await;
         }
-        let returned = returned.filter(|returned| returned.has_room_for(settlements.len()));
-        let Batch { mut lost, lanes, waves } = Batch::sort(settlements, known, floor, returned.is_some());
+        let retries = retries.filter(|retries| retries.has_capacity_for(settlements.len()));
+        let Batch { mut lost, lanes, steps } = Batch::sort(settlements, known, floor, retries.is_some());
         let mut lanes = Some(lanes).filter(|lanes| !lanes.is_empty());
-        let waves = if waves.is_empty() && lanes.is_some() { vec![Wave::default()] } else { waves };
-        for wave in waves {
-            self.settle_wave(&mut on, names, &wave, lanes.take(), &mut lost).await?;
-            if let Some(returned) = returned {
-                remember(returned, &wave.0[AGAIN]);
+        let steps = if steps.is_empty() && lanes.is_some() { vec![SettleStep::default()] } else { steps };
+        for step in steps {
+            self.run_step(&mut on, names, &step, lanes.take(), &mut lost).await?;
+            if let Some(retries) = retries {
+                remember(retries, step.of(Ending::RetryInPlace));
             }
         }
         lost.sort_unstable();
         Ok(lost.into_iter().map(|index| settlements[index].lease.clone()).collect())
     }
 
-    async fn settle_wave(
+    async fn run_step(
         &self,
         on: &mut impl Fetch,
-        names: &Names,
-        wave: &Wave<'_>,
+        names: &PostgresNames,
+        step: &SettleStep<'_>,
         lanes: Option<LaneBatch<'_>>,
         lost: &mut Vec<usize>,
     ) -> Result<(), Error> {
-        let claim = wave.one_claim();
+        let claim = step.one_claim();
         let one_claim = claim.is_some();
-        let sql = self.statement(names, Shape { kinds: wave.kinds(), one_claim, lanes: lanes.is_some() });
+        let sql = self
+            .statement(names, StatementShape { endings: step.endings(), one_claim, lanes: lanes.is_some() });
         let mut query = sql.query();
         if let Some((token, queue)) = claim {
             query = query.bind(token.as_uuid()).bind(queue);
         }
-        for (kind, endings) in wave.0.iter().enumerate().filter(|(_, endings)| !endings.is_empty()) {
-            query = bind_endings(query, kind, endings, one_claim);
+        for ending in Ending::ALL.into_iter().filter(|ending| !step.of(*ending).is_empty()) {
+            query = bind_rows(query, ending, step.of(ending), one_claim);
         }
         if let Some(lanes) = &lanes {
             query = lanes.bind(query);
         }
-        let answer = answer(on, query).await?;
-        let gone: Option<Vec<Uuid>> = answer.try_get(0).map_err(store_error)?;
+        let row = fetch_row(on, query).await?;
+        let gone: Option<Vec<Uuid>> = row.try_get(0).map_err(store_error)?;
         let gone: HashSet<Uuid> = gone.into_iter().flatten().collect();
-        let ids = wave.iter().filter(|ending| is_in(Some(ending.lease.id().as_uuid()), &gone));
-        lost.extend(ids.map(|ending| ending.index));
+        let ids = step.iter().filter(|row| is_in(Some(row.lease.id().as_uuid()), &gone));
+        lost.extend(ids.map(|row| row.index));
         if let Some(lanes) = lanes {
-            let gone: Vec<i32> = answer.try_get(1).map_err(store_error)?;
+            let gone: Vec<i32> = row.try_get(1).map_err(store_error)?;
             lost.extend(lanes.indexes_of(&gone));
         }
         Ok(())
     }
 
-    fn statement(&self, names: &Names, shape: Shape) -> Sql {
+    fn statement(&self, names: &PostgresNames, shape: StatementShape) -> Sql {
         let mut cache = self.mixed.lock().unwrap_or_else(PoisonError::into_inner);
         cache.entry(shape).or_insert_with(|| names.sql(&template(shape))).clone()
     }
 
     /// The statements, for tests that read their plans.
-    pub(super) fn texts(&self, names: &Names) -> Vec<(&'static str, String)> {
-        let mixed =
-            |one_claim| self.statement(names, Shape { kinds: (1 << KINDS) - 1, one_claim, lanes: false });
+    pub(super) fn texts(&self, names: &PostgresNames) -> Vec<(&'static str, String)> {
+        let mixed = |one_claim| {
+            self.statement(
+                names,
+                StatementShape { endings: (1 << Ending::ALL.len()) - 1, one_claim, lanes: false },
+            )
+        };
         let mut texts = vec![
             ("settle one claim", mixed(true).as_str().to_owned()),
             ("settle mixed claims", mixed(false).as_str().to_owned()),
@@ -131,7 +136,8 @@ impl SettleSql {
     }
 }
 
-pub(super) async fn answer(
+/// Runs the statement and returns its only row.
+pub(super) async fn fetch_row(
     on: &mut impl Fetch,
     query: Query<'_, Postgres, PgArguments>,
 ) -> Result<PgRow, Error> {
@@ -143,20 +149,20 @@ pub(super) fn is_in<T: Eq + Hash>(value: Option<T>, set: &HashSet<T>) -> bool {
     value.is_some_and(|value| set.contains(&value))
 }
 
-/// Those that were lost are asked for in vain, once.
-fn remember(returned: &Returned, again: &[Ending<'_>]) {
+/// A lost lease is remembered, too: its position is then claimed once without a result.
+fn remember(retries: &InPlaceRetries, rows: &[RowSettlement<'_>]) {
     let now = Instant::now();
-    for ending in again {
-        if let Some(place) = ending.lease.place() {
-            returned.remember(ending.queue, place, now + Duration::from_secs_f64(ending.seconds));
+    for row in rows {
+        if let Some(position) = row.lease.position() {
+            retries.remember(row.queue, position, now + Duration::from_secs_f64(row.seconds));
         }
     }
 }
 
-fn bind_endings<'q>(
+fn bind_rows<'q>(
     mut query: Query<'q, Postgres, PgArguments>,
-    kind: usize,
-    rows: &[Ending<'_>],
+    ending: Ending,
+    rows: &[RowSettlement<'_>],
     one_claim: bool,
 ) -> Query<'q, Postgres, PgArguments> {
     query = query.bind(rows.iter().map(|row| row.lease.id().as_uuid()).collect::<Vec<_>>());
@@ -165,30 +171,30 @@ fn bind_endings<'q>(
             .bind(rows.iter().map(|row| row.lease.token().as_uuid()).collect::<Vec<_>>())
             .bind(rows.iter().map(|row| row.queue).collect::<Vec<_>>());
     }
-    if matches!(kind, KEEP | RETRY | SNOOZE | AGAIN) {
+    if matches!(ending, Ending::Keep | Ending::Retry | Ending::Snooze | Ending::RetryInPlace) {
         query = query.bind(rows.iter().map(|row| row.seconds).collect::<Vec<_>>());
     }
-    if kind == DEAD {
+    if ending == Ending::Dead {
         query = query.bind(rows.iter().map(|row| row.reason).collect::<Vec<_>>());
     }
-    if matches!(kind, RETRY | DEAD | AGAIN) {
+    if matches!(ending, Ending::Retry | Ending::Dead | Ending::RetryInPlace) {
         query =
             query.bind(rows.iter().map(|row| row.error.as_deref().map(str::to_owned)).collect::<Vec<_>>());
     }
     query
 }
 
-/// The columns that a message takes along from room to room.
+/// The columns that a message keeps when it moves to another table.
 pub(super) const MOVED: &str = "id, staged_at, message_id, queue, ordered, payload, event_type, content_type, key, tenant, subject, \
     timer, headers";
 
-/// The same, of the table that is called so.
+/// The columns of [`MOVED`], qualified with a table alias.
 pub(super) fn moved(alias: &str) -> String {
     MOVED.split(", ").map(|column| format!("{alias}.{}", column.trim())).collect::<Vec<_>>().join(", ")
 }
 
-fn template(shape: Shape) -> String {
-    let mut next = if shape.one_claim && shape.kinds != 0 { 2 } else { 0 };
+fn template(shape: StatementShape) -> String {
+    let mut next = if shape.one_claim && shape.endings != 0 { 2 } else { 0 };
     let mut param = |cast: &str| {
         next += 1;
         format!("${next}::{cast}")
@@ -197,7 +203,7 @@ fn template(shape: Shape) -> String {
     let mut ids: Vec<String> = Vec::new();
     let mut held: Vec<&str> = Vec::new();
     let mut ended: Vec<&str> = Vec::new();
-    for kind in (0..KINDS).filter(|kind| shape.kinds & (1 << kind) != 0) {
+    for ending in Ending::ALL.into_iter().filter(|ending| shape.endings & ending.bit() != 0) {
         let id = param("uuid[]");
         let guard = if shape.one_claim {
             format!("r.message_id = any({id}) and r.token = $1::uuid and r.queue + 0 = $2::smallint")
@@ -208,12 +214,20 @@ fn template(shape: Shape) -> String {
                  and r.queue + 0 = ({queue})[width_bucket(r.message_id, {id})]"
             )
         };
-        let name = ["done", "kept", "back", "gone", "freed", "put_off", "again"][kind];
-        match kind {
-            DONE => parts.push(format!(
+        let name = match ending {
+            Ending::Done => "done",
+            Ending::Keep => "kept",
+            Ending::Retry => "back",
+            Ending::Dead => "gone",
+            Ending::Release => "freed",
+            Ending::Snooze => "snoozed_rows",
+            Ending::RetryInPlace => "again",
+        };
+        match ending {
+            Ending::Done => parts.push(format!(
                 "done as (delete from {{ready}} r where {guard} returning r.message_id, r.queue, r.timer)"
             )),
-            KEEP => {
+            Ending::Keep => {
                 let keep = param("float8[]");
                 parts.push(format!("kept as (delete from {{ready}} r where {guard} returning r.*)"));
                 parts.push(format!(
@@ -225,18 +239,18 @@ fn template(shape: Shape) -> String {
                     columns = moved("m")
                 ));
             }
-            RETRY => {
+            Ending::Retry => {
                 let (delay, error) = (param("float8[]"), param("text[]"));
                 parts.push(format!("back as (delete from {{ready}} r where {guard} returning r.*)"));
                 parts.push(format!(
-                    "retried as (insert into {{later}} ({MOVED}, due_at, attempts, deliveries, last_error) \
+                    "retried as (insert into {{scheduled}} ({MOVED}, due_at, attempts, deliveries, last_error) \
                      select {columns}, clock_timestamp() + u.delay * interval '1 s', m.attempts + 1, m.deliveries, u.error \
                      from unnest({id}, {delay}, {error}) u(id, delay, error) full join back m on m.message_id = u.id \
                      where coalesce(m.id, -1) >= 0 on conflict do nothing)",
                     columns = moved("m")
                 ));
             }
-            DEAD => {
+            Ending::Dead => {
                 let (reason, error) = (param("text[]"), param("text[]"));
                 parts.push(format!("gone as (delete from {{ready}} r where {guard} returning r.*)"));
                 parts.push(format!(
@@ -247,18 +261,18 @@ fn template(shape: Shape) -> String {
                     columns = moved("m")
                 ));
             }
-            SNOOZE => {
+            Ending::Snooze => {
                 let delay = param("float8[]");
-                parts.push(format!("put_off as (delete from {{ready}} r where {guard} returning r.*)"));
+                parts.push(format!("snoozed_rows as (delete from {{ready}} r where {guard} returning r.*)"));
                 parts.push(format!(
-                    "snoozed as (insert into {{later}} ({MOVED}, due_at, attempts, deliveries, last_error) \
+                    "snoozed as (insert into {{scheduled}} ({MOVED}, due_at, attempts, deliveries, last_error) \
                      select {columns}, clock_timestamp() + u.delay * interval '1 s', m.attempts, m.deliveries - 1, m.last_error \
-                     from unnest({id}, {delay}) u(id, delay) full join put_off m on m.message_id = u.id \
+                     from unnest({id}, {delay}) u(id, delay) full join snoozed_rows m on m.message_id = u.id \
                      where coalesce(m.id, -1) >= 0 on conflict do nothing)",
                     columns = moved("m")
                 ));
             }
-            AGAIN => {
+            Ending::RetryInPlace => {
                 let (delay, error) = (param("float8[]"), param("text[]"));
                 let due = format!(
                     "clock_timestamp() + ({delay})[width_bucket(r.message_id, {id})] * interval '1 s'"
@@ -269,12 +283,12 @@ fn template(shape: Shape) -> String {
                      where {guard} returning r.message_id)"
                 ));
             }
-            _ => parts.push(format!(
+            Ending::Release => parts.push(format!(
                 "freed as (update {{ready}} r set token = null, lease_until = '-infinity', \
                  deliveries = r.deliveries - 1 where {guard} returning r.message_id)"
             )),
         }
-        if matches!(kind, DONE | KEEP | DEAD) {
+        if matches!(ending, Ending::Done | Ending::Keep | Ending::Dead) {
             ended.push(name);
         }
         held.push(name);

@@ -1,17 +1,19 @@
-//! Staging: one statement on the caller's own connection, whichever driver it belongs to.
+//! Staging: one statement on the caller's own connection, with any driver.
 //!
-//! What is sent is decided here and written in `statement.rs`; a driver (`drivers/`) only binds and runs it.
+//! This module chooses the statement, `statement.rs` writes it, and a driver (`drivers/`) binds and runs it.
 
 use super::{
-    Names,
+    PostgresNames,
     drivers::Driver,
-    statement::{Answer, Statements},
+    statement::{StageReply, Statements},
 };
-use postrider_core::{Due, Error, Fate, Limits, Message, MessageId, QueueName, Staged, TimerName, trace};
+use postrider_core::{
+    Due, Error, Limits, Message, MessageId, QueueName, StageOutcome, StageReport, TimerName, trace,
+};
 use std::{collections::HashSet, sync::Arc};
 use uuid::Uuid;
 
-/// Stages messages in the caller's own transaction. Needs no connection of its own, and is cheap to clone.
+/// The transactional outbox: stages messages in the caller's own transaction. Needs no connection of its own, and is cheap to clone.
 ///
 /// It is an [`Outbox`](postrider_core::Outbox) for the transactions of several drivers, each behind its own feature; each
 /// implementation below has an example.
@@ -35,17 +37,17 @@ struct Shared {
 
 impl PostgresOutbox {
     /// Stages in the tables of `names`.
-    pub fn new(names: Names) -> Self {
+    pub fn new(names: PostgresNames) -> Self {
         Self::with_limits(names, Limits::default())
     }
 
     /// Stages in the tables of `names`, within `limits`.
-    pub fn with_limits(names: Names, limits: Limits) -> Self {
+    pub fn with_limits(names: PostgresNames, limits: Limits) -> Self {
         Self { shared: Arc::new(Shared { statements: Statements::new(names), limits }) }
     }
 
-    /// For transactions of sqlx on connections through a pooler such as PgBouncer: keeps no statement prepared, since the next
-    /// transaction may be in another session. It costs one round trip more. tokio-postgres needs none of this.
+    /// For sqlx transactions on connections through a pooler such as PgBouncer: keeps no prepared statements, because the next
+    /// transaction may be in another session. It costs one more round trip. tokio-postgres does not need this.
     #[must_use]
     pub fn behind_pooler(&self) -> Self {
         let Shared { statements, limits } = self.shared.as_ref();
@@ -56,9 +58,9 @@ impl PostgresOutbox {
         &self,
         driver: &mut D,
         messages: &[Message],
-    ) -> Result<Staged, Error> {
+    ) -> Result<StageReport, Error> {
         if messages.is_empty() {
-            return Ok(Staged::default());
+            return Ok(StageReport::default());
         }
         self.shared.limits.check(messages)?;
         let messages = &*trace::stamped(messages);
@@ -69,41 +71,42 @@ impl PostgresOutbox {
         let plain = messages
             .iter()
             .all(|message| message.id().is_none() && message.due() == Due::Now && message.timer().is_none());
-        // Nothing is inserted when a queue does not exist yet.
+        // The plain statement inserts nothing when a queue does not exist yet.
         let statements = &self.shared.statements;
         let inserted = plain && driver.execute(statements.plain(messages, &ids, D::KEEPS_PLANS)?).await? > 0;
-        let mut fates: Vec<_> = ids.into_iter().map(|id| (MessageId::from_uuid(id), Fate::New)).collect();
+        let mut outcomes: Vec<_> =
+            ids.into_iter().map(|id| (MessageId::from_uuid(id), StageOutcome::New)).collect();
         if !inserted {
-            self.stage_carefully(driver, messages, &mut fates).await?;
+            self.stage_general(driver, messages, &mut outcomes).await?;
         }
-        Ok(Staged::new(fates))
+        Ok(StageReport::new(outcomes))
     }
 
-    async fn stage_carefully<D: Driver>(
+    async fn stage_general<D: Driver>(
         &self,
         driver: &mut D,
         messages: &[Message],
-        fates: &mut [(MessageId, Fate)],
+        outcomes: &mut [(MessageId, StageOutcome)],
     ) -> Result<(), Error> {
-        // The same identity twice in one batch: the second is a duplicate of the first.
+        // The same id twice in one batch: the second is a duplicate of the first.
         let mut seen = HashSet::with_capacity(messages.len());
         let mut sent = Vec::with_capacity(messages.len());
         let mut given = Vec::with_capacity(messages.len());
         for (index, message) in messages.iter().enumerate() {
-            let (id, fate) = &mut fates[index];
+            let (id, outcome) = &mut outcomes[index];
             if seen.insert((message.queue(), *id)) {
                 sent.push(index);
                 given.push((id.as_uuid(), message));
             } else {
-                *fate = Fate::Duplicate;
+                *outcome = StageOutcome::Duplicate;
             }
         }
-        let statement = self.shared.statements.careful(&given)?;
-        for Answer { position, fate, id } in driver.answers(statement).await? {
-            let place =
+        let statement = self.shared.statements.general(&given)?;
+        for StageReply { position, outcome, id } in driver.fetch_replies(statement).await? {
+            let position =
                 usize::try_from(position).ok().and_then(|position| sent.get(position.wrapping_sub(1)));
-            if let Some(index) = place {
-                fates[*index] = (MessageId::from_uuid(id), fate);
+            if let Some(index) = position {
+                outcomes[*index] = (MessageId::from_uuid(id), outcome);
             }
         }
         Ok(())

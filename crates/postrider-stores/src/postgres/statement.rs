@@ -2,18 +2,18 @@
 //!
 //! Two statements serve. The **plain** one takes messages that are due now, have no timer and get their id from us: a bare
 //! `INSERT … SELECT … FROM unnest`, with only the columns that the batch uses, since each array costs time. It inserts
-//! nothing when one of the queues does not exist yet. The **careful** one is a function of the database and takes
-//! everything: given ids (they may be known already), times, timers, new queues. For drivers that keep no plans there is the
-//! plain one as a function, too.
+//! nothing when one of the queues does not exist yet. The **general** one is a function of the database and takes
+//! everything: given ids (which may exist already), times, timers, new queues. For drivers that keep no plans the
+//! plain one exists as a function, too.
 //!
-//! Waking is part of both: workers that announced that they sleep are signalled, nobody else (`wake.rs`).
+//! Both notify: queues with an idle worker get a notification, others do not (`notifier.rs`).
 //!
-//! Parameters appear in a statement in the order of their numbers, and borrow from the messages whatever can be borrowed:
-//! payloads are copied once, by the driver, into what it sends.
+//! Parameters appear in a statement in the order of their numbers, and borrow from the messages where possible: payloads are copied
+//! once, by the driver, into its send buffer.
 
-use super::{Names, names::Sql};
+use super::{PostgresNames, names::Sql};
 use crate::envelope;
-use postrider_core::{Due, Fate, Invalid, Message, OnConflict, QueueName, TimerName};
+use postrider_core::{Due, Invalid, Message, OnConflict, QueueName, StageOutcome, TimerName};
 use std::{
     borrow::Cow,
     collections::HashMap,
@@ -52,42 +52,42 @@ pub(super) enum Param<'m> {
     Payloads(Vec<&'m [u8]>),
 }
 
-/// One row that the careful statement answers with: the fate of a message that is not new.
+/// One row that the general statement returns: the outcome of a message that is not new.
 #[derive(Debug)]
-pub(super) struct Answer {
-    /// Which of the messages sent, from 1.
+pub(super) struct StageReply {
+    /// The number of the message among those sent, from 1.
     pub(super) position: i32,
-    pub(super) fate: Fate,
-    /// The message that is there instead.
+    pub(super) outcome: StageOutcome,
+    /// The id of the existing message.
     pub(super) id: Uuid,
 }
 
-impl Answer {
-    /// The columns `n`, `fate` and `id`.
-    pub(super) fn new(position: i32, fate: &str, id: Uuid) -> Self {
-        let fate = match fate {
-            "ignored" => Fate::Ignored,
-            "extended" => Fate::Extended,
-            _ => Fate::Duplicate,
+impl StageReply {
+    /// The columns `n`, `outcome` and `id`.
+    pub(super) fn new(position: i32, outcome: &str, id: Uuid) -> Self {
+        let outcome = match outcome {
+            "ignored" => StageOutcome::Ignored,
+            "extended" => StageOutcome::Extended,
+            _ => StageOutcome::Duplicate,
         };
-        Self { position, fate, id }
+        Self { position, outcome, id }
     }
 }
 
 /// The statements of one set of tables. Plain ones are kept, since their text depends on the columns that a batch uses.
 #[derive(Debug, Default)]
 pub(super) struct Statements {
-    names: Names,
+    names: PostgresNames,
     is_unprepared: bool,
-    plain: Mutex<HashMap<Shape, Sql>>,
+    plain: Mutex<HashMap<ColumnSet, Sql>>,
 }
 
 impl Statements {
-    pub(super) fn new(names: Names) -> Self {
+    pub(super) fn new(names: PostgresNames) -> Self {
         Self { names, is_unprepared: false, plain: Mutex::default() }
     }
 
-    /// The same statements, sent anew each time.
+    /// The same statements, never kept prepared.
     pub(super) fn unprepared(&self) -> Self {
         Self { is_unprepared: true, ..Self::new(self.names.clone()) }
     }
@@ -98,7 +98,7 @@ impl Statements {
     }
 
     /// Inserts all messages, or none when a queue does not exist yet. With `kept` the driver keeps the plan of the statement;
-    /// else a function of the database does, which takes one queue only.
+    /// otherwise a function of the database does, which takes one queue only.
     pub(super) fn plain<'m>(
         &self,
         messages: &'m [Message],
@@ -111,7 +111,7 @@ impl Statements {
             let mut params =
                 vec![Param::Name(queue), Param::Ids(ids.to_vec()), Param::Payloads(payloads(messages))];
             params.extend(columns.0.map(Param::Texts));
-            return Ok(Statement { sql: self.sql(NEW), params });
+            return Ok(Statement { sql: self.sql(STAGE_NEW), params });
         }
         let mut shape = columns.shape();
         let mut params = if let [queue] = queues[..] {
@@ -127,8 +127,8 @@ impl Statements {
         Ok(Statement { sql, params })
     }
 
-    /// Stages each message as it asks to be, and answers with those that are not new.
-    pub(super) fn careful<'m>(&self, messages: &[(Uuid, &'m Message)]) -> Result<Statement<'m>, Invalid> {
+    /// Stages messages with ids, times, timers or new queues, and returns those that are not new.
+    pub(super) fn general<'m>(&self, messages: &[(Uuid, &'m Message)]) -> Result<Statement<'m>, Invalid> {
         let given = || messages.iter().map(|(_, message)| *message);
         let (queues, positions) = queues(given())?;
         let mut params = vec![
@@ -143,10 +143,10 @@ impl Statements {
             Param::Payloads(payloads(given())),
         ];
         params.extend(Columns::of(given()).of_length(messages.len()).map(Param::Texts));
-        Ok(Statement { sql: self.sql(CAREFUL), params })
+        Ok(Statement { sql: self.sql(STAGE_MANY), params })
     }
 
-    /// Answers with one row when there was a timer to cancel, else with none.
+    /// Returns one row when there was a timer to cancel, otherwise none.
     pub(super) fn cancel_timer<'m>(&self, queue: &'m QueueName, timer: &'m TimerName) -> Statement<'m> {
         Statement {
             sql: self.sql("select 1 where {cancel_timer}($1::text, $2::text)"),
@@ -155,23 +155,23 @@ impl Statements {
     }
 }
 
-const NEW: &str = "select 1 where {stage_new}($1::text, $2::uuid[], $3::bytea[], $4::text[], $5::text[], $6::text[], \
+const STAGE_NEW: &str = "select 1 where {stage_new}($1::text, $2::uuid[], $3::bytea[], $4::text[], $5::text[], $6::text[], \
     $7::text[], $8::text[], $9::text[]) > 0";
 
-const CAREFUL: &str = "select n, fate, id from {stage_many}($1::text[], $2::smallint[], $3::uuid[], $4::boolean[], \
+const STAGE_MANY: &str = "select n, outcome, id from {stage_many}($1::text[], $2::smallint[], $3::uuid[], $4::boolean[], \
     $5::double precision[], $6::timestamptz[], $7::text[], $8::boolean[], $9::bytea[], $10::text[], $11::text[], \
     $12::text[], $13::text[], $14::text[], $15::text[])";
 
-/// Which optional columns a batch uses, as bits in the order of [`OPTIONAL`].
-type Shape = u8;
+/// The optional columns that a batch uses, as bits in the order of [`OPTIONAL`].
+type ColumnSet = u8;
 
-/// The optional columns, in the order of the careful statement's arguments.
+/// The optional columns, in the order of the general statement's arguments.
 const OPTIONAL: [&str; 6] = ["event_type", "content_type", "key", "tenant", "subject", "headers"];
 const KEY: usize = 2;
-/// The bit that says that the whole batch goes to one queue.
-const ONE_QUEUE: Shape = 1 << 7;
+/// The bit of a batch for one queue.
+const ONE_QUEUE: ColumnSet = 1 << 7;
 
-/// The optional columns of a batch. One that nobody uses has no values.
+/// The optional columns of a batch. A column that no message uses is empty.
 struct Columns<'m>([Vec<Option<Cow<'m, str>>>; 6]);
 
 impl<'m> Columns<'m> {
@@ -199,16 +199,16 @@ impl<'m> Columns<'m> {
         Self(columns)
     }
 
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> ColumnSet {
         let used = self.0.iter().map(|column| !column.is_empty());
-        used.enumerate().fold(0, |shape, (bit, used)| shape | (Shape::from(used) << bit))
+        used.enumerate().fold(0, |shape, (bit, used)| shape | (ColumnSet::from(used) << bit))
     }
 
     fn used(self) -> impl Iterator<Item = Vec<Option<Cow<'m, str>>>> {
         self.0.into_iter().filter(|column| !column.is_empty())
     }
 
-    /// Every column, with a value for each of so many messages.
+    /// Every column, with a value for each of `messages`.
     fn of_length(self, messages: usize) -> impl Iterator<Item = Vec<Option<Cow<'m, str>>>> {
         self.0.into_iter().map(move |mut column| {
             column.resize(messages, None);
@@ -217,9 +217,9 @@ impl<'m> Columns<'m> {
     }
 }
 
-/// No join and no sort stands between `unnest` and the table, so places are drawn in the order given. Queues are looked up
-/// once per statement; where one is missing the whole statement inserts nothing.
-fn plain_template(shape: Shape) -> String {
+/// No join and no sort stands between `unnest` and the table, so positions are drawn in the order given. Queues are looked up
+/// once per statement; when one is missing the whole statement inserts nothing.
+fn plain_template(shape: ColumnSet) -> String {
     let used: Vec<_> = (0..OPTIONAL.len()).filter(|column| shape & (1 << column) != 0).collect();
     let mut into = String::new();
     let mut select = String::new();
@@ -237,13 +237,13 @@ fn plain_template(shape: Shape) -> String {
     let key = if used.contains(&KEY) { "u.key" } else { "null::text" };
     if shape & ONE_QUEUE != 0 {
         // No array of names: it would make every plan for given values look cheaper than the one for any, and so make the
-        // server plan this statement anew each time. OFFSET keeps the look-up of sleepers out of the rows.
+        // server plan this statement anew each time. OFFSET makes the look-up of idle workers run once, not once for each row.
         return format!(
             "insert into {{ready}} (queue, ordered, fair, key, message_id, payload{into}) \
              select k.id, k.ordered, k.fair, case when k.ordered then coalesce({key}, u.message_id::text) else {key} end, \
                     u.message_id, u.payload{select} \
              from (select q.id, q.ordered, q.fair, \
-                          (select count(pg_notify('{{#signal}}', $1::text)) from {{sleeper}} s \
+                          (select count(pg_notify('{{#signal}}', $1::text)) from {{idle}} s \
                            where s.queue = q.id and s.until > clock_timestamp()) as signalled \
                    from {{queue}} q where q.name = $1::text offset 0) k, \
                   unnest($2::uuid[], $3::bytea[]{unnest}) u(message_id, payload{alias}) \
@@ -261,11 +261,11 @@ fn plain_template(shape: Shape) -> String {
                having count(*) = cardinality($1::text[])) k, \
               unnest($2::smallint[], $3::uuid[], $4::bytea[]{unnest}) u(queue, message_id, payload{alias}) \
          where (select count(pg_notify('{{#signal}}', q.name)) from {{queue}} q where q.name = any($1::text[]) \
-                and exists (select from {{sleeper}} s where s.queue = q.id and s.until > clock_timestamp())) >= 0"
+                and exists (select from {{idle}} s where s.queue = q.id and s.until > clock_timestamp())) >= 0"
     )
 }
 
-/// The distinct queues of a batch, and for each message the position of its own among them, from 1.
+/// The distinct queues of a batch, and for each message the number of its queue among them, from 1.
 fn queues<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Result<(Vec<&'m str>, Vec<i16>), Invalid> {
     let mut names: Vec<&str> = Vec::new();
     let mut known: HashMap<&str, i16> = HashMap::new();

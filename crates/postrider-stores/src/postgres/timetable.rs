@@ -1,14 +1,17 @@
 //! The ticks of schedules.
 //!
-//! A tick is a transaction of ours: the row of its schedule first, which lets
-//! one process through and the others wait, and then the messages, by the outbox. Whoever waited finds the tick recorded when
-//! the first has committed, and does it when the first has not.
+//! A tick is a transaction of the store's own: first the row of its schedule, which lets one process through while the others
+//! wait, and then the messages, through the outbox. A process that waited finds the tick recorded if the first committed, and
+//! makes the tick itself if the first rolled back.
 
-use super::{PostgresStore, connections::Route, error::store_error, lent::Lent, row::Moment};
+use super::{
+    PostgresStore, connections::ConnectionMode, error::store_error, row::Moment,
+    transaction_connection::TransactionConnection,
+};
 use async_trait::async_trait;
 use postrider_core::{
     Error, Invalid, Message, Outbox, ScheduleName,
-    timetable::{Reading, Timetable},
+    timetable::{ScheduleReading, Timetable},
 };
 use sqlx::{Row, postgres::PgRow};
 use std::time::SystemTime;
@@ -16,8 +19,8 @@ use time::OffsetDateTime;
 
 const READ: &str = "select clock_timestamp(), s.last_at from {schedule} s where s.name = $1";
 
-/// Of several that see a schedule first, one begins it.
-const BEGIN: &str =
+/// When several processes see a new schedule at once, one of them inserts it.
+const INSERT: &str =
     "insert into {schedule} (name, last_at) values ($1, clock_timestamp()) on conflict (name) do nothing";
 
 const RECORD: &str = "insert into {schedule} as s (name, last_at) values ($1, $2) \
@@ -25,13 +28,13 @@ const RECORD: &str = "insert into {schedule} as s (name, last_at) values ($1, $2
 
 #[async_trait]
 impl Timetable for PostgresStore {
-    async fn read(&self, schedule: &ScheduleName) -> Result<Reading, Error> {
+    async fn read(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
         let inner = &self.inner;
         let read = inner.names.sql(READ);
         if let Some(row) = inner.connections.run(read.query().bind(schedule.as_str())).await?.first() {
             return reading(row).map_err(store_error);
         }
-        let begin = inner.names.sql(BEGIN);
+        let begin = inner.names.sql(INSERT);
         inner.connections.run(begin.query().bind(schedule.as_str())).await?;
         let row = inner.connections.run_for_one(read.query().bind(schedule.as_str())).await?;
         reading(&row).map_err(store_error)
@@ -44,11 +47,11 @@ impl Timetable for PostgresStore {
         messages: &[Message],
     ) -> Result<bool, Error> {
         let inner = &self.inner;
-        let mut lent = Lent::by(&inner.pool).await?;
-        let mut tx = lent.begin(inner.route).await?;
-        let record = match inner.route {
-            Route::Direct => inner.names.sql(RECORD),
-            Route::Pooled => inner.names.sql(RECORD).unprepared(),
+        let mut connection = TransactionConnection::acquire(&inner.pool).await?;
+        let mut tx = connection.begin(inner.mode).await?;
+        let record = match inner.mode {
+            ConnectionMode::Direct => inner.names.sql(RECORD),
+            ConnectionMode::Pooled => inner.names.sql(RECORD).unprepared(),
         };
         let record = record.query().bind(schedule.as_str()).bind(moment(at)?);
         let is_new = record.execute(&mut *tx).await.map_err(store_error)?.rows_affected() > 0;
@@ -56,7 +59,7 @@ impl Timetable for PostgresStore {
             self.outbox().stage_all(&mut tx, messages).await?;
         }
         tx.commit().await.map_err(store_error)?;
-        lent.give_back();
+        connection.release();
         Ok(is_new)
     }
 }
@@ -65,9 +68,9 @@ fn moment(at: SystemTime) -> Result<OffsetDateTime, Invalid> {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).ok();
     let since = since.and_then(|since| time::Duration::try_from(since).ok());
     let moment = since.and_then(|since| OffsetDateTime::UNIX_EPOCH.checked_add(since));
-    moment.ok_or_else(|| Invalid::rule("at", "must lie between the years 1970 and 9999"))
+    moment.ok_or_else(|| Invalid::rule("at", "must be between the years 1970 and 9999"))
 }
 
-fn reading(row: &PgRow) -> Result<Reading, sqlx::Error> {
-    Ok(Reading { now: row.try_get::<Moment, _>(0)?.0, last: row.try_get::<Moment, _>(1)?.0 })
+fn reading(row: &PgRow) -> Result<ScheduleReading, sqlx::Error> {
+    Ok(ScheduleReading { now: row.try_get::<Moment, _>(0)?.0, last: row.try_get::<Moment, _>(1)?.0 })
 }

@@ -1,43 +1,45 @@
-//! Comparing the tables with what this version needs.
+//! Validation: compares the tables with the schema of this version.
 //!
-//! `catalog.sql` describes what is there, one line per object; `expected.txt` is that description of a fresh migration, and a
-//! test keeps it so. What is expected and not there, or there in another shape, has drifted; what is there besides is
-//! nobody's business.
+//! `catalog.sql` describes the existing objects, one line each; `expected.txt` is that description after a fresh migration, and a
+//! test keeps it up to date. An expected object that is missing or different has drifted; other objects are ignored.
 
 use super::{
-    Names,
+    PostgresNames,
     error::store_error,
-    mend::{KINDS, Mender},
     record,
+    repair::{KINDS, SchemaRepair},
 };
-use crate::maker::turn;
+use crate::object_script::creation_order;
 use postrider_core::{Error, schema::Drift};
 use sqlx::{Executor, PgConnection, Row};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const EXPECTED: &str = include_str!("expected.txt");
 
-/// What has drifted, in an order in which it can be mended.
-pub(super) async fn drift(connection: &mut PgConnection, names: &Names) -> Result<Vec<Drift>, Error> {
+/// The objects that have drifted, in an order in which they can be fixed.
+pub(super) async fn drift(connection: &mut PgConnection, names: &PostgresNames) -> Result<Vec<Drift>, Error> {
     let found = describe(connection, names).await?;
     let applied = applied(connection, names).await?;
-    let mender = Mender::new(names, &found, applied);
+    let repair = SchemaRepair::new(names, &found, applied);
     let drift = EXPECTED.lines().filter_map(|line| line.split_once('\t')).filter_map(|(object, expected)| {
         let found = found.get(object);
         (found.is_none_or(|found| found != expected)).then(|| Drift {
             object: object.to_owned(),
             expected: expected.to_owned(),
             found: found.cloned(),
-            fix: mender.fix(object, expected, found.map(String::as_str)),
+            fix: repair.fix(object, expected, found.map(String::as_str)),
         })
     });
     let mut drift: Vec<_> = drift.collect();
-    drift.sort_by_key(|drift| turn(&KINDS, &drift.object));
+    drift.sort_by_key(|drift| creation_order(&KINDS, &drift.object));
     Ok(drift)
 }
 
-/// The migrations that were run, if they left a record that may be read.
-async fn applied(connection: &mut PgConnection, names: &Names) -> Result<Option<BTreeSet<i64>>, Error> {
+/// The numbers of the applied migrations, if their record exists and may be read.
+async fn applied(
+    connection: &mut PgConnection,
+    names: &PostgresNames,
+) -> Result<Option<BTreeSet<i64>>, Error> {
     if record::is_readable(connection, names).await? != Some(true) {
         return Ok(None);
     }
@@ -45,13 +47,13 @@ async fn applied(connection: &mut PgConnection, names: &Names) -> Result<Option<
     Ok(Some(applied.into_iter().map(|applied| applied.number).collect()))
 }
 
-/// What is there, with our names taken out of it.
+/// The existing objects, without the schema and the prefix.
 pub(super) async fn describe(
     connection: &mut PgConnection,
-    names: &Names,
+    names: &PostgresNames,
 ) -> Result<BTreeMap<String, String>, Error> {
     let sql = names.sql(include_str!("catalog.sql"));
-    // Expressions are printed with the schema of what they name, unless it is on the path.
+    // PostgreSQL prints the schema of a name in an expression unless it is on the search path.
     connection.execute("select set_config('search_path', 'pg_catalog', true)").await.map_err(store_error)?;
     let rows = sql
         .query()
@@ -70,7 +72,7 @@ pub(super) async fn describe(
     Ok(objects)
 }
 
-fn plain(definition: &str, names: &Names) -> String {
+fn plain(definition: &str, names: &PostgresNames) -> String {
     let definition = definition.replace(&format!("{}.{}", names.schema(), names.prefix()), "");
     definition.split_whitespace().collect::<Vec<_>>().join(" ")
 }

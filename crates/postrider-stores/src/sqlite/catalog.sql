@@ -1,5 +1,5 @@
--- What is there under the prefix ?1: tables, their columns and indexes, views and triggers, by the names that they have
--- without it.
+-- The objects whose names begin with the prefix ?1: tables, their columns and indexes, views and triggers, by their names
+-- without the prefix.
 with ours as (
   select t.name, substr(t.name, length(?1) + 1) as bare, t.strict, t.wr
   from pragma_table_list t

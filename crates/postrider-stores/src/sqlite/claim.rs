@@ -1,27 +1,28 @@
-//! Claiming: who goes next, and under what lease.
+//! Claiming: selects the next messages and leases them.
 //!
-//! Every queue offers what could run: an unordered one its free messages, an ordered one its lanes. The offers that have
-//! waited longest win, whichever queue they are in; each is good for at least one message, and what is left of the limit lets
-//! the first lanes hand out more of their messages. Where tenants take turns (`fair.rs`), offers come in the order of turns.
+//! Every queue has candidates: an unordered queue its free messages, an ordered one its lanes. The candidates that have waited
+//! longest win, across all queues of the request. Each candidate yields at least one message; the rest of the limit lets the first
+//! lanes yield more. Where tenants take turns (`fairness.rs`), candidates come in the order of turns.
 //!
-//! A claim first looks, without the write lock: when nothing is due, which is an idle worker's usual answer, it has disturbed
-//! nobody and waited for nobody. What it reads and what it writes is bounded by an index and the limit: what is leased, what is
-//! blocked and what lies ahead is in other indexes.
+//! A claim first checks without the write lock whether anything is due. Usually nothing is, for an idle worker: then the claim has
+//! neither blocked a writer nor waited for one. An index and the limit bound all reads and writes: leased, blocked and scheduled
+//! messages are in other indexes.
 
 use super::{
-    Names,
-    each::{each, each_place},
+    SqliteNames,
     error::store_error,
-    fair, lanes,
-    moment::{Micros, after},
+    fairness, lanes,
     queues::{self, Queue},
-    row::{self, BODY, COLUMNS, json, limit},
+    row::{self, BODY, COLUMNS, json, sql_limit},
     statement::Statement,
+    statement_batch::{execute_each_position, query_each},
+    timestamp::{Micros, after},
     writer::Write,
 };
 use crate::turns::{COME_DUE, Turns};
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, LeaseToken, Message, MessageId, OrderingKey, QueueName, lease::Turn,
+    ClaimRequest, ClaimedMessage, Error, Lease, LeaseToken, Message, MessageId, OrderingKey, QueueName,
+    lease::Turn,
 };
 use sqlx::{Row, SqliteConnection, SqlitePool, sqlite::SqliteRow};
 use std::{
@@ -31,11 +32,11 @@ use std::{
 };
 use uuid::Uuid;
 
-/// How many messages a lane hands out in one turn, at the most.
-const TURN: usize = 16;
+/// The most messages that a lane yields in one turn.
+const MAX_TURN: usize = 16;
 
 /// Whether anything is due.
-pub(super) const LOOK: &str = "select exists (select 1 from {queue} q \
+pub(super) const IS_ANYTHING_DUE: &str = "select exists (select 1 from {queue} q \
     where q.name in (select j.value from json_each(?1) j) \
       and not exists (select 1 from {pause} p where p.kind = 'queue' and p.name = q.name) and ( \
       (q.ordered = 0 and ( \
@@ -45,32 +46,31 @@ pub(super) const LOOK: &str = "select exists (select 1 from {queue} q \
         exists (select 1 from {lane} l indexed by {lane_free} where l.queue = q.id and l.token is null and l.due_at is null) or \
         exists (select 1 from {lane} l indexed by {lane_leased} where l.queue = q.id and l.token is not null and l.lease_until <= {now}) or \
         exists (select 1 from {lane} l indexed by {lane_due} where l.queue = q.id and l.due_at is not null and l.due_at <= {now}))) or \
-      exists (select 1 from {later} w indexed by {later_due} where w.queue = q.id and w.due_at <= {now})))";
+      exists (select 1 from {scheduled} w indexed by {scheduled_due} where w.queue = q.id and w.due_at <= {now})))";
 
 pub(super) async fn is_anything_due(
     readers: &SqlitePool,
-    names: &Names,
-    wanted: &[QueueName],
+    names: &SqliteNames,
+    queues: &[QueueName],
 ) -> Result<bool, Error> {
-    let wanted = json(wanted.iter().map(QueueName::as_str));
-    let row = names.sql(LOOK).query().bind(wanted).fetch_one(readers).await;
+    let queues = json(queues.iter().map(QueueName::as_str));
+    let row = names.sql(IS_ANYTHING_DUE).query().bind(queues).fetch_one(readers).await;
     row.and_then(|row| row.try_get(0)).map_err(store_error)
 }
 
-/// Something of a queue that could run.
-struct Offer<'q> {
+/// A message or a lane that may be claimed.
+struct Candidate<'q> {
     since: i64,
     queue: &'q Queue,
-    what: What,
+    kind: CandidateKind,
 }
 
-/// What it is.
-enum What {
+enum CandidateKind {
     Free,
-    Lapsed,
-    /// A message whose tenant has a turn.
+    Expired,
+    /// A message whose tenant has the turn.
     Turn {
-        place: i64,
+        position: i64,
         tenant: String,
     },
     Lane {
@@ -81,61 +81,61 @@ enum What {
 
 pub(super) async fn claim(
     write: &mut Write,
-    names: &Names,
+    names: &SqliteNames,
     request: &ClaimRequest,
     turns: &Mutex<HashMap<i64, Turns>>,
-) -> Result<Vec<Claimed>, Error> {
-    let (now, most) = (write.now, request.limit());
+) -> Result<Vec<ClaimedMessage>, Error> {
+    let (now, limit) = (write.now, request.limit());
     let connection = &mut write.connection;
     let mut queues = queues::existing(&mut *connection, names, request.queues()).await?;
     queues.retain(|queue| !queue.is_paused);
-    let mut offers = Vec::new();
+    let mut candidates = Vec::new();
     for queue in &queues {
-        let at_once = if queue.policy.fair_by_tenant { most.max(COME_DUE) } else { most };
-        promote(connection, names, queue, at_once, now).await?;
+        let stage_statement = if queue.policy.fair_by_tenant { limit.max(COME_DUE) } else { limit };
+        promote(connection, names, queue, stage_statement, now).await?;
         if queue.is_ordered() {
-            let runnable = lanes::runnable(connection, names, queue.number, most, now).await?;
-            offers.extend(runnable.into_iter().map(|lane| Offer {
+            let runnable = lanes::runnable(connection, names, queue.number, limit, now).await?;
+            candidates.extend(runnable.into_iter().map(|lane| Candidate {
                 since: lane.turn_at,
                 queue,
-                what: What::Lane { key: lane.key, lapses: lane.lapses },
+                kind: CandidateKind::Lane { key: lane.key, lapses: lane.lapses },
             }));
         } else if queue.policy.fair_by_tenant {
             let turns = lock(turns).entry(queue.number).or_default().clone();
-            for pick in fair::picks(connection, names, queue.number, request, &turns, now).await? {
-                let what = What::Turn { place: pick.place, tenant: pick.tenant };
-                offers.push(Offer { since: pick.since, queue, what });
+            for pick in fairness::picks(connection, names, queue.number, request, &turns, now).await? {
+                let kind = CandidateKind::Turn { position: pick.position, tenant: pick.tenant };
+                candidates.push(Candidate { since: pick.since, queue, kind });
             }
         } else {
-            for (since, has_lapsed) in free(connection, names, queue.number, most, now).await? {
-                let what = if has_lapsed { What::Lapsed } else { What::Free };
-                offers.push(Offer { since, queue, what });
+            for (since, is_expired) in free(connection, names, queue.number, limit, now).await? {
+                let kind = if is_expired { CandidateKind::Expired } else { CandidateKind::Free };
+                candidates.push(Candidate { since, queue, kind });
             }
         }
     }
-    offers.sort_unstable_by_key(|offer| offer.since);
-    offers.truncate(most);
+    candidates.sort_unstable_by_key(|candidate| candidate.since);
+    candidates.truncate(limit);
 
-    let held = Held { token: Uuid::new_v4(), until: after(now, request.lease_for()) };
-    let spare = most - offers.len();
-    let (in_lanes, messages): (Vec<_>, Vec<_>) =
-        offers.into_iter().partition(|offer| matches!(offer.what, What::Lane { .. }));
-    let mut claimed = Vec::with_capacity(most.min(1024));
+    let new_lease = StoredLease { token: Uuid::new_v4(), until: after(now, request.lease_for()) };
+    let spare = limit - candidates.len();
+    let (lanes, messages): (Vec<_>, Vec<_>) =
+        candidates.into_iter().partition(|candidate| matches!(candidate.kind, CandidateKind::Lane { .. }));
+    let mut claimed = Vec::with_capacity(limit.min(1024));
     for queue in &queues {
-        lease_messages(connection, names, queue, &messages, held, &mut claimed).await?;
+        lease_messages(connection, names, queue, &messages, new_lease, &mut claimed).await?;
         if queue.policy.fair_by_tenant {
-            let own = messages.iter().filter(|offer| offer.queue.number == queue.number);
-            let tenants = own.filter_map(|offer| match &offer.what {
-                What::Turn { tenant, .. } => Some(tenant.as_str()),
+            let own = messages.iter().filter(|candidate| candidate.queue.number == queue.number);
+            let tenants = own.filter_map(|candidate| match &candidate.kind {
+                CandidateKind::Turn { tenant, .. } => Some(tenant.as_str()),
                 _ => None,
             });
             lock(turns).entry(queue.number).or_default().charge(request.tenant_weights(), tenants);
         }
     }
-    if !in_lanes.is_empty() {
-        claimed.extend(lease_lanes(connection, names, &in_lanes, spare, held).await?);
+    if !lanes.is_empty() {
+        claimed.extend(lease_lanes(connection, names, &lanes, spare, new_lease).await?);
     }
-    claimed.sort_unstable_by_key(|(place, _)| *place);
+    claimed.sort_unstable_by_key(|(position, _)| *position);
     Ok(claimed.into_iter().map(|(_, claimed)| claimed).collect())
 }
 
@@ -144,14 +144,14 @@ fn lock(turns: &Mutex<HashMap<i64, Turns>>) -> std::sync::MutexGuard<'_, HashMap
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct StoredLease {
     token: Uuid,
     until: Micros,
 }
 
-/// What is free, and what has lapsed, each from its own index.
-pub(super) const FREE: &str = "select id, has_lapsed from ( \
-      select * from (select id, 0 as has_lapsed from {ready} indexed by {ready_free} \
+/// Free messages, and those whose lease has expired, each from its own index.
+pub(super) const FREE_OR_EXPIRED: &str = "select id, is_expired from ( \
+      select * from (select id, 0 as is_expired from {ready} indexed by {ready_free} \
         where queue = ?1 and token is null order by id limit ?2) \
       union all select * from (select id, 1 from {ready} indexed by {ready_leased} \
         where queue = ?1 and token is not null and lease_until <= ?3 order by lease_until, id limit ?2)) \
@@ -159,131 +159,138 @@ pub(super) const FREE: &str = "select id, has_lapsed from ( \
 
 async fn free(
     connection: &mut SqliteConnection,
-    names: &Names,
+    names: &SqliteNames,
     queue: i64,
-    most: usize,
+    limit: usize,
     now: Micros,
 ) -> Result<Vec<(i64, bool)>, Error> {
-    let sql = names.sql(FREE);
-    let query = sql.query().bind(queue).bind(limit(most)).bind(now);
+    let sql = names.sql(FREE_OR_EXPIRED);
+    let query = sql.query().bind(queue).bind(sql_limit(limit)).bind(now);
     let rows = query.fetch_all(connection).await.map_err(store_error)?;
     let free = rows.iter().map(|row| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?)));
     free.collect::<Result<_, _>>().map_err(store_error)
 }
 
-const LEASED: &str = "set token = ?, lease_until = ?, deliveries = deliveries + 1, ripe = 0";
-pub(super) const RETURNED: &str = "returning id, queue, ripe, deliveries, attempts, staged_at, due_at";
+const SET_LEASE: &str = "set token = ?, lease_until = ?, deliveries = deliveries + 1, promoted = 0";
+pub(super) const RETURNING: &str = "returning id, queue, promoted, deliveries, attempts, staged_at, due_at";
 
-/// What is free up to a place: those that are first in the line. The index allows for one plan only.
+/// Leases the free messages up to a position. The index allows only one query plan.
 pub(super) fn lease_free_template() -> String {
     format!(
-        "update {{ready}} indexed by {{ready_free}} {LEASED} where queue = ? and token is null and id <= ? \
-         {RETURNED}, {COLUMNS}"
+        "update {{ready}} indexed by {{ready_free}} {SET_LEASE} where queue = ? and token is null and id <= ? \
+         {RETURNING}, {COLUMNS}"
     )
 }
 
-/// One by its place: its lease has lapsed, or its tenant has a turn.
-pub(super) fn lease_lapsed_template() -> String {
-    format!("update {{ready}} {LEASED} where id = ? {RETURNED}, {COLUMNS}")
+/// Leases one message by its position: its lease has expired, or its tenant has the turn.
+pub(super) fn lease_by_position_template() -> String {
+    format!("update {{ready}} {SET_LEASE} where id = ? {RETURNING}, {COLUMNS}")
 }
 
 async fn lease_messages(
     connection: &mut SqliteConnection,
-    names: &Names,
+    names: &SqliteNames,
     queue: &Queue,
-    offers: &[Offer<'_>],
-    held: Held,
-    claimed: &mut Vec<(i64, Claimed)>,
+    candidates: &[Candidate<'_>],
+    new_lease: StoredLease,
+    claimed: &mut Vec<(i64, ClaimedMessage)>,
 ) -> Result<(), Error> {
-    let (mut last_free, mut lapsed, mut since) = (None, Vec::new(), HashMap::new());
-    for offer in offers.iter().filter(|offer| offer.queue.number == queue.number) {
-        match offer.what {
-            What::Free => last_free = Some(offer.since),
-            What::Turn { place, .. } => {
-                lapsed.push(place);
-                since.insert(place, offer.since);
+    let (mut last_free, mut expired, mut since) = (None, Vec::new(), HashMap::new());
+    for candidate in candidates.iter().filter(|candidate| candidate.queue.number == queue.number) {
+        match candidate.kind {
+            CandidateKind::Free => last_free = Some(candidate.since),
+            CandidateKind::Turn { position, .. } => {
+                expired.push(position);
+                since.insert(position, candidate.since);
             }
-            _ => lapsed.push(offer.since),
+            _ => expired.push(candidate.since),
         }
     }
-    let bind = |lease: Statement<'static>, place: &i64| lease.bind(held.token).bind(held.until).bind(*place);
-    let mut rows = each(connection, names, &lease_lapsed_template(), &lapsed, bind).await?;
+    let bind = |lease: Statement<'static>, position: &i64| {
+        lease.bind(new_lease.token).bind(new_lease.until).bind(*position)
+    };
+    let mut rows = query_each(connection, names, &lease_by_position_template(), &expired, bind).await?;
     if let Some(last) = last_free {
-        let query = names.sql(&lease_free_template()).query().bind(held.token).bind(held.until);
+        let query = names.sql(&lease_free_template()).query().bind(new_lease.token).bind(new_lease.until);
         let free = query.bind(queue.number).bind(last).fetch_all(&mut *connection).await;
         rows.extend(free.map_err(store_error)?);
     }
     for row in rows {
-        let row = Found::read(&row, &queue.name).map_err(store_error)?;
-        let (place, one) = row.leased(&queue.name, LeaseToken::from_uuid(held.token));
-        claimed.push((since.get(&place).copied().unwrap_or(place), one));
+        let row = ReadyRow::read(&row, &queue.name).map_err(store_error)?;
+        let (position, one) = row.into_claimed(&queue.name, LeaseToken::from_uuid(new_lease.token));
+        claimed.push((since.get(&position).copied().unwrap_or(position), one));
     }
     Ok(())
 }
 
-/// Begins the turns of lanes. Each hands out at least its head; what is left of the limit goes to the first of them. After a
-/// lapse the head comes alone: it may be what kills workers.
+/// Begins the turns of lanes. Each yields at least its head; the rest of the limit goes to the first lanes. After an expired lease
+/// the head comes alone: it may be the message that crashes workers.
 async fn lease_lanes(
     connection: &mut SqliteConnection,
-    names: &Names,
-    offers: &[Offer<'_>],
+    names: &SqliteNames,
+    candidates: &[Candidate<'_>],
     mut spare: usize,
-    held: Held,
-) -> Result<Vec<(i64, Claimed)>, Error> {
-    let keys: Vec<(i64, &str, u32)> = offers
+    new_lease: StoredLease,
+) -> Result<Vec<(i64, ClaimedMessage)>, Error> {
+    let keys: Vec<(i64, &str, u32)> = candidates
         .iter()
-        .filter_map(|offer| match &offer.what {
-            What::Lane { key, lapses } => Some((offer.queue.number, key.as_str(), *lapses)),
+        .filter_map(|candidate| match &candidate.kind {
+            CandidateKind::Lane { key, lapses } => Some((candidate.queue.number, key.as_str(), *lapses)),
             _ => None,
         })
         .collect();
     let lanes: Vec<_> = keys.iter().map(|(queue, key, _)| (*queue, *key)).collect();
-    let heads = lanes::heads(connection, names, &lanes, TURN.min(1 + spare)).await?;
-    lanes::lease(connection, names, &lanes, held.token, held.until).await?;
+    let heads = lanes::heads(connection, names, &lanes, MAX_TURN.min(1 + spare)).await?;
+    lanes::lease(connection, names, &lanes, new_lease.token, new_lease.until).await?;
 
     let mut turns = HashMap::new();
-    for ((offer, (_, key, lapses)), mut places) in offers.iter().zip(keys).zip(heads) {
-        places.truncate(if lapses > 0 { 1 } else { 1 + spare });
-        spare -= places.len().saturating_sub(1);
-        for place in &places {
-            let turn =
-                Turn { key: OrderingKey::stored(key), place: *place, last: Some(place) == places.last() };
-            turns.insert(*place, (offer.queue, turn, lapses));
+    for ((candidate, (_, key, lapses)), mut positions) in candidates.iter().zip(keys).zip(heads) {
+        positions.truncate(if lapses > 0 { 1 } else { 1 + spare });
+        spare -= positions.len().saturating_sub(1);
+        for position in &positions {
+            let turn = Turn {
+                key: OrderingKey::stored(key),
+                position: *position,
+                last: Some(position) == positions.last(),
+            };
+            turns.insert(*position, (candidate.queue, turn, lapses));
         }
     }
     let sql = names.sql(&fetch_template());
     let rows = sql.query().bind(json(turns.keys().copied())).fetch_all(&mut *connection).await;
     let mut claimed = Vec::with_capacity(turns.len());
-    let mut ripe = Vec::new();
+    let mut promoted = Vec::new();
     for row in rows.map_err(store_error)? {
-        let place: i64 = row.try_get(0).map_err(store_error)?;
-        let Some((queue, turn, lapses)) = turns.remove(&place) else { continue };
-        let row = Found::read(&row, &queue.name).map_err(store_error)?;
-        if row.ripe {
-            ripe.push(place);
+        let position: i64 = row.try_get(0).map_err(store_error)?;
+        let Some((queue, turn, lapses)) = turns.remove(&position) else { continue };
+        let row = ReadyRow::read(&row, &queue.name).map_err(store_error)?;
+        if row.promoted {
+            promoted.push(position);
         }
-        let lease = Lease::new(queue.name.clone(), row.id, LeaseToken::from_uuid(held.token)).in_turn(turn);
-        // The claim of a turn is counted when the message is settled; its row is not touched before.
-        claimed.push((place, row.claimed(lease, lapses.saturating_add(1))));
+        let lease =
+            Lease::new(queue.name.clone(), row.id, LeaseToken::from_uuid(new_lease.token)).in_turn(turn);
+        // The delivery is counted when the message is settled; a claim does not write the rows of a lane.
+        claimed.push((position, row.claimed_under(lease, lapses.saturating_add(1))));
     }
-    if !ripe.is_empty() {
-        each_place(connection, names, "update {ready} set ripe = 0 where id = ?", &ripe).await?;
+    if !promoted.is_empty() {
+        execute_each_position(connection, names, "update {ready} set promoted = 0 where id = ?", &promoted)
+            .await?;
     }
     Ok(claimed)
 }
 
 pub(super) fn fetch_template() -> String {
     format!(
-        "select r.id, queue, ripe, deliveries, attempts, staged_at, due_at, {COLUMNS} \
-         from (select value as place from json_each(?1)) j cross join {{ready}} r on r.id = j.place"
+        "select r.id, queue, promoted, deliveries, attempts, staged_at, due_at, {COLUMNS} \
+         from (select value as position from json_each(?1)) j cross join {{ready}} r on r.id = j.position"
     )
 }
 
-/// A row of `ready`, as every statement here answers it.
-pub(super) struct Found {
-    place: i64,
+/// A row of `ready`, as the statements of this module return it.
+pub(super) struct ReadyRow {
+    position: i64,
     id: MessageId,
-    ripe: bool,
+    promoted: bool,
     message: Message,
     deliveries: u32,
     attempts: u32,
@@ -291,11 +298,11 @@ pub(super) struct Found {
     due_at: SystemTime,
 }
 
-impl Found {
+impl ReadyRow {
     pub(super) fn read(row: &SqliteRow, queue: &QueueName) -> Result<Self, sqlx::Error> {
         Ok(Self {
-            place: row.try_get_unchecked(0)?,
-            ripe: row.try_get_unchecked(2)?,
+            position: row.try_get_unchecked(0)?,
+            promoted: row.try_get_unchecked(2)?,
             deliveries: row::count(row, 3)?,
             attempts: row::count(row, 4)?,
             staged_at: row::time(row, 5)?,
@@ -305,18 +312,18 @@ impl Found {
         })
     }
 
-    /// The message under a lease of its own, with its place.
-    pub(super) fn leased(self, queue: &QueueName, token: LeaseToken) -> (i64, Claimed) {
+    /// The message under a lease of its own, with its position.
+    pub(super) fn into_claimed(self, queue: &QueueName, token: LeaseToken) -> (i64, ClaimedMessage) {
         let mut lease = Lease::new(queue.clone(), self.id, token);
-        // A timer's name ends with it, which takes the careful way.
+        // Settling a timer also deletes its name, which the fast path does not do.
         if self.message.timer().is_none() {
-            lease = lease.at_place(self.place);
+            lease = lease.at_position(self.position);
         }
-        (self.place, self.claimed(lease, 0))
+        (self.position, self.claimed_under(lease, 0))
     }
 
-    fn claimed(self, lease: Lease, uncounted: u32) -> Claimed {
-        Claimed {
+    fn claimed_under(self, lease: Lease, uncounted: u32) -> ClaimedMessage {
+        ClaimedMessage {
             message: self.message,
             lease,
             deliveries: self.deliveries.saturating_add(uncounted),
@@ -327,45 +334,45 @@ impl Found {
     }
 }
 
-/// What has come due, oldest first.
-pub(super) const COME: &str = "select id from {later} indexed by {later_due} where queue = ?1 and due_at <= ?2 order by due_at, id limit ?3";
+/// Scheduled messages that are due, oldest first.
+pub(super) const DUE: &str = "select id from {scheduled} indexed by {scheduled_due} where queue = ?1 and due_at <= ?2 order by due_at, id limit ?3";
 
 pub(super) fn promote_template() -> String {
     format!(
-        "insert into {{ready}} (id, due_at, ripe, fair, {BODY}) \
+        "insert into {{ready}} (id, due_at, promoted, fair, {BODY}) \
          select ?2 + j.turn, due_at, 1, ?3, {BODY} \
-         from (select value as place, key as turn from json_each(?1)) j cross join {{later}} w on w.id = j.place"
+         from (select value as position, key as turn from json_each(?1)) j cross join {{scheduled}} w on w.id = j.position"
     )
 }
 
-/// What has come due takes its place in the line, up to so many messages.
+/// Moves up to `limit` scheduled messages that are due to the end of `ready`.
 async fn promote(
     connection: &mut SqliteConnection,
-    names: &Names,
+    names: &SqliteNames,
     queue: &Queue,
-    most: usize,
+    limit: usize,
     now: Micros,
 ) -> Result<(), Error> {
-    let sql = names.sql(COME);
-    let query = sql.query().bind(queue.number).bind(now).bind(limit(most));
+    let sql = names.sql(DUE);
+    let query = sql.query().bind(queue.number).bind(now).bind(sql_limit(limit));
     let rows = query.fetch_all(&mut *connection).await.map_err(store_error)?;
     if rows.is_empty() {
         return Ok(());
     }
-    let come = rows.iter().map(|row| row.try_get::<i64, _>(0));
-    let come = come.collect::<Result<Vec<_>, _>>().map_err(store_error)?;
-    let (first, _) = queues::draw(connection, names, rows.len()).await?;
+    let due = rows.iter().map(|row| row.try_get::<i64, _>(0));
+    let due = due.collect::<Result<Vec<_>, _>>().map_err(store_error)?;
+    let (first, _) = queues::draw_positions(connection, names, rows.len()).await?;
     let sql = names.sql(&promote_template());
     sql.query()
-        .bind(json(come.iter().copied()))
+        .bind(json(due.iter().copied()))
         .bind(first)
         .bind(queue.policy.fair_by_tenant)
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
-    each_place(connection, names, "delete from {later} where id = ?", &come).await?;
+    execute_each_position(connection, names, "delete from {scheduled} where id = ?", &due).await?;
     if queue.is_ordered() {
-        lanes::open(connection, names, first..first + limit(rows.len())).await?;
+        lanes::open(connection, names, first..first + sql_limit(rows.len())).await?;
     }
     Ok(())
 }

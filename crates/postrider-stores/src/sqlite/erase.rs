@@ -1,46 +1,47 @@
-//! Removing what is kept of a subject, in every room and every queue.
+//! Erasing the data of a subject in every table and every queue.
 
 use super::{
-    Names,
-    drivers::{Cells, Driver},
-    evict,
-    operate::{note, remove},
+    SqliteNames,
+    drivers::{Driver, DriverRow},
+    operate::{remove, write_audit_row},
+    removal,
     writer::Write,
 };
-use postrider_core::{Error, MessageId, SubjectId, TenantId, follow_up::Erased, inspect::Action};
+use postrider_core::{Error, MessageId, SubjectId, TenantId, follow_up::ErasureReport, inspect::Action};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// Every message about a subject: its room, its queue, its identity, and whether it is a follow-up. Plain SQL may have put anything
-/// into the headers.
-pub(super) fn about_template() -> String {
-    let rooms = ["ready", "later", "dead", "archive"].map(|room| {
+/// Every message about a subject: its table, its queue, its id, and whether it is a follow-up. Plain SQL may have stored invalid
+/// JSON in the headers.
+pub(super) fn by_subject_template() -> String {
+    let selects = ["ready", "scheduled", "dead", "archive"].map(|table| {
         format!(
-            "select '{room}', m.queue, m.message_id, case when json_valid(m.headers) \
+            "select '{table}', m.queue, m.message_id, case when json_valid(m.headers) \
                then json_extract(m.headers, '$.\"followup-resolver\"') is not null else 0 end \
-             from {{{room}}} m indexed by {{{room}_subject}} where m.subject = ?1 and m.tenant is ?2"
+             from {{{table}}} m indexed by {{{table}_subject}} where m.subject = ?1 and m.tenant is ?2"
         )
     });
-    rooms.join(" union all ")
+    selects.join(" union all ")
 }
 
-/// Removes what is about the subject, but for what is in somebody's hands and follow-ups that have not succeeded. A follow-up in
-/// somebody's hands has not.
+/// Removes all messages about the subject, except messages in flight and follow-ups that have not succeeded. A follow-up in flight has
+/// not succeeded.
 pub(super) async fn subject(
     write: &mut Write,
-    names: &Names,
+    names: &SqliteNames,
     tenant: Option<&TenantId>,
     subject: &SubjectId,
     action: &Action,
-) -> Result<Erased, Error> {
+) -> Result<ErasureReport, Error> {
     let now = write.now;
     let connection = &mut write.connection;
-    let about = names.statement(&about_template()).bind(subject.as_str()).bind(tenant.map(TenantId::as_str));
-    let mut erased = Erased::default();
-    let mut gone: BTreeMap<i64, Vec<MessageId>> = BTreeMap::new();
+    let about =
+        names.statement(&by_subject_template()).bind(subject.as_str()).bind(tenant.map(TenantId::as_str));
+    let mut erased = ErasureReport::default();
+    let mut removed_ids: BTreeMap<i64, Vec<MessageId>> = BTreeMap::new();
     for row in connection.rows(about).await? {
-        let (room, queue, id): (&str, i64, Uuid) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let removed = match room {
+        let (table, queue, id): (&str, i64, Uuid) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let removed = match table {
             "archive" => {
                 remove(connection, names, "{archive}", queue, id).await?;
                 &mut erased.archived
@@ -53,17 +54,17 @@ pub(super) async fn subject(
                 remove(connection, names, "{dead}", queue, id).await?;
                 &mut erased.dead
             }
-            _ if evict::living(connection, names, queue, id, now).await? => &mut erased.waiting,
+            _ if removal::remove_unleased(connection, names, queue, id, now).await? => &mut erased.waiting,
             _ => {
-                erased.in_hand += 1;
+                erased.in_flight += 1;
                 continue;
             }
         };
         *removed += 1;
-        gone.entry(queue).or_default().push(MessageId::from_uuid(id));
+        removed_ids.entry(queue).or_default().push(MessageId::from_uuid(id));
     }
-    for (queue, ids) in gone {
-        note(connection, names, action, "erase_subject", Some(queue), &ids, None, now).await?;
+    for (queue, ids) in removed_ids {
+        write_audit_row(connection, names, action, "erase_subject", Some(queue), &ids, None, now).await?;
     }
     Ok(erased)
 }

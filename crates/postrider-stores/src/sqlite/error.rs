@@ -1,62 +1,64 @@
-//! What an error of the driver means to the caller.
+//! Classification of driver errors by what the caller can do.
 
-use postrider_core::{Error, store::Source};
+use postrider_core::{BoxError, Error};
 use std::path::Path;
 
 const BUSY: i32 = 5;
 const LOCKED: i32 = 6;
-/// A read that became a write while somebody else had written: waiting cannot help, beginning anew does.
+/// A transaction read, another one wrote, and the first tries to write: waiting does not help, a new transaction does.
 const BUSY_SNAPSHOT: i32 = 517;
 
-/// An error of SQLite, and what to do about it.
+/// An error of SQLite with advice.
 #[derive(Debug, thiserror::Error)]
 #[error("{advice} ({source})")]
-struct Advised {
+struct AdvisedError {
     advice: String,
-    source: Source,
+    source: BoxError,
 }
 
-/// What the caller can do next.
-enum Next {
-    TryAgain,
-    Heed(&'static str),
-    /// The tables are not what we need, in SQLite's words.
+/// The remedy for an error: what the caller can do.
+enum Remedy {
+    Retry,
+    Advice(&'static str),
+    /// The tables do not match this version. The text is SQLite's.
     Migrate(String),
-    Nothing,
+    Unknown,
 }
 
-/// Sorts an error of sqlx by what the caller can do next.
+/// Classifies an error of sqlx.
 pub(super) fn store_error(error: sqlx::Error) -> Error {
-    next(&error).error(error.into())
+    remedy(&error).error(error.into())
 }
 
-/// Sorts an error of another driver by its cause.
+/// Classifies an error of another driver by its cause.
 #[cfg(feature = "sea-orm")]
-pub(super) fn sorted(cause: &sqlx::Error, error: impl Into<Source>) -> Error {
-    next(cause).error(error.into())
+pub(super) fn classify(cause: &sqlx::Error, error: impl Into<BoxError>) -> Error {
+    remedy(cause).error(error.into())
 }
 
-impl Next {
-    fn error(self, source: Source) -> Error {
+impl Remedy {
+    fn error(self, source: BoxError) -> Error {
         match self {
-            Self::TryAgain => Error::Unavailable(source),
-            Self::Heed(advice) => Error::Unavailable(Box::new(Advised { advice: advice.to_owned(), source })),
-            Self::Migrate(words) => Error::SchemaMismatch(words),
-            Self::Nothing => Error::Other(source),
+            Self::Retry => Error::Unavailable(source),
+            Self::Advice(advice) => {
+                Error::Unavailable(Box::new(AdvisedError { advice: advice.to_owned(), source }))
+            }
+            Self::Migrate(message) => Error::SchemaMismatch(message),
+            Self::Unknown => Error::Other(source),
         }
     }
 }
 
-fn next(error: &sqlx::Error) -> Next {
+fn remedy(error: &sqlx::Error) -> Remedy {
     use sqlx::Error as E;
     let Some(code) = code(error) else {
         return match error {
-            E::Io(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::Protocol(_) => Next::TryAgain,
-            _ => Next::Nothing,
+            E::Io(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::Protocol(_) => Remedy::Retry,
+            _ => Remedy::Unknown,
         };
     };
-    Next::Heed(match code & 0xff {
-        1 if is_missing(error) => return Next::Migrate(message(error)),
+    Remedy::Advice(match code & 0xff {
+        1 if is_missing(error) => return Remedy::Migrate(message(error)),
         BUSY if code == BUSY_SNAPSHOT => {
             "the transaction read before it wrote, and another has written since: roll it back and run it again, and \
              begin it with BEGIN IMMEDIATE"
@@ -66,15 +68,15 @@ fn next(error: &sqlx::Error) -> Next {
         8 => "the database cannot be written: give this process write access to the file and its directory",
         9 => "the statement was interrupted",
         10 => "the disk could not be read or written, and nothing was changed",
-        13 => "the disk or the database is full, and nothing was changed: make room",
+        13 => "the disk or the database is full, and nothing was changed: free some space",
         14 => {
             "the database file cannot be opened: check that its directory exists and that this process may write to it"
         }
-        _ => return Next::Nothing,
+        _ => return Remedy::Unknown,
     })
 }
 
-/// The same for opening `path`, which is named.
+/// Classifies an error of opening `path`, and names the path.
 pub(super) fn open_error(path: &Path, error: sqlx::Error) -> Error {
     match store_error(error) {
         Error::Unavailable(source) => Error::Unavailable(format!("{}: {source}", path.display()).into()),
@@ -83,7 +85,7 @@ pub(super) fn open_error(path: &Path, error: sqlx::Error) -> Error {
     }
 }
 
-/// Whether waiting may help.
+/// Whether waiting may help: another transaction holds a lock.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| code != BUSY_SNAPSHOT && matches!(code & 0xff, BUSY | LOCKED))
 }

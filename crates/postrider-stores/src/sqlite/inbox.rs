@@ -1,23 +1,23 @@
-//! Admitting: one statement on the caller's own connection. It writes, so that it waits its turn where it is the first of its
-//! transaction (`stage.rs` tells why), and SQLite itself makes it all or nothing.
+//! Admitting: one statement on the caller's own connection. It is a write, so it waits for its turn if it is the first statement of
+//! its transaction (`stage.rs` explains why), and SQLite itself makes it atomic.
 
 use super::{
-    Names,
-    drivers::{Cells, Driver},
+    SqliteNames,
+    drivers::{Driver, DriverRow},
     row::json,
-    stage::PATIENCE,
-    writer::Pauses,
+    stage::BUSY_TIMEOUT,
+    writer::LockBackoff,
 };
 use crate::arrivals::Arrivals;
 use postrider_core::{Admission, Arrival, ConsumerName, Error};
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// Admits messages in the caller's own transaction. Needs no connection of its own, and is cheap to clone.
+/// Deduplicates received messages in the caller's own transaction. Has no connection of its own, and is cheap to clone.
 ///
 /// It is an [`Inbox`](postrider_core::Inbox) for the transactions of every driver that a
-/// [`SqliteOutbox`](super::SqliteOutbox) stages in, behind the same features. One transaction writes at a time, so whoever admits while
-/// another transaction is open waits for its end, whatever that one has admitted.
+/// [`SqliteOutbox`](super::SqliteOutbox) stages in, behind the same features. One transaction writes at a time, so admitting waits until
+/// other writing transactions have ended, whatever they have admitted.
 ///
 /// ```no_run
 /// use postrider_core::{Arrival, ConsumerName, InboxExt, MessageId};
@@ -33,19 +33,19 @@ use uuid::Uuid;
 ///     if inbox.admit(&mut tx, &billing, Arrival::new(id)).await?.is_first() {
 ///         sqlx::query("update accounts set invoices = invoices + 1").execute(&mut *tx).await?;
 ///     }
-///     tx.commit().await?; // the mark and the effect, or neither
+///     tx.commit().await?; // the deduplication record and the effect, or neither
 ///     acknowledge(id);
 /// }
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct SqliteInbox {
-    names: Names,
+    names: SqliteNames,
 }
 
 impl SqliteInbox {
-    /// Admits in the tables of `names`.
-    pub fn new(names: Names) -> Self {
+    /// An inbox in the tables of `names`.
+    pub fn new(names: SqliteNames) -> Self {
         Self { names }
     }
 
@@ -60,26 +60,26 @@ impl SqliteInbox {
         }
         let arrivals = Arrivals::of(batch);
         let ids: Vec<u8> = arrivals.ids().flat_map(Uuid::into_bytes).collect();
-        let mut pauses = Pauses::lasting(PATIENCE);
+        let mut backoff = LockBackoff::for_duration(BUSY_TIMEOUT);
         let rows = loop {
             let admit = self.names.statement(ADMIT).bind(consumer.as_str());
             match driver.rows(admit.bind(json(arrivals.tenants())).bind(&ids[..])).await {
                 Ok(rows) => break rows,
-                Err(failed) => pauses.after(failed).await?,
+                Err(failed) => backoff.wait_after(failed).await?,
             }
         };
-        let mut marked = HashSet::with_capacity(rows.len());
+        let mut admitted = HashSet::with_capacity(rows.len());
         for row in &rows {
-            marked.insert((row.get::<&str>(0)?, row.get::<Uuid>(1)?));
+            admitted.insert((row.get::<&str>(0)?, row.get::<Uuid>(1)?));
         }
         let admission = |arrival| {
-            if marked.contains(&arrival) { Admission::First } else { Admission::Duplicate }
+            if admitted.contains(&arrival) { Admission::First } else { Admission::Duplicate }
         };
-        Ok(arrivals.in_order(arrivals.tenants().zip(arrivals.ids()).map(admission).collect()))
+        Ok(arrivals.in_batch_order(arrivals.tenants().zip(arrivals.ids()).map(admission).collect()))
     }
 }
 
-/// Answers with what is new. The identities lie behind each other in one blob.
+/// Returns the new records. The ids are concatenated in one blob.
 pub(super) const ADMIT: &str = "insert into {inbox} (consumer, tenant, message_id, admitted_at) \
     select ?1, j.value, substr(?3, 16 * j.key + 1, 16), {now} from json_each(?2) j where true \
     on conflict do nothing returning tenant, message_id";

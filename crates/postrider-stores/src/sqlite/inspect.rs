@@ -1,21 +1,21 @@
-//! What operators see. Every look is bounded: by an index and a page, or by a cap on what is counted. Looks go through
-//! connections that cannot write, and wait for no writer.
+//! Queries for operators. Every query is bounded: by an index and a page, or by a cap on the count. Reads go through read-only
+//! connections and wait for no writer.
 
 use super::{
-    SqliteStore, clue,
+    SqliteStore,
     error::store_error,
-    moment::{self, Micros, NEVER},
-    page, prune,
+    find, list, prune,
     queues::{self, Queue},
-    row::{self, limit},
+    row::{self, sql_limit},
     selection,
+    timestamp::{self, Micros, NEVER},
 };
 use async_trait::async_trait;
 use postrider_core::{
     DestinationName, Error, MessageId, OrderingKey, PruneRequest, QueueName, TenantId,
     inspect::{
-        Action, AuditRow, BlockedKey, Clue, Counts, DeadGroup, Entry, InboxMark, Inspect, ListRequest,
-        LivingTimer, Page, Prunable, Selected, Selection, Tally,
+        Action, ActiveTimer, AuditRow, BlockedKey, CappedCount, Counts, DeadGroup, DeduplicationRecord,
+        FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, Selection, SelectionSummary,
     },
 };
 use sqlx::{Row, sqlite::SqliteRow};
@@ -25,11 +25,11 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Where a count stops.
+/// Counting stops at this number.
 pub(super) const CAP: i64 = 10_000;
 
-/// Columns: free messages of unordered queues and all of ordered ones; lapsed ones; leased ones; leased lanes; blocked lanes; what
-/// waits; what has come due of that; dead letters; kept ones.
+/// Columns: free messages of unordered queues and all of ordered ones; messages with an expired lease; leased messages; leased lanes;
+/// blocked lanes; scheduled messages; scheduled messages that are due; dead letters; archived messages.
 const COUNTS: &str = "select q.name, \
       (select count(*) from (select 1 from {ready} where queue = q.id and token is null limit ?1)), \
       (select count(*) from (select 1 from {ready} where queue = q.id and token is not null and lease_until <= {now} \
@@ -40,14 +40,13 @@ const COUNTS: &str = "select q.name, \
         limit ?1)), \
       (select count(*) from (select 1 from {lane} where queue = q.id and due_at is not null and due_at > {now} \
         limit ?1)), \
-      (select count(*) from (select 1 from {later} where queue = q.id limit ?1)), \
-      (select count(*) from (select 1 from {later} where queue = q.id and due_at <= {now} limit ?1)), \
+      (select count(*) from (select 1 from {scheduled} where queue = q.id limit ?1)), \
+      (select count(*) from (select 1 from {scheduled} where queue = q.id and due_at <= {now} limit ?1)), \
       (select count(*) from (select 1 from {dead} where queue = q.id limit ?1)), \
       (select count(*) from (select 1 from {archive} where queue = q.id limit ?1)) \
     from {queue} q";
 
-/// The oldest of the first few that nobody has in hand says how long the queue is behind. Of a key in hand, the head counts as
-/// leased.
+/// The lag is the age of the oldest of the first messages that are not leased. The head of a leased key counts as leased.
 const LAG: &str = "select {now} - min(due_at) from ( \
       select due_at from (select r.due_at from {ready} r where r.queue = ?1 and r.token is null \
         and not (r.ordered = 1 and exists (select 1 from {lane} l where l.queue = r.queue and l.key = r.key \
@@ -56,7 +55,7 @@ const LAG: &str = "select {now} - min(due_at) from ( \
         order by r.id limit ?2) \
       union all select due_at from (select due_at from {ready} where queue = ?1 and token is not null \
         and lease_until <= {now} limit ?2) \
-      union all select due_at from (select due_at from {later} where queue = ?1 order by due_at limit 1))";
+      union all select due_at from (select due_at from {scheduled} where queue = ?1 order by due_at limit 1))";
 
 const BLOCKED: &str = "select l.key, l.due_at, l.reason, l.error, (select r.message_id from {ready} r \
       where r.queue = l.queue and r.key = l.key and r.ordered = 1 order by r.id limit 1) \
@@ -69,7 +68,7 @@ const AUDIT: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids,
 impl SqliteStore {
     pub(super) async fn queue(&self, name: &QueueName) -> Result<Option<Queue>, Error> {
         let mut connection = self.inner.readers.acquire().await.map_err(store_error)?;
-        queues::named(&mut *connection, &self.inner.names, name).await
+        queues::by_name(&mut *connection, &self.inner.names, name).await
     }
 }
 
@@ -89,47 +88,51 @@ impl Inspect for SqliteStore {
         Ok(lag.and_then(|lag| u64::try_from(lag).ok()).map(Duration::from_micros))
     }
 
-    async fn blocked_keys(&self, queue: &QueueName, most: usize) -> Result<Vec<BlockedKey>, Error> {
+    async fn blocked_keys(&self, queue: &QueueName, limit: usize) -> Result<Vec<BlockedKey>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
         let sql = self.inner.names.sql(BLOCKED);
-        let rows = sql.query().bind(queue.number).bind(limit(most)).fetch_all(&self.inner.readers).await;
+        let rows = sql.query().bind(queue.number).bind(sql_limit(limit)).fetch_all(&self.inner.readers).await;
         rows.map_err(store_error)?.iter().map(|row| blocked(row).map_err(store_error)).collect()
     }
 
     async fn list(&self, request: &ListRequest) -> Result<Page, Error> {
         match self.queue(&request.queue).await? {
-            Some(queue) if request.limit > 0 => page::list(&self.inner, &queue, request).await,
+            Some(queue) if request.limit > 0 => list::list(&self.inner, &queue, request).await,
             _ => Ok(Page { entries: Vec::new(), next: None }),
         }
     }
 
-    async fn get(&self, queue: &QueueName, id: MessageId) -> Result<Option<Entry>, Error> {
+    async fn get(&self, queue: &QueueName, id: MessageId) -> Result<Option<MessageRow>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(None) };
-        page::get(&self.inner, &queue, id).await
+        list::get(&self.inner, &queue, id).await
     }
 
-    async fn tally(&self, selection: &Selection) -> Result<Selected, Error> {
-        selection::tally(&self.inner, selection).await
+    async fn summarize(&self, selection: &Selection) -> Result<SelectionSummary, Error> {
+        selection::summarize(&self.inner, selection).await
     }
 
     async fn dead_groups(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<DeadGroup>, Error> {
         selection::groups(&self.inner, queue, limit).await
     }
 
-    async fn find(&self, clue: &Clue, most: usize) -> Result<Vec<Entry>, Error> {
-        page::find(&self.inner, clue, most).await
+    async fn find(&self, find_by: &FindBy, limit: usize) -> Result<Vec<MessageRow>, Error> {
+        list::find(&self.inner, find_by, limit).await
     }
 
-    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<Tally>, Error> {
-        clue::ahead(&self.inner, queue, id).await
+    async fn ahead(&self, queue: &QueueName, id: MessageId) -> Result<Option<CappedCount>, Error> {
+        find::ahead(&self.inner, queue, id).await
     }
 
-    async fn marks(&self, tenant: Option<&TenantId>, id: MessageId) -> Result<Vec<InboxMark>, Error> {
-        clue::marks(&self.inner, tenant, id).await
+    async fn deduplication_records(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> Result<Vec<DeduplicationRecord>, Error> {
+        find::deduplication_records(&self.inner, tenant, id).await
     }
 
-    async fn timers(&self, queue: Option<&QueueName>, most: usize) -> Result<Vec<LivingTimer>, Error> {
-        clue::timers(&self.inner, queue, most).await
+    async fn timers(&self, queue: Option<&QueueName>, limit: usize) -> Result<Vec<ActiveTimer>, Error> {
+        find::timers(&self.inner, queue, limit).await
     }
 
     async fn prunable(
@@ -146,13 +149,14 @@ impl Inspect for SqliteStore {
         row::time(&row, 0).map_err(store_error)
     }
 
-    async fn audit_of(&self, id: MessageId, most: usize) -> Result<Vec<AuditRow>, Error> {
-        clue::audit_of(&self.inner, id, most).await
+    async fn audit_of(&self, id: MessageId, limit: usize) -> Result<Vec<AuditRow>, Error> {
+        find::audit_of(&self.inner, id, limit).await
     }
 
-    async fn audit(&self, most: usize) -> Result<Vec<AuditRow>, Error> {
+    async fn audit(&self, limit: usize) -> Result<Vec<AuditRow>, Error> {
         let sql = self.inner.names.sql(AUDIT);
-        let rows = sql.query().bind(limit(most)).fetch_all(&self.inner.readers).await.map_err(store_error)?;
+        let rows =
+            sql.query().bind(sql_limit(limit)).fetch_all(&self.inner.readers).await.map_err(store_error)?;
         rows.iter().map(|row| audit_row(row).map_err(store_error)).collect()
     }
 }
@@ -160,19 +164,19 @@ impl Inspect for SqliteStore {
 fn counts(row: &SqliteRow) -> Result<(QueueName, Counts), sqlx::Error> {
     let number = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
     let cap = CAP.unsigned_abs();
-    let (free, lapsed, leased) = (number(1)?, number(2)?, number(3)? + number(4)?);
-    let (leased_lanes, blocked, later, come) = (number(4)?, number(5)?, number(6)?, number(7)?);
-    // What was cut off at the cap may be in any of these states.
-    let capped = [free, lapsed, leased, later].iter().any(|counted| *counted > cap);
-    let tally = |counted: u64| Tally { at_least: counted.min(cap), capped };
+    let (free, expired, leased) = (number(1)?, number(2)?, number(3)? + number(4)?);
+    let (leased_lanes, blocked, scheduled, due) = (number(4)?, number(5)?, number(6)?, number(7)?);
+    // Messages beyond the cap may be in any of these states.
+    let capped = [free, expired, leased, scheduled].iter().any(|counted| *counted > cap);
+    let count = |counted: u64| CappedCount { at_least: counted.min(cap), capped };
     Ok((
         QueueName::stored(row.try_get::<String, _>(0)?),
         Counts {
-            pending: tally((free + lapsed + come).saturating_sub(leased_lanes + blocked)),
-            leased: tally(leased),
-            waiting: tally(later.saturating_sub(come) + blocked),
-            dead: Tally::new(number(8)?, cap),
-            done: Tally::new(number(9)?, cap),
+            pending: count((free + expired + due).saturating_sub(leased_lanes + blocked)),
+            leased: count(leased),
+            scheduled: count(scheduled.saturating_sub(due) + blocked),
+            dead: CappedCount::new(number(8)?, cap),
+            done: CappedCount::new(number(9)?, cap),
         },
     ))
 }
@@ -183,7 +187,7 @@ fn blocked(row: &SqliteRow) -> Result<BlockedKey, sqlx::Error> {
     Ok(BlockedKey {
         key: OrderingKey::stored(row.try_get::<String, _>(0)?),
         head: MessageId::from_uuid(row.try_get::<Uuid, _>(4)?),
-        due_at: (due_at != NEVER).then(|| moment::time(due_at)),
+        due_at: (due_at != NEVER).then(|| timestamp::to_system_time(due_at)),
         reason: reason.and_then(|reason| reason.parse().ok()),
         error: row.try_get(3)?,
     })

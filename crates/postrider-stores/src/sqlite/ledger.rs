@@ -1,28 +1,28 @@
-//! The ledger: events that are appended to a chain, and read again.
+//! The ledger: appending events to a hash chain, and reading them.
 //!
-//! SQLite cannot hash, so the links are made here, under the write lock: the head is read, each event is linked to the one before
-//! it, and all of them are one insert, whose triggers move the head along. With one writer at a time a chain has one end to grow
-//! from, in whatever process.
+//! SQLite has no hash function, so the links are computed here, under the write lock: the head is read, each event is linked to its
+//! predecessor, and one insert writes all of them; its triggers move the head. With one writer at a time a chain has one end, whatever
+//! the number of processes.
 
 use super::{
-    Names, SqliteStore,
-    drivers::{Cells, Driver, first},
+    SqliteNames, SqliteStore,
+    drivers::{Driver, DriverRow, first_row},
     error::store_error,
-    moment::{self, Micros},
     queues::LOCK,
-    row::{json, limit},
+    row::{json, sql_limit},
     statement::Statement,
+    timestamp::{self, Micros},
 };
 use async_trait::async_trait;
 use postrider_core::{
-    AuditError, AuditEvent, AuditSink, Error, Invalid, Recorded, SubjectId,
-    audit::{Chain, Hash, Head, Link},
+    AuditError, AuditEvent, AuditRecord, AuditSink, Error, Invalid, SubjectId,
+    audit::{AuditChain, ChainHead, ChainLink, Hash},
 };
 use serde_json::{Value, json};
 use std::{collections::HashSet, time::SystemTime};
 use uuid::Uuid;
 
-/// The time, the head, and one of the events that are there already. The table of the head is one row.
+/// The time, the head, and one of the events that are in the ledger already. The table of the head has one row.
 pub(super) const BEFORE: &str = "select {now}, h.position, h.hash, (select l.event_id from json_each(?1) j \
       cross join {ledger} l indexed by {ledger_event} on l.event_id = j.value limit 1) \
     from {ledger_head} h";
@@ -41,7 +41,7 @@ pub(super) const SINCE: &str = "select position, at, body, previous, hash from {
 pub(super) const LINKS: &str = "select position, at, body, previous, hash from {ledger} not indexed \
     where position > ?1 order by position limit ?2";
 
-/// The ledger in the file of a store. Made by [`SqliteStore::ledger`].
+/// The audit ledger in the file of a store. Created by [`SqliteStore::ledger`].
 #[derive(Debug, Clone)]
 pub struct SqliteLedger {
     store: SqliteStore,
@@ -56,7 +56,7 @@ impl SqliteLedger {
         self.store.inner.names.statement(template)
     }
 
-    async fn rows(&self, statement: Statement<'_>) -> Result<Vec<Link>, AuditError> {
+    async fn rows(&self, statement: Statement<'_>) -> Result<Vec<ChainLink>, AuditError> {
         let mut reader = self.store.inner.readers.acquire().await.map_err(store_error)?;
         let rows = reader.rows(statement).await.map_err(Error::from)?;
         rows.iter().map(|row| Ok(link(row)?)).collect()
@@ -75,42 +75,44 @@ impl AuditSink for SqliteLedger {
         match append(&mut write.connection, &inner.names, events, bodies).await {
             Ok(()) => Ok(write.commit().await?),
             Err(error) => {
-                write.undo().await?;
+                write.rollback().await?;
                 Err(error)
             }
         }
     }
 
-    async fn read(&self, subject: &SubjectId) -> Result<Vec<Recorded>, AuditError> {
+    async fn read(&self, subject: &SubjectId) -> Result<Vec<AuditRecord>, AuditError> {
         let links = self.rows(self.statement(OF_SUBJECT).bind(subject.as_str())).await?;
-        links.iter().map(Link::read).collect()
+        links.iter().map(ChainLink::read).collect()
     }
 
-    async fn read_since(&self, at: SystemTime, most: usize) -> Result<Vec<Recorded>, AuditError> {
-        let links = self.rows(self.statement(SINCE).bind(moment::of(at)).bind(limit(most))).await?;
-        links.iter().map(Link::read).collect()
+    async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<AuditRecord>, AuditError> {
+        let links = self
+            .rows(self.statement(SINCE).bind(timestamp::from_system_time(at)).bind(sql_limit(limit)))
+            .await?;
+        links.iter().map(ChainLink::read).collect()
     }
 }
 
 #[async_trait]
-impl Chain for SqliteLedger {
-    async fn links(&self, after: u64, most: usize) -> Result<Vec<Link>, AuditError> {
-        // Nothing lies before the first link; what somebody has put there must show.
+impl AuditChain for SqliteLedger {
+    async fn links(&self, after: u64, limit: usize) -> Result<Vec<ChainLink>, AuditError> {
+        // No valid link is before the first one; a forged one must be found.
         let after = if after == 0 { i64::MIN } else { i64::try_from(after).unwrap_or(i64::MAX) };
-        self.rows(self.statement(LINKS).bind(after).bind(limit(most))).await
+        self.rows(self.statement(LINKS).bind(after).bind(sql_limit(limit))).await
     }
 
-    async fn head(&self) -> Result<Head, AuditError> {
+    async fn head(&self) -> Result<ChainHead, AuditError> {
         let mut reader = self.store.inner.readers.acquire().await.map_err(store_error)?;
-        let row = first(&mut *reader, self.statement(HEAD)).await?;
-        head(&row.ok_or_else(headless)?)
+        let row = first_row(&mut *reader, self.statement(HEAD)).await?;
+        head(&row.ok_or_else(missing_head)?)
     }
 }
 
-/// Appends all events or none, in the transaction of the caller.
+/// Appends all events or none, in the caller's transaction.
 pub(super) async fn record(
     driver: &mut impl Driver,
-    names: &Names,
+    names: &SqliteNames,
     events: &[AuditEvent],
 ) -> Result<(), AuditError> {
     match bodies(events)? {
@@ -121,14 +123,14 @@ pub(super) async fn record(
 
 async fn append(
     driver: &mut impl Driver,
-    names: &Names,
+    names: &SqliteNames,
     events: &[AuditEvent],
     bodies: Vec<String>,
 ) -> Result<(), AuditError> {
     let ids = json(events.iter().map(|event| event.id.to_string()));
-    let look = names.statement(&format!("{LOCK}; {BEFORE}")).bind(ids);
-    let row = first(driver, look).await?.ok_or_else(headless)?;
-    let (now, mut head): (Micros, Head) = (row.get(0)?, head(&row)?);
+    let statement = names.statement(&format!("{LOCK}; {BEFORE}")).bind(ids);
+    let row = first_row(driver, statement).await?.ok_or_else(missing_head)?;
+    let (now, mut head): (Micros, ChainHead) = (row.get(0)?, head(&row)?);
     if let Some(known) = row.get::<Option<String>>(3)? {
         return Err(AuditError::Duplicate(known.parse().map_err(|error| Error::Other(Box::new(error)))?));
     }
@@ -146,7 +148,7 @@ async fn append(
     Ok(())
 }
 
-/// The events as they are kept. What breaks a rule, or is told twice, is found before anything is written.
+/// The stored form of the events. An event that breaks a rule or occurs twice is found before anything is written.
 fn bodies(events: &[AuditEvent]) -> Result<Vec<String>, AuditError> {
     let mut seen: HashSet<Uuid> = HashSet::with_capacity(events.len());
     let body = |event: &AuditEvent| {
@@ -158,32 +160,32 @@ fn bodies(events: &[AuditEvent]) -> Result<Vec<String>, AuditError> {
         if let Some((field, _)) =
             cells.find(|(_, cell)| cell.as_str().is_some_and(|text| text.contains('\0')))
         {
-            return Err(Invalid::rule(field.clone(), "holds a NUL, which no database keeps").into());
+            return Err(Invalid::rule(field.clone(), "contains a NUL, which databases cannot store").into());
         }
         Ok(body.to_string())
     };
     events.iter().map(body).collect()
 }
 
-fn head(row: &impl Cells) -> Result<Head, AuditError> {
+fn head(row: &impl DriverRow) -> Result<ChainHead, AuditError> {
     let position = row.get::<i64>(1)?.unsigned_abs();
     let hash = Hash::try_from(row.get::<&[u8]>(2)?).map_err(|_| AuditError::Unreadable {
         position,
-        why: "the hash in its head has no 32 bytes".to_owned(),
+        why: "the hash in its head does not have 32 bytes".to_owned(),
     })?;
-    Ok(Head { position, hash })
+    Ok(ChainHead { position, hash })
 }
 
-fn headless() -> Error {
-    Error::SchemaMismatch("the ledger has no head".to_owned())
+fn missing_head() -> Error {
+    Error::SchemaMismatch("the head of the ledger is missing; verify the ledger".to_owned())
 }
 
-/// A link as it is kept, whatever somebody has made of it: it is not for us to say that it is wrong, but for whoever verifies.
-fn link(row: &impl Cells) -> Result<Link, Error> {
-    Ok(Link {
+/// A link as it is stored, even if it was tampered with: verification reports that, not this function.
+fn link(row: &impl DriverRow) -> Result<ChainLink, Error> {
+    Ok(ChainLink {
         position: u64::try_from(row.get::<i64>(0)?).unwrap_or_default(),
         at_micros: row.get(1)?,
-        // What is no text was never appended, and nothing hashes like it.
+        // Bytes that are not text were never appended, and no hash matches them.
         body: String::from_utf8(row.get(2)?).unwrap_or_default(),
         previous: row.get(3)?,
         hash: row.get(4)?,

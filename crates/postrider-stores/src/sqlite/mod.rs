@@ -1,85 +1,85 @@
-//! The SQLite store: everything in one file, beside the application's own tables, and nothing to install.
+//! The SQLite store: everything is in one file, next to the application's own tables, and there is nothing to install.
 //!
-//! **The rooms** are those of every store: a message is in exactly one of `ready` (may run now, leased or not), `later` (a timer
-//! or a retry that waits), `dead` and `archive`, and each is a table. On a queue ordered by key, `lane` holds one row per living
-//! key, and the key is leased, not its messages.
+//! **The tables** are those of every store: a message is in exactly one of `ready` (may run now, leased or not), `scheduled` (a timer
+//! or a retry that is not due yet), `dead` and `archive`. On a queue ordered by key, `lane` has one row for each key with messages in
+//! `ready`, and the key is leased, not its messages.
 //!
-//! **One writer.** SQLite lets one transaction write at a time, in whatever process. That makes much of a queue simple: places are
-//! drawn in the order of commits, so a claim that starts at the head of its index misses nothing; nothing can change between what
-//! a transaction reads and what it writes; there is nothing to lock but the file. It also means that every write must be short, and
-//! that an idle worker must not write at all. So each call of the store is one `BEGIN IMMEDIATE … COMMIT` (`writer.rs`), a claim looks
-//! before it asks for the lock (`claim.rs`), and looking goes through connections of its own, which in write-ahead mode wait
-//! for nobody.
+//! **One writer.** SQLite lets one transaction write at a time, across all processes. That makes much of a queue simple: positions are
+//! drawn in the order of commits, so a claim that starts at the head of its index misses nothing; nothing can change between the
+//! reads and the writes of a transaction; there is nothing to lock but the file. It also means that every write must be short, and
+//! that an idle worker must not write at all. So each call of the store is one `BEGIN IMMEDIATE … COMMIT` (`writer.rs`), a claim reads
+//! before it takes the lock (`claim.rs`), and reads go through connections of their own, which never wait in write-ahead mode.
 //!
-//! **Who is authoritative.** The file. This process keeps nothing in memory but open connections, and whose turn it is among the
-//! tenants of a queue (`turns.rs`), which is a hint: policies are read in each transaction, and so is the time, which is SQLite's
-//! own, once for each transaction.
+//! **The source of truth** is the file. This process keeps nothing in memory but open connections and the turns of the tenants of
+//! each fair queue (`turns.rs`), which are a hint: every transaction reads the policies and the time, which is SQLite's own.
 //!
-//! **On failure.** A lock that somebody else holds is waited for, for half a minute. A call that fails, or whose future is
-//! dropped, has changed nothing: its connection is closed, and SQLite rolls back. A full disk or a read-only file is told in words.
+//! **On failure.** A call waits up to half a minute for a lock that another writer holds. A call that fails, or whose future is
+//! dropped, has changed nothing: its connection is closed, and SQLite rolls back. The errors for a full disk and a read-only file say
+//! what to do.
 //!
-//! **Why it is not simpler.** One table with a due time and a lease in each row would need an index that holds what is leased and
-//! what lies ahead, and every claim would walk over both.
+//! **Why it is not simpler.** One table with a due time and a lease in each row would need an index that contains leased and
+//! scheduled messages, and every claim would pass over both.
 
+mod applied_migrations;
+mod bulk_insert;
 mod checkup;
 mod claim;
-mod clue;
+mod consumer;
 mod delivered;
-mod docket;
 mod drivers;
-mod each;
-mod endings;
 mod erase;
 mod error;
-mod evict;
-mod fair;
-mod follow;
-mod front;
+mod fairness;
+mod fast_claim;
+mod find;
+mod follow_up_store;
+mod follow_ups;
 mod inbox;
 mod inspect;
 mod lanes;
-mod leases;
 mod ledger;
-mod mend;
-mod moment;
+mod list;
+mod listener;
 mod names;
+mod notifier;
 mod operate;
 mod options;
-mod page;
 mod pauses;
 mod prune;
 mod queues;
-mod receive;
-mod record;
+mod removal;
+mod renew;
+mod repair;
 mod row;
-mod rows;
 mod saga_log;
 mod schema;
 mod selection;
 mod settle;
+mod settle_batch;
 mod stage;
 mod statement;
+mod statement_batch;
 mod timers;
+mod timestamp;
 mod timetable;
-mod transact;
+mod transactions;
 mod validate;
-mod wake;
 mod writer;
 
 pub use checkup::SqliteFile;
 pub use inbox::SqliteInbox;
 pub use ledger::SqliteLedger;
-pub use names::Names;
+pub use names::SqliteNames;
 pub use options::{Durability, SqliteOptions};
 pub use stage::SqliteOutbox;
-pub use transact::SqliteTransactions;
+pub use transactions::SqliteTransactions;
 
 use crate::turns::Turns;
 use async_trait::async_trait;
 use error::{open_error, store_error};
 use postrider_core::{
-    ClaimRequest, Claimed, Error, Lease, Paused, PruneRequest, Pruned, Settle, Store, inspect::Room,
-    store::check_lease,
+    ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, PauseRecord, PruneReport, PruneRequest,
+    Store, inspect::StateFilter, store::check_lease,
 };
 use sqlx::{Connection, SqliteConnection, SqlitePool, sqlite::SqlitePoolOptions};
 use std::{
@@ -90,7 +90,7 @@ use std::{
 };
 use writer::Writer;
 
-/// Messages in a file of SQLite. Cheap to clone; clones share connections. Any number of processes may open the same file.
+/// A store in an SQLite file. Cheap to clone; clones share connections. Any number of processes may open the same file.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), postrider_core::Error> {
@@ -114,34 +114,34 @@ pub struct SqliteStore {
 struct Inner {
     writer: Writer,
     readers: SqlitePool,
-    names: Names,
+    names: SqliteNames,
     options: SqliteOptions,
-    /// Whose turn it is in each queue that is fair to its tenants.
+    /// The turns of the tenants of each fair queue, by the queue's number.
     turns: Mutex<HashMap<i64, Turns>>,
 }
 
 impl SqliteStore {
-    /// Opens the file at `path`, which is made when it is missing, with the default options.
+    /// Opens the file at `path` with the default options, and creates it if it is missing.
     ///
     /// # Errors
-    /// When the file cannot be opened or made, or is no database.
+    /// The file cannot be opened or created, or is not a database.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         Self::open_with(SqliteOptions::new(path)).await
     }
 
-    /// Opens a file as `options` say.
+    /// Opens a file with these options.
     ///
     /// # Errors
-    /// When the file cannot be opened or made, or is no database.
+    /// The file cannot be opened or created, or is not a database.
     pub async fn open_with(options: SqliteOptions) -> Result<Self, Error> {
         let writer = Writer::new(options.clone());
-        // Makes the file and turns write-ahead logging on, which the readers rely on.
+        // Creates the file and enables write-ahead logging, which the readers rely on.
         writer.open().await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(options.readers)
-            .acquire_timeout(options.patience)
+            .acquire_timeout(options.busy_timeout)
             .test_before_acquire(false)
-            .connect_with(options.reading())
+            .connect_with(options.reader_options())
             .await
             .map_err(|error| open_error(options.path(), error))?;
         Ok(Self {
@@ -155,88 +155,89 @@ impl SqliteStore {
         })
     }
 
-    /// Stages in the tables of this store.
+    /// The outbox of this store.
     pub fn outbox(&self) -> SqliteOutbox {
         SqliteOutbox::with_limits(self.inner.names.clone(), self.inner.options.limits)
     }
 
-    /// Admits in the tables of this store.
+    /// The inbox of this store.
     pub fn inbox(&self) -> SqliteInbox {
         SqliteInbox::new(self.inner.names.clone())
     }
 
-    /// The ledger in the tables of this store.
+    /// The audit ledger of this store.
     pub fn ledger(&self) -> SqliteLedger {
         SqliteLedger::new(self.clone())
     }
 
-    /// Gives the room of what was removed back to the file system. The file is written anew: that needs as much room again while it lasts,
-    /// and whoever writes waits for it.
+    /// Returns the space of deleted rows to the file system (`VACUUM`). SQLite rewrites the file, which temporarily needs as much free
+    /// space again and blocks all writers.
     ///
     /// # Errors
-    /// When somebody else writes, or there is no room.
+    /// Another transaction holds the write lock, or the disk is full.
     pub async fn vacuum(&self) -> Result<(), Error> {
-        let mut connection =
-            SqliteConnection::connect_with(&self.inner.options.writing()).await.map_err(store_error)?;
+        let mut connection = SqliteConnection::connect_with(&self.inner.options.writer_options())
+            .await
+            .map_err(store_error)?;
         let vacuumed = sqlx::query("vacuum").execute(&mut connection).await.map_err(store_error);
         connection.close().await.ok();
         vacuumed.map(|_| ())
     }
 
-    /// The statements of the hot paths, for tests that read their plans.
+    /// The statements of the hot paths, for tests of their query plans.
     #[doc(hidden)]
     pub fn statements(&self) -> Vec<(&'static str, String)> {
         let templates = [
-            ("look", claim::LOOK.to_owned()),
-            ("what has come due", claim::COME.to_owned()),
+            ("is anything due", claim::IS_ANYTHING_DUE.to_owned()),
+            ("due messages", claim::DUE.to_owned()),
             ("promote", claim::promote_template()),
-            ("free messages", claim::FREE.to_owned()),
-            ("lease the front", front::template()),
-            ("lease what is free", claim::lease_free_template()),
-            ("lease what has lapsed", claim::lease_lapsed_template()),
-            ("tenants", fair::TENANTS.to_owned()),
-            ("a tenant's line", fair::LINE.to_owned()),
-            ("lapsed messages of tenants", fair::LAPSED.to_owned()),
-            ("strays", fair::STRAYS.to_owned()),
-            ("delete what was delivered", delivered::DELETE.to_owned()),
+            ("free and expired messages", claim::FREE_OR_EXPIRED.to_owned()),
+            ("fast claim", fast_claim::template()),
+            ("lease free messages", claim::lease_free_template()),
+            ("lease by position", claim::lease_by_position_template()),
+            ("tenants", fairness::TENANTS.to_owned()),
+            ("messages of a tenant", fairness::TENANT_MESSAGES.to_owned()),
+            ("expired messages of tenants", fairness::EXPIRED.to_owned()),
+            ("messages not indexed by tenant", fairness::NOT_BY_TENANT.to_owned()),
+            ("delete delivered messages", delivered::DELETE.to_owned()),
             ("runnable lanes", lanes::RUNNABLE.to_owned()),
             ("heads of lanes", lanes::HEADS.to_owned()),
             ("lease lanes", lanes::LEASE.to_owned()),
             ("fetch messages", claim::fetch_template()),
             ("open lanes", lanes::OPEN.to_owned()),
             ("close lanes", lanes::CLOSE.to_owned()),
-            ("free lanes", endings::FREE_LANES.to_owned()),
-            ("leases", leases::STANDS.to_owned()),
-            ("renew lanes", leases::RENEW_LANES.to_owned()),
-            ("delete", endings::DELETE.to_owned()),
-            ("release", endings::RELEASE.to_owned()),
-            ("end a timer", endings::END_TIMER.to_owned()),
-            ("fail", endings::FAIL.to_owned()),
-            ("archive", endings::archive_template()),
-            ("bury", endings::bury_template()),
-            ("wait", endings::wait_template()),
-            ("stage at once", stage::at_once("orders", &[], &[]).0),
+            ("free lanes", settle_batch::FREE_LANES.to_owned()),
+            ("leases", renew::LEASED_ROWS.to_owned()),
+            ("renew lanes", renew::RENEW_LANES.to_owned()),
+            ("delete", settle_batch::DELETE.to_owned()),
+            ("release", settle_batch::RELEASE.to_owned()),
+            ("end a timer", settle_batch::END_TIMER.to_owned()),
+            ("fail", settle_batch::FAIL.to_owned()),
+            ("archive", settle_batch::archive_template()),
+            ("dead-letter", settle_batch::dead_letter_template()),
+            ("schedule", settle_batch::schedule_template()),
+            ("stage in one statement", stage::stage_statement("orders", &[], &[]).0),
             ("signal", stage::SIGNAL.to_owned()),
-            ("known identities", stage::KNOWN.to_owned()),
+            ("known ids", stage::KNOWN_IDS.to_owned()),
             ("admit", inbox::ADMIT.to_owned()),
             ("prune the archive", prune::ARCHIVED.to_owned()),
             ("prune dead letters", prune::DEAD.to_owned()),
             ("find the next consumer of the inbox", prune::NEXT_CONSUMER.to_owned()),
-            ("prune the inbox", prune::MARKS.to_owned()),
-            ("page of what is ready", page::page_template(Room::Ready)),
-            ("page of what waits", page::page_template(Room::Later)),
-            ("page of dead letters", page::page_template(Room::Dead)),
-            ("next dead letters", selection::pick_template(Room::Dead)),
-            ("next of what is kept", selection::pick_template(Room::Archive)),
-            ("what is left of a group", follow::LEFT.to_owned()),
-            ("forget in the archive", follow::forget_template("{archive}")),
-            ("forget in a dead letter", follow::forget_template("{dead}")),
-            ("put off", follow::PUT_OFF.to_owned()),
-            ("counts of follow-ups", docket::counts_template()),
-            ("follow-ups given up", docket::abandoned_template()),
-            ("follow-ups put off", docket::scheduled_template()),
-            ("messages about a subject", erase::about_template()),
-            ("before an event", ledger::BEFORE.to_owned()),
+            ("prune the inbox", prune::DEDUPLICATION_RECORDS.to_owned()),
+            ("page of ready messages", list::page_template(StateFilter::Ready)),
+            ("page of scheduled messages", list::page_template(StateFilter::Scheduled)),
+            ("page of dead letters", list::page_template(StateFilter::Dead)),
+            ("next dead letters", selection::pick_template(StateFilter::Dead)),
+            ("next archived messages", selection::pick_template(StateFilter::Done)),
+            ("group is open", follow_up_store::GROUP_IS_OPEN.to_owned()),
+            ("clear the payload of an archived message", follow_up_store::forget_template("{archive}")),
+            ("clear the payload of a dead letter", follow_up_store::forget_template("{dead}")),
+            ("reschedule", follow_up_store::RESCHEDULE.to_owned()),
+            ("counts of follow-ups", follow_ups::counts_template()),
+            ("abandoned follow-ups", follow_ups::abandoned_template()),
+            ("scheduled follow-ups", follow_ups::scheduled_template()),
+            ("messages about a subject", erase::by_subject_template()),
+            ("head before an append", ledger::BEFORE.to_owned()),
             ("links of a subject", ledger::OF_SUBJECT.to_owned()),
             ("links since", ledger::SINCE.to_owned()),
             ("links", ledger::LINKS.to_owned()),
@@ -244,8 +245,8 @@ impl SqliteStore {
         templates.map(|(name, template)| (name, self.inner.names.render(&template))).into()
     }
 
-    /// Transactions of your own pool, which must lead to the same file, in which handlers run and their messages end. One
-    /// runs at a time, since SQLite has one writer: keep such handlers short.
+    /// Transactions of your own pool, which must connect to the same file: handlers run and their messages are settled in them. One
+    /// runs at a time, because SQLite has one writer: keep such handlers short.
     pub fn transactions(&self, pool: SqlitePool) -> SqliteTransactions {
         SqliteTransactions::new(self.clone(), pool)
     }
@@ -259,7 +260,7 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<ClaimedMessage>, Error> {
         request.check()?;
         let inner = &self.inner;
         if request.limit() == 0
@@ -267,7 +268,7 @@ impl Store for SqliteStore {
         {
             return Ok(Vec::new());
         }
-        let (mut write, mut claimed) = front::claim(&inner.writer, &inner.names, request).await?;
+        let (mut write, mut claimed) = fast_claim::claim(&inner.writer, &inner.names, request).await?;
         if claimed.is_empty() {
             claimed = claim::claim(&mut write, &inner.names, request, &inner.turns).await?;
         }
@@ -281,12 +282,12 @@ impl Store for SqliteStore {
             return Ok(Vec::new());
         }
         let mut write = self.inner.writer.begin(&self.inner.names).await?;
-        let lost = leases::renew(&mut write, &self.inner.names, leases, lease_for).await?;
+        let lost = renew::renew(&mut write, &self.inner.names, leases, lease_for).await?;
         write.commit().await?;
         Ok(lost)
     }
 
-    async fn settle(&self, settlements: &[Settle]) -> Result<Vec<Lease>, Error> {
+    async fn settle(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error> {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
@@ -296,7 +297,7 @@ impl Store for SqliteStore {
         }
         let mut write = inner.writer.begin(&inner.names).await?;
         let lost = settle::settle(&mut write.connection, &inner.names, settlements, write.now).await?;
-        let messages = Settle::staged_by(settlements, &lost);
+        let messages = LeaseSettlement::staged_by(settlements, &lost);
         if !messages.is_empty() {
             self.outbox().stage_on(&mut write.connection, &messages).await?;
         }
@@ -304,19 +305,19 @@ impl Store for SqliteStore {
         Ok(lost)
     }
 
-    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, Error> {
+    async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
         let mut write = self.inner.writer.begin(&self.inner.names).await?;
         let pruned = prune::prune(&mut write, &self.inner.names, request).await?;
         write.commit().await?;
         Ok(pruned)
     }
 
-    async fn paused(&self) -> Result<Vec<Paused>, Error> {
+    async fn paused(&self) -> Result<Vec<PauseRecord>, Error> {
         self.paused_work().await
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        let answer = sqlx::query("select 1").fetch_one(&self.inner.readers).await;
-        answer.map(|_| ()).map_err(store_error)
+        let row = sqlx::query("select 1").fetch_one(&self.inner.readers).await;
+        row.map(|_| ()).map_err(store_error)
     }
 }

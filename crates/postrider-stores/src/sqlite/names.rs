@@ -1,7 +1,7 @@
-//! Which tables are ours, and the one place where SQL text is put together.
+//! The names of the tables, and the only module that assembles SQL text.
 //!
-//! Statements are templates in which `{ready}` stands for a quoted table or index with our prefix, and `{now}` for the store's
-//! clock. Nothing else is ever spliced into SQL: values are bound, and the prefix passed the check below, so it cannot hold a
+//! Statements are templates with placeholders: `{ready}` is a quoted table or index with our prefix, and `{now}` is the store's
+//! clock. Nothing else is ever inserted into SQL: values are bound, and the prefix passed the check below, so it cannot contain a
 //! quote.
 
 use postrider_core::Invalid;
@@ -9,30 +9,30 @@ use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, sqlite::SqliteArguments};
 use std::sync::Arc;
 
 /// Microseconds since 1970. SQLite reads its clock in milliseconds, once for each step of a statement. The triggers of plain
-/// SQL read it in the same words, which every SQLite understands.
+/// SQL use the same expression, which every version of SQLite understands.
 const NOW: &str = "cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000";
 
-/// Far above what any name needs; SQLite itself has no limit.
+/// More than enough for any prefix; SQLite itself has no limit.
 const PREFIX_BYTES: usize = 43;
 
 /// The table prefix of one store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
+pub struct SqliteNames {
     prefix: String,
 }
 
-impl Default for Names {
-    /// The prefix `postrider_`: the tables live in the application's own file.
+impl Default for SqliteNames {
+    /// The prefix `postrider_`, because the tables are in the application's own file.
     fn default() -> Self {
         Self { prefix: "postrider_".to_owned() }
     }
 }
 
-impl Names {
-    /// Tables named with `prefix` before each. The prefix may be empty.
+impl SqliteNames {
+    /// Tables whose names begin with `prefix`, which may be empty.
     ///
     /// # Errors
-    /// When the prefix is not `[a-z_][a-z0-9_]*`, or has more than 43 bytes.
+    /// The prefix does not match `[a-z_][a-z0-9_]*`, begins with `sqlite_`, or has more than 43 bytes.
     pub fn new(prefix: impl Into<String>) -> Result<Self, Invalid> {
         let prefix = prefix.into();
         let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
@@ -44,12 +44,9 @@ impl Names {
                 ),
             ));
         }
-        // SQLite keeps these names for itself.
+        // SQLite reserves these names.
         if prefix.starts_with("sqlite_") {
-            return Err(Invalid::rule(
-                "prefix",
-                "must not begin with sqlite_, which SQLite keeps for itself",
-            ));
+            return Err(Invalid::rule("prefix", "must not begin with sqlite_, which SQLite reserves"));
         }
         if prefix.len() > PREFIX_BYTES {
             let rule = format!("is {} bytes long; at most {PREFIX_BYTES} are allowed", prefix.len());
@@ -62,7 +59,7 @@ impl Names {
         &self.prefix
     }
 
-    /// A statement with our names filled in.
+    /// A statement with the names of the tables filled in.
     pub(super) fn sql(&self, template: &str) -> Sql {
         Sql(self.render(template).into())
     }
@@ -93,7 +90,7 @@ impl Names {
     }
 }
 
-/// `{name}` at the beginning of `text`: the name and the length of it all.
+/// The placeholder `{name}` at the beginning of `text`: its name and its total length.
 fn placeholder(text: &str) -> Option<(&str, usize)> {
     let close = text.find('}')?;
     let name = &text[1..close];
@@ -101,7 +98,7 @@ fn placeholder(text: &str) -> Option<(&str, usize)> {
     fits.then_some((name, close + 1))
 }
 
-/// A statement whose text came from a template.
+/// The text of a statement, rendered from a template.
 #[derive(Debug, Clone)]
 pub(super) struct Sql(Arc<str>);
 
@@ -126,29 +123,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_become_quoted_names_and_other_braces_stay() {
-        let names = Names::new("pr_").unwrap();
+    fn render_replaces_placeholders_by_quoted_names_and_keeps_other_braces() {
+        let names = SqliteNames::new("pr_").unwrap();
         assert_eq!(
             names.render("select '{}' from {ready} -- {ready_key} {Not}"),
             "select '{}' from \"pr_ready\" -- \"pr_ready_key\" {Not}"
         );
     }
 
-    /// A message staged through plain SQL is due when one staged by us would be, to the microsecond.
+    /// A message staged through plain SQL gets the same due time as one staged through Rust, to the microsecond.
     #[test]
-    fn plain_sql_reads_the_same_clock() {
-        let plain_sql = include_str!("migrations/0002_plain_sql.sql");
+    fn plain_sql_uses_the_clock_of_the_store() {
+        let plain_sql = include_str!("migrations/0001_initial/02_plain_sql.sql");
         assert_eq!(plain_sql.matches("julianday('now')").count(), plain_sql.matches(NOW).count());
         assert!(plain_sql.contains(NOW));
     }
 
     #[test]
-    fn hostile_prefixes_are_refused() {
+    fn invalid_prefixes_are_rejected() {
         for prefix in ["Upper", "1st", "a-b", "a b", "a\"b", "a;drop table x", "a.b", "ä", "a\0b", "sqlite_x"]
         {
-            assert!(Names::new(prefix).is_err(), "{prefix:?}");
+            assert!(SqliteNames::new(prefix).is_err(), "{prefix:?}");
         }
-        assert!(Names::new("").is_ok());
-        assert!(Names::new("p".repeat(44)).is_err());
+        assert!(SqliteNames::new("").is_ok());
+        assert!(SqliteNames::new("p".repeat(44)).is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! How a store is opened.
+//! The options of a store.
 
-use super::Names;
+use super::SqliteNames;
 use postrider_core::Limits;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use std::{
@@ -8,96 +8,95 @@ use std::{
     time::Duration,
 };
 
-/// How long the driver itself waits for a lock, before the writer steps back and tries again.
-const DRIVER_WAITS: Duration = Duration::from_millis(10);
+/// How long the driver itself waits for a lock before the writer retries with a backoff.
+const DRIVER_BUSY_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// How to open a [`SqliteStore`](super::SqliteStore).
+/// The options of a [`SqliteStore`](super::SqliteStore).
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
     pub(super) path: PathBuf,
-    pub(super) names: Names,
+    pub(super) names: SqliteNames,
     pub(super) limits: Limits,
-    pub(super) patience: Duration,
+    pub(super) busy_timeout: Duration,
     pub(super) readers: u32,
     durability: Durability,
-    most_pages: Option<u32>,
+    max_pages: Option<u32>,
 }
 
-/// What a commit of the store survives. Your own transactions follow the settings of your own connections.
+/// The durability of the store's commits. Your own transactions use the settings of your own connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Power loss: every commit is flushed to the disk.
+    /// Commits survive a power loss: every commit is flushed to the disk.
     #[default]
     Full,
-    /// The death of the process. After power loss the last commits may be undone, all of them or from some moment on: what
-    /// was settled since is delivered again.
+    /// Commits survive a crash of the process. A power loss may undo the last commits: messages that they settled are redelivered.
     Normal,
 }
 
 impl SqliteOptions {
-    /// The file at `path`, which is made when it is missing, with the default names.
+    /// The file at `path`, with default options. It is created if it is missing.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
-            names: Names::default(),
+            names: SqliteNames::default(),
             limits: Limits::default(),
-            patience: Duration::from_secs(30),
+            busy_timeout: Duration::from_secs(30),
             readers: 4,
             durability: Durability::Full,
-            most_pages: None,
+            max_pages: None,
         }
     }
 
-    /// Names the tables otherwise.
+    /// The names of the tables. Default: the prefix `postrider_`.
     #[must_use]
-    pub fn with_names(mut self, names: Names) -> Self {
+    pub fn with_names(mut self, names: SqliteNames) -> Self {
         self.names = names;
         self
     }
 
-    /// Moves the size limits of [`SqliteStore::outbox`](super::SqliteStore::outbox).
+    /// The size limits of [`SqliteStore::outbox`](super::SqliteStore::outbox).
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Waits so long for other writers before it gives up. Half a minute by default.
+    /// The busy timeout: how long a write waits for other writers. Default: 30 seconds.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_busy_timeout(mut self, busy_timeout: Duration) -> Self {
+        self.busy_timeout = busy_timeout;
         self
     }
 
-    /// Chooses between safety and speed. Flushed to the disk by default.
+    /// The durability of commits. Default: [`Durability::Full`].
     #[must_use]
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Opens up to so many connections for looking. Four by default.
+    /// The maximum number of read-only connections. Default: 4.
     #[must_use]
     pub fn with_readers(mut self, readers: u32) -> Self {
         self.readers = readers.max(1);
         self
     }
 
-    /// Lets the file grow to so many pages, as a full disk would.
+    /// Limits the file to this number of pages, for tests of a full disk.
     #[doc(hidden)]
     #[must_use]
-    pub fn with_most_pages(mut self, pages: u32) -> Self {
-        self.most_pages = Some(pages);
+    pub fn with_max_pages(mut self, pages: u32) -> Self {
+        self.max_pages = Some(pages);
         self
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The writer's connection. Write-ahead logging lets readers read while somebody writes.
-    pub(super) fn writing(&self) -> SqliteConnectOptions {
+    /// The options of the writing connection. Write-ahead logging lets readers read during a write.
+    pub(super) fn writer_options(&self) -> SqliteConnectOptions {
         let synchronous = match self.durability {
             Durability::Full => SqliteSynchronous::Full,
             Durability::Normal => SqliteSynchronous::Normal,
@@ -107,18 +106,18 @@ impl SqliteOptions {
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(synchronous)
-            .busy_timeout(DRIVER_WAITS);
-        match self.most_pages {
+            .busy_timeout(DRIVER_BUSY_TIMEOUT);
+        match self.max_pages {
             Some(pages) => options.pragma("max_page_count", pages.to_string()),
             None => options,
         }
     }
 
-    /// A connection that never writes. In write-ahead mode it waits for nobody but a process that mends the file after a crash.
-    pub(super) fn reading(&self) -> SqliteConnectOptions {
+    /// The options of a read-only connection. In write-ahead mode it waits only for the recovery of the log after a crash.
+    pub(super) fn reader_options(&self) -> SqliteConnectOptions {
         SqliteConnectOptions::new()
             .filename(&self.path)
             .pragma("query_only", "on")
-            .busy_timeout(self.patience)
+            .busy_timeout(self.busy_timeout)
     }
 }

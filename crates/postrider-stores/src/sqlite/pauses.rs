@@ -1,7 +1,7 @@
-//! What operators have paused.
+//! Pauses of queues and destinations, set by operators.
 
-use super::{Names, SqliteStore, error::store_error, queues, row, writer::Write};
-use postrider_core::{Error, Pausable, Paused, inspect::Action};
+use super::{SqliteNames, SqliteStore, error::store_error, queues, row, writer::Write};
+use postrider_core::{Error, Pausable, PauseRecord, inspect::Action};
 use sqlx::{Row, sqlite::SqliteRow};
 
 const PAUSED: &str = "select kind, name, since, actor, why from {pause} order by since, kind, name";
@@ -10,7 +10,7 @@ const PAUSE: &str =
 const RESUME: &str = "delete from {pause} where kind = ?1 and name = ?2";
 
 impl SqliteStore {
-    pub(super) async fn paused_work(&self) -> Result<Vec<Paused>, Error> {
+    pub(super) async fn paused_work(&self) -> Result<Vec<PauseRecord>, Error> {
         let sql = self.inner.names.sql(PAUSED);
         let rows = sql.query().fetch_all(&self.inner.readers).await.map_err(store_error)?;
         rows.iter().map(|row| paused(row).map_err(store_error)).collect()
@@ -26,7 +26,7 @@ impl SqliteStore {
         let query = query.bind(now).bind(&action.actor).bind(&action.why);
         let is_new = query.execute(&mut write.connection).await.map_err(store_error)?.rows_affected() > 0;
         if is_new {
-            note(&mut write, names, "pause", what, action).await?;
+            write_audit_row(&mut write, names, "pause", what, action).await?;
         }
         write.commit().await?;
         Ok(is_new)
@@ -40,7 +40,7 @@ impl SqliteStore {
         let query = sql.query().bind(what.kind()).bind(what.name());
         let was_there = query.execute(&mut write.connection).await.map_err(store_error)?.rows_affected() > 0;
         if was_there {
-            let queue = note(&mut write, names, "resume", what, action).await?;
+            let queue = write_audit_row(&mut write, names, "resume", what, action).await?;
             queues::signal(&mut write.connection, names, queue).await?;
         }
         write.commit().await?;
@@ -48,18 +48,18 @@ impl SqliteStore {
     }
 }
 
-/// Writes down who did it. Answers with the number of the queue, if it was one; a queue that somebody paused is known, as one that
-/// somebody declared.
-async fn note(
+/// Writes the audit row. Returns the number of the queue, if a queue was paused or resumed; a queue that does not exist yet is
+/// created, as a declaration does.
+async fn write_audit_row(
     write: &mut Write,
-    names: &Names,
+    names: &SqliteNames,
     verb: &str,
     what: &Pausable,
     action: &Action,
 ) -> Result<Option<i64>, Error> {
     let (queue, destination) = match what {
         Pausable::Queue(name) => {
-            let known = queues::used(&mut write.connection, names, &[name]).await?;
+            let known = queues::get_or_create(&mut write.connection, names, &[name]).await?;
             (known.get(name).map(|queue| queue.number), None)
         }
         Pausable::Destination(name) => (None, Some(name.as_str())),
@@ -73,8 +73,8 @@ async fn note(
     Ok(queue)
 }
 
-fn paused(row: &SqliteRow) -> Result<Paused, sqlx::Error> {
-    Ok(Paused {
+fn paused(row: &SqliteRow) -> Result<PauseRecord, sqlx::Error> {
+    Ok(PauseRecord {
         what: Pausable::stored(row.try_get(0)?, row.try_get(1)?),
         since: row::time(row, 2)?,
         action: Action { actor: row.try_get(3)?, why: row.try_get(4)? },

@@ -1,17 +1,17 @@
-//! Removing what retention no longer keeps, in bounded chunks.
+//! Pruning: removal of expired data, in bounded chunks.
 
 use super::{
-    Inner, Names,
-    drivers::{Cells, Driver},
-    each::{each, each_place},
+    Inner, SqliteNames,
+    drivers::{Driver, DriverRow},
     error::store_error,
-    moment::{Micros, micros},
     operate,
-    row::limit,
+    row::sql_limit,
+    statement_batch::{execute_each_position, query_each},
+    timestamp::{Micros, micros},
     writer::Write,
 };
 use postrider_core::{
-    ConsumerName, Error, PruneRequest, Pruned,
+    ConsumerName, Error, PruneReport, PruneRequest,
     inspect::{Action, Prunable},
 };
 use sqlx::Row;
@@ -21,28 +21,33 @@ use uuid::Uuid;
 pub(super) const ARCHIVED: &str = "select id from {archive} indexed by {archive_expires} where expires_at <= ?1 \
     order by expires_at limit ?2";
 
-/// Queue by queue, since dead letters are in the order of their queue and time.
+/// Queue by queue, because the index has dead letters by queue and time.
 pub(super) const DEAD: &str = "select d.id from {queue} q cross join {dead} d indexed by {dead_failed} \
     on d.queue = q.id and d.failed_at <= ?1 limit ?2";
 
-/// Consumer by consumer, since each keeps its marks as long as it has to: one step into the index for each.
+/// Consumer by consumer, because each has its own retention: one probe of the index for each.
 pub(super) const NEXT_CONSUMER: &str =
     "select min(consumer) from {inbox} indexed by {inbox_admitted} where consumer > ?1";
 
-pub(super) const MARKS: &str = "select tenant, message_id from {inbox} indexed by {inbox_admitted} \
+pub(super) const DEDUPLICATION_RECORDS: &str = "select tenant, message_id from {inbox} indexed by {inbox_admitted} \
     where consumer = ?1 and admitted_at <= ?2 order by admitted_at limit ?3";
 
 const COUNTS: &str = "delete from {inbox_count} where counted_at <= ?1 and (?2 is null or consumer = ?2)";
 
-/// Removes a chunk.
-pub(super) async fn prune(write: &mut Write, names: &Names, request: &PruneRequest) -> Result<Pruned, Error> {
-    let archived = old(write, names, ARCHIVED, write.now, request.limit).await?;
-    each_place(&mut write.connection, names, "delete from {archive} where id = ?", &archived).await?;
+/// Removes one chunk.
+pub(super) async fn prune(
+    write: &mut Write,
+    names: &SqliteNames,
+    request: &PruneRequest,
+) -> Result<PruneReport, Error> {
+    let archived = expired(write, names, ARCHIVED, write.now, request.limit).await?;
+    execute_each_position(&mut write.connection, names, "delete from {archive} where id = ?", &archived)
+        .await?;
     let mut dead = Vec::new();
     if let Some(age) = request.dead_older_than {
         let failed_by = write.now.saturating_sub(micros(age));
-        dead = old(write, names, DEAD, failed_by, request.limit - archived.len()).await?;
-        each_place(&mut write.connection, names, "delete from {dead} where id = ?", &dead).await?;
+        dead = expired(write, names, DEAD, failed_by, request.limit - archived.len()).await?;
+        execute_each_position(&mut write.connection, names, "delete from {dead} where id = ?", &dead).await?;
     }
     let mut inbox = 0;
     if let Some(age) = request.inbox_older_than {
@@ -50,16 +55,16 @@ pub(super) async fn prune(write: &mut Write, names: &Names, request: &PruneReque
         let only = request.inbox_of.as_ref().map(ConsumerName::as_str);
         for consumer in consumers(write, names, only).await? {
             let left = request.limit - archived.len() - dead.len() - inbox;
-            inbox += marks(write, names, &consumer, by, left).await?;
+            inbox += prune_inbox(write, names, &consumer, by, left).await?;
         }
         let counts = names.statement(COUNTS).bind(by).bind(only.map(str::to_owned));
         write.connection.execute(counts).await?;
     }
     let more = request.limit > 0 && archived.len() + dead.len() + inbox >= request.limit;
-    Ok(Pruned { archived: archived.len() as u64, dead: dead.len() as u64, inbox: inbox as u64, more })
+    Ok(PruneReport { archived: archived.len() as u64, dead: dead.len() as u64, inbox: inbox as u64, more })
 }
 
-async fn consumers(write: &mut Write, names: &Names, only: Option<&str>) -> Result<Vec<String>, Error> {
+async fn consumers(write: &mut Write, names: &SqliteNames, only: Option<&str>) -> Result<Vec<String>, Error> {
     if let Some(only) = only {
         return Ok(vec![only.to_owned()]);
     }
@@ -67,47 +72,47 @@ async fn consumers(write: &mut Write, names: &Names, only: Option<&str>) -> Resu
     loop {
         let last = consumers.last().cloned().unwrap_or_default();
         let rows = write.connection.rows(names.statement(NEXT_CONSUMER).bind(last)).await?;
-        match rows.first().map(|row| Cells::get::<Option<String>>(row, 0)).transpose()?.flatten() {
+        match rows.first().map(|row| DriverRow::get::<Option<String>>(row, 0)).transpose()?.flatten() {
             Some(next) => consumers.push(next),
             None => return Ok(consumers),
         }
     }
 }
 
-/// Removes what a consumer had marked by then, and answers how many marks that were.
-async fn marks(
+/// Removes up to `limit` deduplication records of a consumer made until then, and returns their number.
+async fn prune_inbox(
     write: &mut Write,
-    names: &Names,
+    names: &SqliteNames,
     consumer: &str,
     by: Micros,
-    most: usize,
+    limit: usize,
 ) -> Result<usize, Error> {
-    let old = names.statement(MARKS).bind(consumer).bind(by).bind(limit(most));
-    let mut marks: Vec<(String, Uuid)> = Vec::new();
+    let old = names.statement(DEDUPLICATION_RECORDS).bind(consumer).bind(by).bind(sql_limit(limit));
+    let mut records: Vec<(String, Uuid)> = Vec::new();
     for row in write.connection.rows(old).await? {
-        marks.push((Cells::get(&row, 0)?, Cells::get(&row, 1)?));
+        records.push((DriverRow::get(&row, 0)?, DriverRow::get(&row, 1)?));
     }
     let delete = "delete from {inbox} where consumer = ? and tenant = ? and message_id = ?";
-    each(&mut write.connection, names, delete, &marks, |statement, (tenant, id)| {
+    query_each(&mut write.connection, names, delete, &records, |statement, (tenant, id)| {
         statement.bind(consumer.to_owned()).bind(tenant.clone()).bind(*id)
     })
     .await?;
-    Ok(marks.len())
+    Ok(records.len())
 }
 
-async fn old(
+async fn expired(
     write: &mut Write,
-    names: &Names,
+    names: &SqliteNames,
     template: &str,
     by: Micros,
-    most: usize,
+    limit: usize,
 ) -> Result<Vec<i64>, Error> {
     let sql = names.sql(template);
-    let rows = sql.query().bind(by).bind(limit(most)).fetch_all(&mut write.connection).await;
+    let rows = sql.query().bind(by).bind(sql_limit(limit)).fetch_all(&mut write.connection).await;
     rows.map_err(store_error)?.iter().map(|row| row.try_get(0).map_err(store_error)).collect()
 }
 
-/// What would go, by the same indexes.
+/// The numbers of rows that pruning would remove, by the same indexes.
 const PRUNABLE: &str = "select \
       (select count(*) from {archive} indexed by {archive_expires} where expires_at <= {now}), \
       (select count(*) from {queue} q cross join {dead} d indexed by {dead_failed} \
@@ -132,23 +137,25 @@ pub(super) async fn prunable(
     Ok(Prunable { archived: count(0)?, dead: count(1)?, inbox: count(2)?, audit: count(3)? })
 }
 
-/// Removes old rows of what operators did, and writes that down.
+/// Removes old audit rows, and writes an audit row about it.
 pub(super) async fn audit(
     write: &mut Write,
-    names: &Names,
+    names: &SqliteNames,
     age: Duration,
-    most: usize,
+    limit: usize,
     action: &Action,
 ) -> Result<u64, Error> {
     let now = write.now;
     let by = now.saturating_sub(micros(age));
     let sql = names.sql("select id from {audit} where at <= ?1 order by id limit ?2");
-    let rows = sql.query().bind(by).bind(limit(most)).fetch_all(&mut write.connection).await;
-    let place = |row: &sqlx::sqlite::SqliteRow| row.try_get::<i64, _>(0).map_err(store_error);
-    let places = rows.map_err(store_error)?.iter().map(place).collect::<Result<Vec<_>, _>>()?;
-    each_place(&mut write.connection, names, "delete from {audit} where id = ?", &places).await?;
-    if !places.is_empty() {
-        operate::note(&mut write.connection, names, action, "prune_audit", None, &[], None, now).await?;
+    let rows = sql.query().bind(by).bind(sql_limit(limit)).fetch_all(&mut write.connection).await;
+    let position = |row: &sqlx::sqlite::SqliteRow| row.try_get::<i64, _>(0).map_err(store_error);
+    let positions = rows.map_err(store_error)?.iter().map(position).collect::<Result<Vec<_>, _>>()?;
+    execute_each_position(&mut write.connection, names, "delete from {audit} where id = ?", &positions)
+        .await?;
+    if !positions.is_empty() {
+        operate::write_audit_row(&mut write.connection, names, action, "prune_audit", None, &[], None, now)
+            .await?;
     }
-    Ok(places.len() as u64)
+    Ok(positions.len() as u64)
 }

@@ -1,6 +1,6 @@
-//! Reading a message out of a row, and the columns that travel with it from room to room.
+//! Reading a message from a row, and the columns that move with it from table to table.
 
-use super::moment::{self, Micros};
+use super::timestamp::{self, Micros};
 use crate::envelope;
 use bytes::Bytes;
 use postrider_core::{
@@ -12,11 +12,11 @@ use sqlx::{Row, sqlite::SqliteRow};
 use std::time::SystemTime;
 use uuid::Uuid;
 
-/// The columns of a message in the order in which [`message`] reads them, for any table that has them.
+/// The columns of a message in the order in which [`message`] reads them, for any of the four tables.
 pub(super) const COLUMNS: &str =
     "message_id, payload, event_type, content_type, key, tenant, subject, headers, timer";
 
-/// What stays the same when a message moves from one room to another: everything but its place and its times.
+/// The columns that a message keeps when it moves from one table to another: all but its position and its times.
 pub(super) const BODY: &str = "queue, message_id, ordered, staged_at, attempts, deliveries, key, timer, event_type, \
     content_type, tenant, subject, headers, last_error, payload";
 
@@ -24,10 +24,10 @@ pub(super) const BODY: &str = "queue, message_id, ordered, staged_at, attempts, 
 pub(super) fn message(row: &SqliteRow, first: usize, queue: &QueueName) -> Result<Message, sqlx::Error> {
     let text = |offset: usize| row.try_get_unchecked::<Option<&str>, _>(first + offset);
     let id: Uuid = row.try_get_unchecked(first)?;
-    // JSON may spell half a character, and a message that is stored must be readable.
+    // JSON may contain half of a surrogate pair, and a stored message must stay readable.
     let headers = row.try_get_unchecked::<Option<&[u8]>, _>(first + 7)?.map(String::from_utf8_lossy);
     let (trail, headers) = envelope::decode(headers.as_deref());
-    // A message without a key is a line of its own on an ordered queue, under its identity.
+    // On an ordered queue, the key column of a message without a key contains its id.
     let key = text(4)?.filter(|key| key.len() != 36 || *key != id.to_string());
     Ok(Message::stored(StoredParts {
         id: MessageId::from_uuid(id),
@@ -46,7 +46,7 @@ pub(super) fn message(row: &SqliteRow, first: usize, queue: &QueueName) -> Resul
 
 /// The time in a column.
 pub(super) fn time(row: &SqliteRow, column: usize) -> Result<SystemTime, sqlx::Error> {
-    row.try_get_unchecked::<Micros, _>(column).map(moment::time)
+    row.try_get_unchecked::<Micros, _>(column).map(timestamp::to_system_time)
 }
 
 /// The counter in a column.
@@ -54,17 +54,17 @@ pub(super) fn count(row: &SqliteRow, column: usize) -> Result<u32, sqlx::Error> 
     row.try_get_unchecked::<i64, _>(column).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-/// A whole batch as one argument: `json_each` makes rows of it.
+/// A batch as one parameter, which `json_each` turns into rows.
 pub(super) fn json<V: Into<Value>>(values: impl IntoIterator<Item = V>) -> String {
     Value::Array(values.into_iter().map(Into::into).collect()).to_string()
 }
 
-/// An identity as JSON carries it; `unhex` reads it.
+/// An id for JSON, which `unhex` decodes.
 pub(super) fn hex(id: Uuid) -> String {
     id.simple().to_string()
 }
 
-/// A limit as SQLite takes it.
-pub(super) fn limit(limit: usize) -> i64 {
+/// A limit as an SQL parameter.
+pub(super) fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -1,14 +1,14 @@
-//! The logs of sagas. One transaction writes at a time: whoever has the write lock has every saga for itself.
+//! The logs of sagas. One transaction writes at a time: the holder of the write lock has exclusive access to every saga.
 
 use super::{
     SqliteTransactions,
-    drivers::{Cells, Driver},
-    moment::Micros,
+    drivers::{Driver, DriverRow},
     queues,
+    timestamp::Micros,
 };
 use postrider_core::{
     Error, MessageId,
-    saga::{Entry, SagaLog, read, written},
+    saga::{LogEntry, SagaLog, read, written},
 };
 use sqlx::{Sqlite, Transaction};
 
@@ -19,7 +19,7 @@ const APPEND: &str = "insert into {saga_log} (saga, n, at, body) values (?1, ?2,
 const FORGET: &str = "delete from {saga_log} where saga = ?1";
 
 impl SagaLog<Tx> for SqliteTransactions {
-    async fn read_log(&self, tx: &mut Tx, saga: MessageId) -> Result<Vec<Entry>, Error> {
+    async fn read_log(&self, tx: &mut Tx, saga: MessageId) -> Result<Vec<LogEntry>, Error> {
         let names = &self.store.inner.names;
         queues::lock(&mut **tx, names).await?;
         let rows = tx.rows(names.statement(READ).bind(saga.as_uuid())).await?;
@@ -31,7 +31,7 @@ impl SagaLog<Tx> for SqliteTransactions {
         tx: &mut Tx,
         saga: MessageId,
         after: usize,
-        entry: &Entry,
+        entry: &LogEntry,
     ) -> Result<(), Error> {
         let names = &self.store.inner.names;
         let now: Micros = queues::lock(&mut **tx, names).await?;

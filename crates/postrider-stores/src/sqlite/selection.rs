@@ -1,19 +1,20 @@
-//! Many messages at once. A chunk is picked and changed in one write, so that nothing moves in between.
+//! Bulk operations. One write selects and changes a chunk, so that no message moves in between.
 
 use super::{
     Inner,
     error::store_error,
-    moment,
+    list::{table, time},
     names::Sql,
     operate,
-    page::{table, time},
     queues::{self, Queue},
-    row::{self, limit},
+    row::{self, sql_limit},
+    timestamp,
 };
 use postrider_core::{
     Error, EventType, Invalid, MessageId, OrderingKey, QueueName, Reason,
     inspect::{
-        Action, Changed, Chunk, Cursor, DeadGroup, ERROR_KIND_CHARS, Fence, Room, Selected, Selection,
+        Action, ChangeReport, Chunk, Cursor, DeadGroup, ERROR_KIND_CHARS, Fence, Selection, SelectionSummary,
+        StateFilter,
     },
 };
 use sqlx::{
@@ -24,93 +25,93 @@ use sqlx::{
 use std::time::SystemTime;
 use uuid::Uuid;
 
-/// What is done with a chunk.
+/// The change to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(super) enum BulkAction {
     Requeue,
     Discard,
 }
 
 const FOLLOW_UP: &str = "case when json_valid(m.headers) then json_extract(m.headers, '$.\"followup-resolver\"') is not null else 0 end";
 
-pub(super) async fn tally(inner: &Inner, selection: &Selection) -> Result<Selected, Error> {
+pub(super) async fn summarize(inner: &Inner, selection: &Selection) -> Result<SelectionSummary, Error> {
     let mut connection = inner.readers.acquire().await.map_err(store_error)?;
-    let Some(queue) = queues::named(&mut *connection, &inner.names, &selection.queue).await? else {
-        let fence = Fence { at: SystemTime::UNIX_EPOCH, place: 0 };
-        return Ok(Selected { count: 0, follow_ups: 0, fence });
+    let Some(queue) = queues::by_name(&mut *connection, &inner.names, &selection.queue).await? else {
+        let fence = Fence { at: SystemTime::UNIX_EPOCH, position: 0 };
+        return Ok(SelectionSummary { count: 0, follow_ups: 0, fence });
     };
-    let sql = inner.names.sql(&tally_template(selection.room));
+    let sql = inner.names.sql(&summary_template(selection.state));
     let row = selected(&sql, &queue, selection).fetch_one(&mut *connection).await.map_err(store_error)?;
     let number = |column: usize| row.try_get::<i64, _>(column).map_err(store_error);
-    Ok(Selected {
+    Ok(SelectionSummary {
         count: number(0)?.unsigned_abs(),
         follow_ups: number(1)?.unsigned_abs(),
-        fence: Fence { at: moment::time(number(3)?), place: number(2)? },
+        fence: Fence { at: timestamp::to_system_time(number(3)?), position: number(2)? },
     })
 }
 
 pub(super) async fn change_next(
     inner: &Inner,
-    verb: Verb,
+    verb: BulkAction,
     selection: &Selection,
     chunk: &Chunk,
     action: &Action,
-) -> Result<Changed, Error> {
+) -> Result<ChangeReport, Error> {
     action.check()?;
-    if verb == Verb::Requeue && !matches!(selection.room, Room::Dead | Room::Archive) {
-        return Err(Invalid::rule("room", "only dead letters and what is kept can be put back").into());
+    if verb == BulkAction::Requeue && !matches!(selection.state, StateFilter::Dead | StateFilter::Done) {
+        return Err(Invalid::rule("state", "only dead letters and archived messages can be requeued").into());
     }
     let names = &inner.names;
     let mut write = inner.writer.begin(names).await?;
-    let Some(queue) = queues::named(&mut write.connection, names, &selection.queue).await? else {
-        return Ok(Changed { looked_at: 0, changed: 0, next: None });
+    let Some(queue) = queues::by_name(&mut write.connection, names, &selection.queue).await? else {
+        return Ok(ChangeReport { looked_at: 0, changed: 0, next: None });
     };
-    let sql = names.sql(&pick_template(selection.room));
+    let sql = names.sql(&pick_template(selection.state));
     let after = chunk.after.as_ref();
     let query = selected(&sql, &queue, selection)
-        .bind(chunk.up_to.place)
-        .bind(moment::of(chunk.up_to.at))
-        .bind(after.and_then(|cursor| cursor.at).map(moment::of))
-        .bind(after.map(|cursor| cursor.place))
-        .bind(limit(chunk.limit));
+        .bind(chunk.up_to.position)
+        .bind(timestamp::from_system_time(chunk.up_to.at))
+        .bind(after.and_then(|cursor| cursor.at).map(timestamp::from_system_time))
+        .bind(after.map(|cursor| cursor.position))
+        .bind(sql_limit(chunk.limit));
     let rows = query.fetch_all(&mut write.connection).await.map_err(store_error)?;
     let ids: Result<Vec<_>, _> =
         rows.iter().map(|row| row.try_get::<Uuid, _>(0).map(MessageId::from_uuid)).collect();
     let ids = ids.map_err(store_error)?;
     let changed = match verb {
-        Verb::Requeue => {
-            operate::put_back(&mut write, names, selection.room, &selection.queue, &ids, action).await?
+        BulkAction::Requeue => {
+            operate::requeue_from(&mut write, names, selection.state, &selection.queue, &ids, action).await?
         }
-        Verb::Discard => operate::discard(&mut write, names, &selection.queue, &ids, action).await?,
+        BulkAction::Discard => operate::discard(&mut write, names, &selection.queue, &ids, action).await?,
     };
     write.commit().await?;
     let last = rows.last().filter(|_| rows.len() >= chunk.limit);
-    let next = last.map(|row| cursor(row, selection.room)).transpose().map_err(store_error)?;
-    Ok(Changed { looked_at: rows.len() as u64, changed: changed.len() as u64, next })
+    let next = last.map(|row| cursor(row, selection.state)).transpose().map_err(store_error)?;
+    Ok(ChangeReport { looked_at: rows.len() as u64, changed: changed.len() as u64, next })
 }
 
 pub(super) async fn groups(
     inner: &Inner,
     of: Option<&QueueName>,
-    most: usize,
+    limit: usize,
 ) -> Result<Vec<DeadGroup>, Error> {
     let sql = inner.names.sql(&groups_template());
-    let query = sql.query().bind(of.map(QueueName::as_str)).bind(limit(most));
+    let query = sql.query().bind(of.map(QueueName::as_str)).bind(sql_limit(limit));
     let rows = query.fetch_all(&inner.readers).await.map_err(store_error)?;
     rows.iter().map(|row| group(row).map_err(store_error)).collect()
 }
 
-/// What is selected, with seven parameters. Each room has one index that serves.
-fn selected_template(room: Room) -> String {
-    let index = match room {
-        // What is free and what is leased are in two indexes; all of them are in the table, in the order of places.
-        Room::Ready => "not indexed",
-        Room::Later => "indexed by {later_due}",
-        Room::Dead => "indexed by {dead_place}",
-        Room::Archive => "indexed by {archive_page}",
+/// The selected rows, with seven parameters. Each table has one index for it.
+fn selected_template(filter: StateFilter) -> String {
+    let index = match filter {
+        // Free and leased messages are in two indexes; the table has all of them in the order of positions.
+        StateFilter::Ready => "not indexed",
+        StateFilter::Scheduled => "indexed by {scheduled_due}",
+        StateFilter::Dead => "indexed by {dead_position}",
+        StateFilter::Done => "indexed by {archive_page}",
     };
-    let (table, time) = (table(room), time(room));
-    let reason = if room == Room::Dead { "(?4 is null or m.reason = ?4)" } else { "?4 is null" };
+    let (table, time) = (table(filter), time(filter));
+    let reason = if filter == StateFilter::Dead { "(?4 is null or m.reason = ?4)" } else { "?4 is null" };
     format!(
         "{table} m {index} where m.queue = ?1 and (?2 is null or m.key = ?2) and (?3 is null or m.event_type = ?3) \
          and {reason} and (?5 is null or substr(m.last_error, 1, length(?5)) = ?5) \
@@ -125,40 +126,42 @@ fn selected<'q>(sql: &Sql, queue: &Queue, selection: &'q Selection) -> Query<'q,
         .bind(selection.event_type.as_ref().map(EventType::as_str))
         .bind(selection.reason.map(Reason::as_str))
         .bind(selection.error.as_deref())
-        .bind(selection.since.map(moment::of))
-        .bind(selection.until.map(moment::of))
+        .bind(selection.since.map(timestamp::from_system_time))
+        .bind(selection.until.map(timestamp::from_system_time))
 }
 
-fn tally_template(room: Room) -> String {
+fn summary_template(filter: StateFilter) -> String {
     format!(
         "select count(*) filter (where not s.follow_up), count(*) filter (where s.follow_up), coalesce(max(s.id), 0), {{now}} \
          from (select m.id, {FOLLOW_UP} as follow_up from {}) s",
-        selected_template(room)
+        selected_template(filter)
     )
 }
 
-pub(super) fn pick_template(room: Room) -> String {
-    let time = time(room);
-    let (after, order) = match room {
-        Room::Ready | Room::Dead => ("?10 is null and m.id > coalesce(?11, 0)".to_owned(), "m.id".to_owned()),
-        Room::Later | Room::Archive => (
+pub(super) fn pick_template(filter: StateFilter) -> String {
+    let time = time(filter);
+    let (after, order) = match filter {
+        StateFilter::Ready | StateFilter::Dead => {
+            ("?10 is null and m.id > coalesce(?11, 0)".to_owned(), "m.id".to_owned())
+        }
+        StateFilter::Scheduled | StateFilter::Done => (
             format!("(m.{time}, m.id) > (coalesce(?10, -9223372036854775808), coalesce(?11, 0))"),
             format!("m.{time}, m.id"),
         ),
     };
-    // Where the time is when messages came there, it is a fence, too.
-    let came = match room {
-        Room::Dead | Room::Archive => format!("m.{time} <= ?9"),
-        Room::Ready | Room::Later => "?9 is not null".to_owned(),
+    // In `dead` and `archive` the time is that of arrival in the table, so it bounds the selection, too.
+    let bound = match filter {
+        StateFilter::Dead | StateFilter::Done => format!("m.{time} <= ?9"),
+        StateFilter::Ready | StateFilter::Scheduled => "?9 is not null".to_owned(),
     };
     format!(
-        "select m.message_id, m.id, m.{time} from {} and m.id <= ?8 and {came} and {after} and not {FOLLOW_UP} \
+        "select m.message_id, m.id, m.{time} from {} and m.id <= ?8 and {bound} and {after} and not {FOLLOW_UP} \
          order by {order} limit ?12",
-        selected_template(room)
+        selected_template(filter)
     )
 }
 
-/// The same as `error_kind` says.
+/// Groups by the same rule as `error_kind`.
 fn groups_template() -> String {
     let before = |text: &str, end: &str| format!("substr({text}, 1, instr({text} || {end}, {end}) - 1)");
     let line = before("d.last_error", "char(10)");
@@ -183,8 +186,8 @@ fn group(row: &SqliteRow) -> Result<DeadGroup, sqlx::Error> {
     })
 }
 
-fn cursor(row: &SqliteRow, room: Room) -> Result<Cursor, sqlx::Error> {
-    let by_place = matches!(room, Room::Ready | Room::Dead);
-    let at = if by_place { None } else { Some(row::time(row, 2)?) };
-    Ok(Cursor { at, place: row.try_get(1)? })
+fn cursor(row: &SqliteRow, filter: StateFilter) -> Result<Cursor, sqlx::Error> {
+    let by_position = matches!(filter, StateFilter::Ready | StateFilter::Dead);
+    let at = if by_position { None } else { Some(row::time(row, 2)?) };
+    Ok(Cursor { at, position: row.try_get(1)? })
 }

@@ -1,28 +1,29 @@
 //! Staging: on the caller's own connection, in the caller's own transaction.
 //!
-//! Whatever fails, and wherever the future is dropped, either all messages of the call are staged or none. There are two ways to
-//! see to that. Messages that ask for nothing special, in a queue that exists and is not ordered, are staged at once: by one
-//! statement, which SQLite itself makes all or nothing. What must go before it (drawing places, a signal for sleepers) goes in
-//! the same text, since each text that the driver runs goes to another thread and back, which costs more than most statements.
-//! Left alone it does no harm: a place that nobody has, a look for nothing. Everything else is a handful of statements, and a
-//! savepoint makes them one.
+//! Either all messages of a call are staged or none, also when a statement fails or the future is dropped. There are two ways to
+//! guarantee that. Plain messages, in a queue that exists and is not ordered, are staged by one statement, which SQLite itself
+//! makes atomic. Its preparations (drawing positions, a notification for idle workers) are in the same text, because each text that
+//! the driver runs goes to another thread and back, which costs more than most statements. Without the insert they do no harm: an
+//! unused position, a needless wake-up. All other messages take a handful of statements, and a savepoint makes them atomic.
 //!
-//! The first statement writes. A transaction that begins with a read and writes later fails at once when somebody else has
-//! written in between, and no waiting helps; one whose first statement is a write just waits its turn. Where the caller has
-//! read before, only `BEGIN IMMEDIATE` helps, and the error says so.
+//! The first statement writes. A transaction that begins with a read and writes afterwards fails immediately when another one has
+//! written in between, and waiting does not help; a transaction whose first statement is a write waits for its turn. If the
+//! caller has read before, only `BEGIN IMMEDIATE` helps, and the error says so.
 
 use super::{
-    Names,
-    drivers::{Cells, Driver},
-    moment::{self, Micros},
+    SqliteNames,
+    bulk_insert::{BulkInsert, MAX_BYTES},
+    drivers::{Driver, DriverRow},
     queues::{self, Queue},
-    row::{hex, json, limit},
-    rows::{MOST_BYTES, Rows},
+    row::{hex, json, sql_limit},
     statement::{Param, Statement},
     timers,
-    writer::Pauses,
+    timestamp::{self, Micros},
+    writer::LockBackoff,
 };
-use postrider_core::{Due, Error, Fate, Limits, Message, MessageId, QueueName, Staged, TimerName, trace};
+use postrider_core::{
+    Due, Error, Limits, Message, MessageId, QueueName, StageOutcome, StageReport, TimerName, trace,
+};
 use serde_json::Value;
 use std::{
     borrow::Cow,
@@ -31,10 +32,10 @@ use std::{
 };
 use uuid::Uuid;
 
-/// How long staging and admitting wait for other writers, where waiting helps.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long staging and admitting wait for other writers, if waiting helps.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Stages messages in the caller's own transaction. Needs no connection of its own, and is cheap to clone.
+/// Stages messages in the caller's own transaction. Has no connection of its own, and is cheap to clone.
 ///
 /// It is an [`Outbox`](postrider_core::Outbox) for the transactions of two drivers; each implementation below has an example.
 ///
@@ -44,110 +45,110 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// | `sea-orm` | `sea_orm::DatabaseTransaction` |
 #[derive(Debug, Clone, Default)]
 pub struct SqliteOutbox {
-    names: Names,
+    names: SqliteNames,
     limits: Limits,
 }
 
 impl SqliteOutbox {
-    /// Stages in the tables of `names`.
-    pub fn new(names: Names) -> Self {
+    /// An outbox in the tables of `names`.
+    pub fn new(names: SqliteNames) -> Self {
         Self::with_limits(names, Limits::default())
     }
 
-    /// Stages in the tables of `names`, within `limits`.
-    pub fn with_limits(names: Names, limits: Limits) -> Self {
+    /// An outbox in the tables of `names`, with these size limits.
+    pub fn with_limits(names: SqliteNames, limits: Limits) -> Self {
         Self { names, limits }
     }
 
-    /// Stages messages that ask for nothing special, in whatever transaction is open. Answers `None`, and has staged nothing,
-    /// where they do, or where their queue is ordered or not there yet.
-    pub(super) async fn stage_at_once(
+    /// Stages plain messages in the open transaction. Returns `None`, and has staged nothing, if a message is not plain or the
+    /// queue is ordered or does not exist yet.
+    pub(super) async fn stage_in_one_statement(
         &self,
         driver: &mut impl Driver,
         messages: &[Message],
-    ) -> Result<Option<Staged>, Error> {
+    ) -> Result<Option<StageReport>, Error> {
         let Some(first) = messages.first().filter(|first| is_plain(first, messages)) else { return Ok(None) };
         self.limits.check(messages)?;
         let messages = &*trace::stamped(messages);
         let ids: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
-        let mut pauses = Pauses::lasting(PATIENCE);
+        let mut backoff = LockBackoff::for_duration(BUSY_TIMEOUT);
         let changed = loop {
-            let (insert, params) = at_once(first.queue().as_str(), &ids, messages);
-            let text = format!("{DRAW}; {SIGNAL}; {insert}");
+            let (insert, params) = stage_statement(first.queue().as_str(), &ids, messages);
+            let text = format!("{DRAW_POSITIONS}; {SIGNAL}; {insert}");
             match driver.execute(Statement { params, ..self.names.statement(&text) }).await {
                 Ok(changed) => break changed,
-                // What found the lock taken is the first statement, and it has stopped the others.
-                Err(failed) => pauses.after(failed).await?,
+                // Only the first statement can find the lock taken, and its error stops the others.
+                Err(failed) => backoff.wait_after(failed).await?,
             }
         };
-        // Where nothing is staged nobody is woken, and nothing but the line has changed.
+        // If nothing was staged, no worker was notified and only the sequence of positions has changed.
         let is_staged = changed > 1;
-        let fates = ids.into_iter().map(|id| (MessageId::from_uuid(id), Fate::New));
-        Ok(is_staged.then(|| Staged::new(fates.collect())))
+        let outcomes = ids.into_iter().map(|id| (MessageId::from_uuid(id), StageOutcome::New));
+        Ok(is_staged.then(|| StageReport::new(outcomes.collect())))
     }
 
-    /// Stages on a connection with an open transaction, in which it is one step of its own.
+    /// Stages on a connection with an open transaction. The caller provides the savepoint.
     pub(super) async fn stage_on(
         &self,
         driver: &mut impl Driver,
         messages: &[Message],
-    ) -> Result<Staged, Error> {
+    ) -> Result<StageReport, Error> {
         if messages.is_empty() {
-            return Ok(Staged::default());
+            return Ok(StageReport::default());
         }
         self.limits.check(messages)?;
         let messages = &*trace::stamped(messages);
         let names = &self.names;
-        let (first_place, now) = draw(driver, names, messages.len()).await?;
+        let (first_position, now) = draw_positions(driver, names, messages.len()).await?;
         let distinct: BTreeSet<&QueueName> = messages.iter().map(Message::queue).collect();
-        let queues = queues::used(driver, names, &Vec::from_iter(distinct)).await?;
+        let queues = queues::get_or_create(driver, names, &Vec::from_iter(distinct)).await?;
         let queue_of = |message: &Message| {
             queues
                 .get(message.queue())
-                .ok_or_else(|| Error::Other("a queue vanished while it was used".into()))
+                .ok_or_else(|| Error::Other("a queue was deleted while messages were staged in it".into()))
         };
         let mut given = Vec::new();
         for message in messages {
             given.extend(message.id().map(|id| queue_of(message).map(|queue| (queue.number, id.as_uuid()))));
         }
-        let mut known = known(driver, names, given.into_iter().collect::<Result<_, _>>()?).await?;
+        let mut known = known_ids(driver, names, given.into_iter().collect::<Result<_, _>>()?).await?;
 
-        let (mut ready, mut later) = (Vec::new(), Vec::new());
+        let (mut ready, mut scheduled) = (Vec::new(), Vec::new());
         let mut signalled = BTreeSet::new();
-        let mut fates = Vec::with_capacity(messages.len());
-        for (place, message) in (first_place..).zip(messages) {
+        let mut outcomes = Vec::with_capacity(messages.len());
+        for (position, message) in (first_position..).zip(messages) {
             let queue = queue_of(message)?;
-            let fresh = Fresh::new(message, queue, place, now);
-            if !known.insert((queue.number, fresh.id)) {
-                fates.push((MessageId::from_uuid(fresh.id), Fate::Duplicate));
+            let row = NewRow::new(message, queue, position, now);
+            if !known.insert((queue.number, row.id)) {
+                outcomes.push((MessageId::from_uuid(row.id), StageOutcome::Duplicate));
                 continue;
             }
-            let fate = match message.timer() {
-                Some(timer) => timers::stage(driver, names, &fresh, timer).await?,
-                None => (fresh.id, Fate::New),
+            let outcome = match message.timer() {
+                Some(timer) => timers::stage(driver, names, &row, timer).await?,
+                None => (row.id, StageOutcome::New),
             };
-            if fate.1 == Fate::New {
-                if fresh.is_due_at_once() && queue.is_slept_on {
+            if outcome.1 == StageOutcome::New {
+                if row.is_due_now() && queue.has_idle_workers {
                     signalled.insert(queue.number);
                 }
                 if message.timer().is_none() {
-                    if fresh.is_due_at_once() { &mut ready } else { &mut later }.push(fresh);
+                    if row.is_due_now() { &mut ready } else { &mut scheduled }.push(row);
                 }
             } else {
-                known.remove(&(queue.number, fresh.id));
+                known.remove(&(queue.number, row.id));
             }
-            fates.push((MessageId::from_uuid(fate.0), fate.1));
+            outcomes.push((MessageId::from_uuid(outcome.0), outcome.1));
         }
         insert(driver, names, "{ready}", &ready).await?;
-        insert(driver, names, "{later}", &later).await?;
-        if ready.iter().any(|fresh| fresh.ordered) {
-            let last_place = first_place + limit(messages.len());
-            super::lanes::open(driver, names, first_place..last_place).await?;
+        insert(driver, names, "{scheduled}", &scheduled).await?;
+        if ready.iter().any(|row| row.ordered) {
+            let last_position = first_position + sql_limit(messages.len());
+            super::lanes::open(driver, names, first_position..last_position).await?;
         }
         if !signalled.is_empty() {
             queues::signal(driver, names, signalled).await?;
         }
-        Ok(Staged::new(fates))
+        Ok(StageReport::new(outcomes))
     }
 
     /// Cancels a timer on a connection with an open transaction.
@@ -157,101 +158,110 @@ impl SqliteOutbox {
         queue: &QueueName,
         timer: &TimerName,
     ) -> Result<bool, Error> {
-        let (_, now) = draw(driver, &self.names, 0).await?;
+        let (_, now) = draw_positions(driver, &self.names, 0).await?;
         timers::cancel(driver, &self.names, queue, timer, now).await
     }
 }
 
-/// Draws places, and waits for other writers to do so. A statement that found the lock taken has changed nothing, so it may
-/// try again.
-async fn draw(driver: &mut impl Driver, names: &Names, count: usize) -> Result<(i64, Micros), Error> {
-    let mut pauses = Pauses::lasting(PATIENCE);
+/// Draws positions, and waits for other writers if necessary. A statement that found the lock taken has changed nothing, so it can
+/// be retried.
+async fn draw_positions(
+    driver: &mut impl Driver,
+    names: &SqliteNames,
+    count: usize,
+) -> Result<(i64, Micros), Error> {
+    let mut backoff = LockBackoff::for_duration(BUSY_TIMEOUT);
     loop {
-        match queues::draw(driver, names, count).await {
+        match queues::draw_positions(driver, names, count).await {
             Ok(drawn) => return Ok(drawn),
-            Err(failed) => pauses.after(failed).await?,
+            Err(failed) => backoff.wait_after(failed).await?,
         }
     }
 }
 
-/// Whether these messages can be staged by one statement: new, due now, in one queue and of a size that one insert takes. A
-/// key is most likely there for the order that its queue keeps.
+/// Whether these messages can be staged by one statement: new, due now, in one queue and small enough for one insert. Messages
+/// with a key are left out, because their queue is probably ordered.
 fn is_plain(first: &Message, messages: &[Message]) -> bool {
     let is_new = |message: &Message| message.id().is_none() && message.timer().is_none();
     let is_simple = |message: &Message| message.due() == Due::Now && message.key().is_none();
     messages.iter().all(|message| is_new(message) && is_simple(message) && message.queue() == first.queue())
-        && messages.iter().map(|message| message.payload().len()).sum::<usize>() <= MOST_BYTES
+        && messages.iter().map(|message| message.payload().len()).sum::<usize>() <= MAX_BYTES
 }
 
-/// Draws the places of all messages.
-const DRAW: &str = "update {line} set last = last + ?1";
+/// Draws the positions of all messages.
+const DRAW_POSITIONS: &str = "update {position} set last = last + ?1";
 
-/// Wakes those who sleep for the queue, once the transaction commits.
+/// Notifies the idle workers of the queue when the transaction commits.
 pub(super) const SIGNAL: &str = "update {queue} set signals = signals + 1 where name = ?2 and ordered = 0 \
-    and exists (select 1 from {sleeper} s where s.queue = ?2 and s.until > {now})";
+    and exists (select 1 from {idle} s where s.queue = ?2 and s.until > {now})";
 
-/// Stages plain messages. It is the last statement of its text, and the only one that stages.
-pub(super) fn at_once<'p>(queue: &'p str, ids: &[Uuid], messages: &'p [Message]) -> (String, Vec<Param<'p>>) {
-    let params = vec![limit(messages.len()).into(), queue.into()];
-    Rows::new(params, ids.iter().copied().zip(messages))
-        .computed("id", "places.last - ?1 + 1 + j.key")
+/// The insert of plain messages, and all parameters of its text.
+pub(super) fn stage_statement<'p>(
+    queue: &'p str,
+    ids: &[Uuid],
+    messages: &'p [Message],
+) -> (String, Vec<Param<'p>>) {
+    let params = vec![sql_limit(messages.len()).into(), queue.into()];
+    BulkInsert::new(params, ids.iter().copied().zip(messages))
+        .computed("id", "positions.last - ?1 + 1 + j.key")
         .computed("queue", "q.id")
         .computed("fair", "q.fair")
         .computed("staged_at", "{now}")
         .computed("due_at", "{now}")
         .insert(
             "{ready}",
-            "{queue} q cross join {line} places cross join",
-            "where q.name = ?2 and q.ordered = 0 and places.id = 1",
+            "{queue} q cross join {position} positions cross join",
+            "where q.name = ?2 and q.ordered = 0 and positions.id = 1",
         )
 }
 
-pub(super) const KNOWN: &str = "select j.key from json_each(?1) j \
+pub(super) const KNOWN_IDS: &str = "select j.key from json_each(?1) j \
     where exists (select 1 from {ready} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0) \
-       or exists (select 1 from {later} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0) \
+       or exists (select 1 from {scheduled} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0) \
        or exists (select 1 from {dead} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0) \
        or exists (select 1 from {archive} m where m.message_id = unhex(j.value ->> 1) and m.queue = j.value ->> 0)";
 
-/// Those of the given identities that are in some room already.
-async fn known(
+/// The given ids that are in one of the tables already.
+async fn known_ids(
     driver: &mut impl Driver,
-    names: &Names,
+    names: &SqliteNames,
     given: Vec<(i64, Uuid)>,
 ) -> Result<HashSet<(i64, Uuid)>, Error> {
     let mut known = HashSet::new();
     if given.is_empty() {
         return Ok(known);
     }
-    let asked = json(given.iter().map(|(queue, id)| Value::Array(vec![(*queue).into(), hex(*id).into()])));
-    for row in driver.rows(names.statement(KNOWN).bind(asked)).await? {
+    let requested =
+        json(given.iter().map(|(queue, id)| Value::Array(vec![(*queue).into(), hex(*id).into()])));
+    for row in driver.rows(names.statement(KNOWN_IDS).bind(requested)).await? {
         let index: i64 = row.get(0)?;
         known.extend(usize::try_from(index).ok().and_then(|index| given.get(index)));
     }
     Ok(known)
 }
 
-/// A message on its way into a room.
+/// A message to be inserted into `ready` or `scheduled`.
 #[derive(Debug)]
-pub(super) struct Fresh<'m> {
+pub(super) struct NewRow<'m> {
     pub(super) id: Uuid,
-    pub(super) place: i64,
+    pub(super) position: i64,
     pub(super) queue: i64,
     pub(super) ordered: bool,
     fair: bool,
-    /// On an ordered queue, a message without a key is a line of its own.
+    /// On an ordered queue, a message without a key has a lane of its own, named by its id.
     pub(super) key: Option<Cow<'m, str>>,
     pub(super) staged_at: Micros,
     pub(super) due_at: Micros,
     pub(super) message: &'m Message,
 }
 
-impl<'m> Fresh<'m> {
-    fn new(message: &'m Message, queue: &Queue, place: i64, now: Micros) -> Self {
+impl<'m> NewRow<'m> {
+    fn new(message: &'m Message, queue: &Queue, position: i64, now: Micros) -> Self {
         let id = message.id().map_or_else(Uuid::now_v7, |id| id.as_uuid());
         let key = message.key().map(|key| Cow::Borrowed(key.as_str()));
         Self {
             id,
-            place,
+            position,
             queue: queue.number,
             ordered: queue.is_ordered(),
             fair: queue.policy.fair_by_tenant,
@@ -259,55 +269,55 @@ impl<'m> Fresh<'m> {
             staged_at: now,
             due_at: match message.due() {
                 Due::Now => now,
-                Due::After(wait) => moment::after(now, wait),
-                Due::At(at) => moment::of(at).max(now),
+                Due::After(wait) => timestamp::after(now, wait),
+                Due::At(at) => timestamp::from_system_time(at).max(now),
             },
             message,
         }
     }
 
-    fn is_due_at_once(&self) -> bool {
+    fn is_due_now(&self) -> bool {
         self.due_at <= self.staged_at
     }
 }
 
-/// Puts messages into a room.
+/// Inserts messages into a table.
 pub(super) async fn insert(
     driver: &mut impl Driver,
-    names: &Names,
-    room: &str,
-    mut fresh: &[Fresh<'_>],
+    names: &SqliteNames,
+    table: &str,
+    mut rows: &[NewRow<'_>],
 ) -> Result<(), Error> {
-    while !fresh.is_empty() {
+    while !rows.is_empty() {
         let mut bytes = 0;
-        let mut fits = |row: &Fresh<'_>| {
+        let mut fits = |row: &NewRow<'_>| {
             bytes += row.message.payload().len();
-            bytes <= MOST_BYTES
+            bytes <= MAX_BYTES
         };
-        let (chunk, rest) = fresh.split_at(fresh.iter().take_while(|row| fits(row)).count().max(1));
-        let rows = Rows::new(Vec::new(), chunk.iter().map(|row| (row.id, row.message)))
-            .column("id", chunk.iter().map(|row| row.place))
+        let (chunk, rest) = rows.split_at(rows.iter().take_while(|row| fits(row)).count().max(1));
+        let bulk_insert = BulkInsert::new(Vec::new(), chunk.iter().map(|row| (row.id, row.message)))
+            .column("id", chunk.iter().map(|row| row.position))
             .column("queue", chunk.iter().map(|row| row.queue))
             .column("ordered", chunk.iter().map(|row| row.ordered))
             .column("staged_at", chunk.iter().map(|row| row.staged_at))
             .column("due_at", chunk.iter().map(|row| row.due_at))
             .column("key", chunk.iter().map(|row| row.key.as_deref()))
             .column("timer", chunk.iter().map(|row| row.message.timer().map(|timer| timer.name.as_str())));
-        // Only what stands in a line has a turn.
-        let rows = match room {
-            "{ready}" => rows.column("fair", chunk.iter().map(|row| row.fair)),
-            _ => rows,
+        // Tenants take turns only in `ready`.
+        let bulk_insert = match table {
+            "{ready}" => bulk_insert.column("fair", chunk.iter().map(|row| row.fair)),
+            _ => bulk_insert,
         };
-        let (insert, params) = rows.insert(room, "", "");
+        let (insert, params) = bulk_insert.insert(table, "", "");
         driver.execute(Statement { params, ..names.statement(&insert) }).await?;
-        fresh = rest;
+        rows = rest;
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{SqliteStore, drivers::Failed};
+    use super::super::{SqliteStore, drivers::DriverError};
     use super::*;
     use postrider_core::{MessageBuilder, schema::Schema};
     use sqlx::{Connection, SqliteConnection, sqlite::SqliteRow};
@@ -315,27 +325,27 @@ mod tests {
 
     type Make = fn(usize) -> MessageBuilder;
 
-    /// A connection whose statements are counted.
-    struct Counted {
+    /// A connection that counts its statements.
+    struct CountingDriver {
         connection: SqliteConnection,
         statements: usize,
     }
 
-    impl Driver for Counted {
+    impl Driver for CountingDriver {
         type Row = SqliteRow;
 
-        async fn execute(&mut self, statement: Statement<'_>) -> Result<u64, Failed> {
+        async fn execute(&mut self, statement: Statement<'_>) -> Result<u64, DriverError> {
             self.statements += 1;
             self.connection.execute(statement).await
         }
 
-        async fn rows(&mut self, statement: Statement<'_>) -> Result<Vec<SqliteRow>, Failed> {
+        async fn rows(&mut self, statement: Statement<'_>) -> Result<Vec<SqliteRow>, DriverError> {
             self.statements += 1;
             self.connection.rows(statement).await
         }
     }
 
-    impl Counted {
+    impl CountingDriver {
         async fn open(folder: &Path) -> Self {
             let path = folder.join("shop.db");
             SqliteStore::open(&path).await.unwrap().migrate().await.unwrap();
@@ -343,11 +353,11 @@ mod tests {
             Self { connection: SqliteConnection::connect(&url).await.unwrap(), statements: 0 }
         }
 
-        /// Stages, and answers how often the driver was asked to run something.
+        /// Stages, and returns how many statements the driver has run.
         async fn stage(&mut self, messages: &[Message]) -> usize {
             let before = self.statements;
             let outbox = SqliteOutbox::default();
-            let staged = match outbox.stage_at_once(self, messages).await.unwrap() {
+            let staged = match outbox.stage_in_one_statement(self, messages).await.unwrap() {
                 Some(staged) => staged,
                 None => outbox.stage_on(self, messages).await.unwrap(),
             };
@@ -360,11 +370,11 @@ mod tests {
         numbers.map(|number| make(number).build().unwrap()).collect()
     }
 
-    /// There is no network to save, but whatever the driver runs costs, too.
+    /// There is no network round trip, but each text that the driver runs costs, too.
     #[tokio::test]
-    async fn a_thousand_messages_take_the_statements_of_two() {
+    async fn staging_takes_the_same_statements_for_any_batch_size() {
         let folder = tempfile::tempdir().unwrap();
-        let mut driver = Counted::open(folder.path()).await;
+        let mut driver = CountingDriver::open(folder.path()).await;
         let kinds: [(usize, Make); 5] = [
             (1, |number| Message::builder("orders").json(&number)),
             (3, |number| Message::builder(format!("queue-{}", number % 3)).json(&number)),
@@ -379,26 +389,25 @@ mod tests {
             assert_eq!(driver.stage(&many(make, 100..1_100)).await, statements);
         }
         let timer: Make = |number| Message::builder("orders").timer(format!("{number}"));
-        assert_eq!(
-            driver.stage(&many(timer, 0..100)).await,
-            2 + 2 * 100,
-            "each timer is looked at for itself"
-        );
+        assert_eq!(driver.stage(&many(timer, 0..100)).await, 2 + 2 * 100, "each timer takes two statements");
     }
 
-    /// What is copied at once is bounded.
+    /// The size of one insert is bounded.
     #[tokio::test]
-    async fn a_batch_of_many_bytes_takes_several_inserts() {
+    async fn staging_a_large_batch_takes_several_inserts() {
         let folder = tempfile::tempdir().unwrap();
-        let mut driver = Counted::open(folder.path()).await;
+        let mut driver = CountingDriver::open(folder.path()).await;
         driver.stage(&many(|_| Message::builder("orders"), 0..1)).await;
         let half: Make =
-            |number| Message::builder("orders").payload(vec![u8::try_from(number).unwrap(); MOST_BYTES / 2]);
+            |number| Message::builder("orders").payload(vec![u8::try_from(number).unwrap(); MAX_BYTES / 2]);
         assert_eq!(driver.stage(&many(half, 0..2)).await, 1);
         assert_eq!(driver.stage(&many(half, 2..7)).await, 2 + 3, "draw, queues, and two messages each");
         let sql = "select count(*), count(distinct substr(payload, -1)) from postrider_ready \
             where length(payload) = 8388608";
         let row = sqlx::query(sql).fetch_one(&mut driver.connection).await.unwrap();
-        assert_eq!((Cells::get::<i64>(&row, 0).unwrap(), Cells::get::<i64>(&row, 1).unwrap()), (7, 7));
+        assert_eq!(
+            (DriverRow::get::<i64>(&row, 0).unwrap(), DriverRow::get::<i64>(&row, 1).unwrap()),
+            (7, 7)
+        );
     }
 }

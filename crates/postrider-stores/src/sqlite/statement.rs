@@ -1,8 +1,8 @@
-//! A statement and its parameters, for whichever driver runs it.
+//! A statement and its parameters, independent of the driver that runs it.
 //!
-//! Parameters borrow whatever can be borrowed.
+//! Parameters borrow their values where they can.
 
-use super::names::{Names, Sql};
+use super::names::{Sql, SqliteNames};
 use std::borrow::Cow;
 use uuid::Uuid;
 
@@ -13,15 +13,15 @@ pub(super) struct Statement<'p> {
     pub(super) params: Vec<Param<'p>>,
 }
 
-impl Names {
-    /// A statement with our names filled in, to be given its parameters.
+impl SqliteNames {
+    /// A statement with the names of the tables filled in, without parameters yet.
     pub(super) fn statement<'p>(&self, template: &str) -> Statement<'p> {
         Statement { sql: self.sql(template), params: Vec::new() }
     }
 }
 
 impl<'p> Statement<'p> {
-    /// Gives it the next parameter.
+    /// Adds the next parameter.
     #[must_use]
     pub(super) fn bind(mut self, param: impl Into<Param<'p>>) -> Self {
         self.params.push(param.into());
@@ -29,7 +29,7 @@ impl<'p> Statement<'p> {
     }
 }
 
-/// A parameter, in a type that SQLite has.
+/// A parameter, in one of the types of SQLite.
 #[derive(Debug)]
 pub(super) enum Param<'p> {
     Null,

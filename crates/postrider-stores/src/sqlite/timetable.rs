@@ -1,21 +1,21 @@
-//! The ticks of schedules. With one writer at a time, a tick is a write like any other: it records and stages, or neither.
+//! The ticks of schedules. With one writer at a time, a tick is a plain write: it is recorded and staged, or neither.
 
 use super::{
     SqliteStore,
-    drivers::{Cells, Driver, first},
+    drivers::{Driver, DriverRow, first_row},
     error::store_error,
-    moment::{self, Micros},
+    timestamp::{self, Micros},
 };
 use async_trait::async_trait;
 use postrider_core::{
     Error, Message, ScheduleName,
-    timetable::{Reading, Timetable},
+    timetable::{ScheduleReading, Timetable},
 };
 use std::time::SystemTime;
 
 const READ: &str = "select {now}, last_at from {schedule} where name = ?1";
 
-/// Of several that see a schedule first, one begins it.
+/// Of several processes that see a schedule first, one begins it.
 const BEGIN: &str = "insert into {schedule} (name, last_at) values (?1, ?2) on conflict (name) do nothing";
 
 const RECORD: &str = "insert into {schedule} (name, last_at) values (?1, ?2) \
@@ -23,22 +23,22 @@ const RECORD: &str = "insert into {schedule} (name, last_at) values (?1, ?2) \
 
 #[async_trait]
 impl Timetable for SqliteStore {
-    async fn read(&self, schedule: &ScheduleName) -> Result<Reading, Error> {
+    async fn read(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
         let inner = &self.inner;
         let names = &inner.names;
         let read = || names.statement(READ).bind(schedule.as_str());
         {
             let mut reader = inner.readers.acquire().await.map_err(store_error)?;
-            if let Some(row) = first(&mut *reader, read()).await? {
+            if let Some(row) = first_row(&mut *reader, read()).await? {
                 return reading(&row);
             }
         }
         let mut write = inner.writer.begin(names).await?;
         let begin = names.statement(BEGIN).bind(schedule.as_str()).bind(write.now);
         write.connection.execute(begin).await?;
-        let row = first(&mut write.connection, read()).await?;
+        let row = first_row(&mut write.connection, read()).await?;
         write.commit().await?;
-        row.as_ref().map_or_else(|| Err(Error::Other("the schedule was not begun".into())), reading)
+        row.as_ref().map_or_else(|| Err(Error::Other("the schedule could not be recorded".into())), reading)
     }
 
     async fn tick(
@@ -49,19 +49,19 @@ impl Timetable for SqliteStore {
     ) -> Result<bool, Error> {
         let names = &self.inner.names;
         let mut write = self.inner.writer.begin(names).await?;
-        let record = names.statement(RECORD).bind(schedule.as_str()).bind(moment::of(at));
+        let record = names.statement(RECORD).bind(schedule.as_str()).bind(timestamp::from_system_time(at));
         if write.connection.execute(record).await? == 0 {
-            write.undo().await?;
+            write.rollback().await?;
             return Ok(false);
         }
-        // Whatever fails from here on drops the write, which undoes all of it.
+        // An error from here on drops the write, which rolls it back.
         self.outbox().stage_on(&mut write.connection, messages).await?;
         write.commit().await?;
         Ok(true)
     }
 }
 
-fn reading(row: &impl Cells) -> Result<Reading, Error> {
+fn reading(row: &impl DriverRow) -> Result<ScheduleReading, Error> {
     let (now, last): (Micros, Micros) = (row.get(0)?, row.get(1)?);
-    Ok(Reading { now: moment::time(now), last: moment::time(last) })
+    Ok(ScheduleReading { now: timestamp::to_system_time(now), last: timestamp::to_system_time(last) })
 }

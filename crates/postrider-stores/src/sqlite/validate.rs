@@ -1,46 +1,47 @@
-//! Comparing the tables with what this version needs.
+//! Comparing the schema with the one that this version needs.
 //!
-//! `catalog.sql` describes what is there, one line per object; `expected.txt` is that description of a fresh migration, and a
-//! test keeps it so. What is expected and not there, or there in another shape, has drifted; what is there besides is
-//! nobody's business.
+//! `catalog.sql` describes the objects in the database, one line each; `expected.txt` is that description of a fresh migration, and
+//! a test keeps it up to date. An expected object that is missing or different has drifted; additional objects are ignored.
 
 use super::{
-    Names,
+    SqliteNames, applied_migrations,
     error::store_error,
-    mend::{KINDS, Mender},
-    record,
+    repair::{KINDS, Repairs},
 };
-use crate::maker::turn;
+use crate::object_script::creation_order;
 use postrider_core::{Error, schema::Drift};
 use sqlx::{Row, SqliteConnection};
 use std::collections::BTreeMap;
 
 pub(super) const EXPECTED: &str = include_str!("expected.txt");
 
-/// What has drifted, in an order in which it can be mended.
-pub(super) async fn drift(connection: &mut SqliteConnection, names: &Names) -> Result<Vec<Drift>, Error> {
+/// The drifted objects, in an order in which they can be repaired.
+pub(super) async fn drift(
+    connection: &mut SqliteConnection,
+    names: &SqliteNames,
+) -> Result<Vec<Drift>, Error> {
     let found = describe(connection, names).await?;
-    let applied = record::read(connection, names).await?;
+    let applied = applied_migrations::read(connection, names).await?;
     let applied = applied.map(|applied| applied.into_iter().map(|applied| applied.number).collect());
-    let mender = Mender::new(names, &found, applied);
+    let repairs = Repairs::new(names, &found, applied);
     let drift = EXPECTED.lines().filter_map(|line| line.split_once('\t')).filter_map(|(object, expected)| {
         let found = found.get(object);
         (found.is_none_or(|found| found != expected)).then(|| Drift {
             object: object.to_owned(),
             expected: expected.to_owned(),
             found: found.cloned(),
-            fix: mender.fix(object, found.is_some()),
+            fix: repairs.fix(object, found.is_some()),
         })
     });
     let mut drift: Vec<_> = drift.collect();
-    drift.sort_by_key(|drift| turn(&KINDS, &drift.object));
+    drift.sort_by_key(|drift| creation_order(&KINDS, &drift.object));
     Ok(drift)
 }
 
-/// What is there, with our prefix taken out of it.
+/// The objects in the database, without our prefix.
 pub(super) async fn describe(
     connection: &mut SqliteConnection,
-    names: &Names,
+    names: &SqliteNames,
 ) -> Result<BTreeMap<String, String>, Error> {
     let sql = names.sql(include_str!("catalog.sql"));
     let rows = sql.query().bind(names.prefix()).fetch_all(connection).await.map_err(store_error)?;
@@ -48,20 +49,20 @@ pub(super) async fn describe(
     for row in rows {
         let object: String = row.try_get(0).map_err(store_error)?;
         let definition: String = row.try_get(1).map_err(store_error)?;
-        let plain = plain(&definition, names);
-        // A trigger is a program: it is compared whole, and too long to be printed.
-        let definition = if object.starts_with("trigger ") { fingerprint(&plain) } else { plain };
+        let normalize = normalize(&definition, names);
+        // A trigger is a program: it is compared as a whole, and too long to be printed.
+        let definition = if object.starts_with("trigger ") { fingerprint(&normalize) } else { normalize };
         objects.insert(object, definition);
     }
     Ok(objects)
 }
 
-fn plain(definition: &str, names: &Names) -> String {
+fn normalize(definition: &str, names: &SqliteNames) -> String {
     let definition = definition.replace(&format!("\"{}", names.prefix()), "").replace('"', "");
     definition.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// FNV-1a: what differs by accident differs here, and it is the same on every machine.
+/// FNV-1a: detects accidental differences, and is the same on every machine.
 fn fingerprint(text: &str) -> String {
     let mixed = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

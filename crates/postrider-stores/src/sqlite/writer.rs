@@ -1,21 +1,21 @@
-//! The one connection that writes, and how it waits for its turn.
+//! The writing connection of a store, and how it waits for the write lock.
 //!
 //! SQLite has one writer at a time, whatever the number of connections and processes. So a store has one writing connection,
-//! handed on in the order asked for, and every write is a short `BEGIN IMMEDIATE … COMMIT`: the lock is taken first, so that
-//! nothing inside can find it taken. Only the `BEGIN` waits for others; it tries again, with pauses that differ between
-//! processes, until the patience is used up.
+//! used in the order of requests, and every write is a short `BEGIN IMMEDIATE … COMMIT`: the lock is taken first, so that no
+//! statement inside can find it taken. Only the `BEGIN` waits for other processes; it is retried with a randomized backoff until the
+//! busy timeout has passed.
 //!
-//! A [`Write`] takes the connection along. Committing puts it back; anything else (an error, a cancelled future) drops
-//! it, and SQLite rolls back what it had begun. The next write opens another: that costs a millisecond, and there is no state to
+//! A [`Write`] owns the connection. A commit returns it to the writer; in all other cases (an error, a cancelled future) it is dropped,
+//! and SQLite rolls the transaction back. The next write opens a new connection: that costs a millisecond, and there is no state to
 //! get wrong.
 
 use super::{
-    drivers::{Driver, Failed},
+    drivers::{Driver, DriverError},
     error::{is_busy, open_error, store_error},
-    moment::Micros,
-    names::Names,
+    names::SqliteNames,
     options::SqliteOptions,
     statement::Statement,
+    timestamp::Micros,
 };
 use postrider_core::Error;
 use sqlx::{
@@ -28,8 +28,8 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-/// The longest pause between two tries.
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause between two attempts.
+const MAX_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -38,51 +38,54 @@ pub(super) struct Writer {
     slot: Arc<Mutex<Option<SqliteConnection>>>,
 }
 
-/// A write in progress: it has the lock. Dropped before [`commit`](Self::commit), it never happened.
+/// A write in progress: it holds the write lock. If it is dropped before [`commit`](Self::commit), SQLite rolls it back.
 pub(super) struct Write {
     pub(super) connection: SqliteConnection,
-    /// The store's time at which the write began.
+    /// The store's time when the write began.
     pub(super) now: Micros,
     slot: OwnedMutexGuard<Option<SqliteConnection>>,
 }
 
 impl Writer {
     pub(super) fn new(options: SqliteOptions) -> Self {
-        Self { connect: options.writing(), options, slot: Arc::default() }
+        Self { connect: options.writer_options(), options, slot: Arc::default() }
     }
 
-    /// Opens the connection, so that what is wrong with the file is known at once.
+    /// Opens the connection, so that problems with the file are reported immediately.
     pub(super) async fn open(&self) -> Result<(), Error> {
-        let deadline = Instant::now() + self.options.patience;
-        let connection = self.connect_by(self.connect.clone(), deadline).await?;
+        let deadline = Instant::now() + self.options.busy_timeout;
+        let connection = self.connect_until(self.connect.clone(), deadline).await?;
         *self.slot.lock().await = Some(connection);
         Ok(())
     }
 
-    /// Begins a write, as soon as everybody before it is done.
-    pub(super) async fn begin(&self, names: &Names) -> Result<Write, Error> {
+    /// Begins a write, after the earlier ones have ended.
+    pub(super) async fn begin(&self, names: &SqliteNames) -> Result<Write, Error> {
         Ok(self.begin_with(names, "", |statement| statement).await?.0)
     }
 
-    /// The same, and runs `first` at once. Answers with what it returns. Each text that the driver runs goes to another thread and
-    /// back, which costs more than most statements: this is one text.
+    /// Begins a write, runs `first` in the same text, and returns its rows. Each text that the driver runs goes to another thread and
+    /// back, which costs more than most statements.
     pub(super) async fn begin_with(
         &self,
-        names: &Names,
+        names: &SqliteNames,
         first: &str,
         bind: impl Fn(Statement<'static>) -> Statement<'static>,
     ) -> Result<(Write, Vec<SqliteRow>), Error> {
-        let deadline = Instant::now() + self.options.patience;
+        let deadline = Instant::now() + self.options.busy_timeout;
         let waiting = timeout_at(deadline, Arc::clone(&self.slot).lock_owned());
         let mut slot = waiting.await.map_err(|_| {
-            Error::Unavailable("another write of this process takes longer than the patience".into())
+            Error::Unavailable(
+                "another write of this process takes longer than the busy timeout: try again, or raise it"
+                    .into(),
+            )
         })?;
         let mut connection = match slot.take() {
             Some(connection) => connection,
-            None => self.connect_by(self.connect.clone(), deadline).await?,
+            None => self.connect_until(self.connect.clone(), deadline).await?,
         };
-        let mut pauses = Pauses::until(deadline);
-        // The time is read when the lock is there. A lock that is not has stopped everything after it.
+        let mut backoff = LockBackoff::until(deadline);
+        // The time is read under the lock. Without the lock, the error of `begin` stops the statements after it.
         let text = format!("begin immediate; select {{now}}; {first}");
         loop {
             match connection.rows(bind(names.statement(&text))).await {
@@ -91,51 +94,52 @@ impl Writer {
                     return Ok((Write { connection, now, slot }, rows));
                 }
                 Ok(_) => return Err(store_error(sqlx::Error::RowNotFound)),
-                Err(failed) => pauses.after(failed).await?,
+                Err(failed) => backoff.wait_after(failed).await?,
             }
         }
     }
 
-    /// Opens a connection of its own, for what does not go through [`begin`](Self::begin). It waits for locks by itself.
+    /// Opens a separate connection, for writes that do not go through [`begin`](Self::begin). The driver waits for locks.
     pub(super) async fn connect(&self) -> Result<SqliteConnection, Error> {
-        let patience = self.options.patience;
-        self.connect_by(self.connect.clone().busy_timeout(patience), Instant::now() + patience).await
+        let busy_timeout = self.options.busy_timeout;
+        self.connect_until(self.connect.clone().busy_timeout(busy_timeout), Instant::now() + busy_timeout)
+            .await
     }
 
-    /// Opens the file. While another process opens it for the first time, it may be locked.
-    async fn connect_by(
+    /// Opens the file. It may be locked while another process opens it for the first time.
+    async fn connect_until(
         &self,
         options: SqliteConnectOptions,
         deadline: Instant,
     ) -> Result<SqliteConnection, Error> {
-        let mut pauses = Pauses::until(deadline);
+        let mut backoff = LockBackoff::until(deadline);
         loop {
             match options.connect().await {
                 Ok(connection) => return Ok(connection),
-                Err(error) if is_busy(&error) && pauses.pause().await => {}
+                Err(error) if is_busy(&error) && backoff.wait().await => {}
                 Err(error) => return Err(open_error(self.options.path(), error)),
             }
         }
     }
 
-    /// Closes the connection, once nobody writes.
+    /// Closes the connection after the current write.
     pub(super) async fn close(&self) {
         if let Some(connection) = self.slot.lock().await.take() {
-            // What was committed is in the file already; the rest is tidying up.
+            // All commits are in the file already; closing only cleans up.
             let _ = connection.close().await;
         }
     }
 }
 
 impl Write {
-    /// Takes it all back, and goes on with the connection.
-    pub(super) async fn undo(mut self) -> Result<(), Error> {
+    /// Rolls the write back and returns the connection to the writer.
+    pub(super) async fn rollback(mut self) -> Result<(), Error> {
         Executor::execute(&mut self.connection, "rollback").await.map_err(store_error)?;
         *self.slot = Some(self.connection);
         Ok(())
     }
 
-    /// Makes it happen.
+    /// Commits the write and returns the connection to the writer.
     pub(super) async fn commit(mut self) -> Result<(), Error> {
         Executor::execute(&mut self.connection, "commit").await.map_err(store_error)?;
         *self.slot = Some(self.connection);
@@ -143,38 +147,38 @@ impl Write {
     }
 }
 
-/// Pauses that grow, up to a deadline. Their lengths differ between processes, so that two do not go on meeting.
-pub(super) struct Pauses {
+/// An exponential backoff with jitter, up to a deadline: two processes do not retry in step.
+pub(super) struct LockBackoff {
     deadline: Instant,
     next: Duration,
 }
 
-impl Pauses {
+impl LockBackoff {
     fn until(deadline: Instant) -> Self {
         Self { deadline, next: Duration::from_millis(1) }
     }
 
-    pub(super) fn lasting(patience: Duration) -> Self {
-        Self::until(Instant::now() + patience)
+    pub(super) fn for_duration(busy_timeout: Duration) -> Self {
+        Self::until(Instant::now() + busy_timeout)
     }
 
-    /// Pauses after what failed, so that it can be tried again.
+    /// Waits after an error, so that the statement can be retried.
     ///
     /// # Errors
-    /// With its error, when waiting does not help or there is no time left.
-    pub(super) async fn after(&mut self, failed: Failed) -> Result<(), Error> {
-        if failed.is_busy && self.pause().await { Ok(()) } else { Err(failed.error) }
+    /// The same error, if waiting does not help or the deadline has passed.
+    pub(super) async fn wait_after(&mut self, failed: DriverError) -> Result<(), Error> {
+        if failed.is_busy && self.wait().await { Ok(()) } else { Err(failed.error) }
     }
 
-    /// Answers `false` when there is no time left.
-    pub(super) async fn pause(&mut self) -> bool {
+    /// Waits for the next pause. Returns `false` if the deadline has passed.
+    pub(super) async fn wait(&mut self) -> bool {
         if Instant::now() >= self.deadline {
             return false;
         }
-        // A fresh v4 UUID is the randomness at hand.
+        // A v4 UUID provides the randomness.
         let share = f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);
         sleep(self.next.mul_f64(0.5 + 0.5 * share)).await;
-        self.next = (self.next * 2).min(LONGEST_PAUSE);
+        self.next = (self.next * 2).min(MAX_PAUSE);
         true
     }
 }

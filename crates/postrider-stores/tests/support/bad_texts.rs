@@ -1,4 +1,4 @@
-//! Texts that break a rule, for the ways into a store that are not the Rust API: they must be refused alike.
+//! Invalid texts for staging paths other than the Rust API, which must refuse them alike.
 
 use postrider_core::{Message, MessageBuilder};
 use rand::RngExt;
@@ -7,7 +7,7 @@ pub(crate) fn order() -> MessageBuilder {
     Message::builder("orders").payload("1")
 }
 
-/// Messages that break a rule, and what says the same in SQL: the name of an argument or column, and its value.
+/// Invalid messages, and the same in SQL: the name of an argument or column, and its value.
 pub(crate) fn bad_texts() -> Vec<(MessageBuilder, &'static str, String)> {
     let long = |len| "x".repeat(len);
     let header = |name: &str, value: &str| {
@@ -79,7 +79,7 @@ pub(crate) fn bad_texts() -> Vec<(MessageBuilder, &'static str, String)> {
     cases
 }
 
-/// A short text of all sorts of characters.
+/// A short text with all sorts of characters.
 pub(crate) fn random_text(random: &mut impl rand::Rng) -> String {
     let alphabet: Vec<char> = "aB7-_. \t\n\r\u{1}\u{1b}\u{7f}\u{85}\u{9f}\u{a0}\u{ad}\u{1680}\u{2003}\u{2028}\u{202f}\u{205f}\u{3000}äß€🦀\"'\\:{}%"
         .chars()

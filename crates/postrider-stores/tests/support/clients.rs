@@ -1,4 +1,4 @@
-//! Clients that stage through plain SQL: Python, whose SQLite is whatever the system has, and the SQLite that is built in here.
+//! Clients that stage through plain SQL: Python with the system's SQLite, and the SQLite that is compiled in here.
 
 #![allow(dead_code, reason = "each test that shares this file takes what it needs")]
 
@@ -10,7 +10,7 @@ use sqlx::{
 };
 use std::{fs, path::Path, process::Command, time::Duration};
 
-/// A client of the file, with nothing of Postrider in it.
+/// A client of the database file, without Postrider.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Client {
     Python,
@@ -40,7 +40,7 @@ print(json.dumps(answers))
 "#;
 
 impl Client {
-    /// Runs statements on one connection; each is told for itself whether it was refused, and in what words.
+    /// Runs statements on one connection, and returns the result of each: success, or the error text.
     pub(crate) async fn all(self, path: &Path, statements: &[Asked]) -> Vec<Result<(), String>> {
         match self {
             Self::Python => {

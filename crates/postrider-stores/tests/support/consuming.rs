@@ -1,4 +1,4 @@
-//! A store under test, with a queue in memory that is read.
+//! A consumer fixture: a store under test, and a queue in memory as its source.
 
 use async_trait::async_trait;
 use postrider_core::{Incoming, Outgoing, Source, inspect::Inspect};
@@ -19,7 +19,7 @@ impl<F> OnMemoryQueue<F> {
 
 #[async_trait]
 impl<F: TransactFixture> ConsumerFixture for OnMemoryQueue<F> {
-    type Receive = F::Transactions;
+    type ConsumerStore = F::Transactions;
     type Outbox = F::Outbox;
 
     fn receive(&self) -> F::Transactions {
@@ -38,7 +38,7 @@ impl<F: TransactFixture> ConsumerFixture for OnMemoryQueue<F> {
         true
     }
 
-    fn place(&self) -> String {
+    fn address(&self) -> String {
         self.queue.name().to_owned()
     }
 

@@ -1,26 +1,26 @@
-//! Reading what a statement really did: `EXPLAIN (ANALYZE, BUFFERS)`.
+//! Reading the plan that a statement executed: `EXPLAIN (ANALYZE, BUFFERS)`.
 
 use postrider_stores::postgres::SETTINGS;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool, Row};
 
-/// A connection with the settings of the store's own.
+/// A connection with the settings of the store's connections.
 pub(crate) async fn connect(url: &str) -> PgConnection {
     let mut connection = PgConnection::connect(url).await.unwrap();
     connection.execute(SETTINGS).await.unwrap();
     connection
 }
 
-/// What one node of the plan did.
+/// One node of the plan.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) kind: String,
     pub(crate) relation: String,
-    /// Rows that it read, whether they passed its filter or not, over all its loops.
+    /// The number of rows read in all loops, including those that its filter removed.
     pub(crate) rows: f64,
 }
 
-/// What a statement did.
+/// The executed plan of a statement.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) nodes: Vec<Node>,
@@ -65,21 +65,21 @@ fn collect(plan: &Value, nodes: &mut Vec<Node>) {
 }
 
 impl Plan {
-    /// No sequential scan of a table of ours, and no node that reads more than `most` rows: neither a scan of a whole queue
-    /// nor a quadratic join.
+    /// Asserts that no node scans a table of the store sequentially or reads more than `most` rows: neither a scan of a whole queue nor a
+    /// quadratic join.
     pub(crate) fn assert_bounded(&self, what: &str, most: f64) {
         for node in &self.nodes {
             let table =
-                ["ready", "later", "dead", "archive", "lane", "timer"].contains(&node.relation.as_str());
+                ["ready", "scheduled", "dead", "archive", "lane", "timer"].contains(&node.relation.as_str());
             assert!(!(table && node.kind == "Seq Scan"), "{what}: sequential scan of {}", node.relation);
             assert!(node.rows <= most, "{what}: {node:?} read more than {most} rows\n{:#?}", self.nodes);
         }
     }
 }
 
-/// Of the `least` updates of `ready` or more that there were, nearly all left its indexes alone.
+/// Asserts that of at least `least` updates of `ready` nearly all were HOT.
 pub(crate) async fn assert_hot(app: &PgPool, least: i64) {
-    // A backend reports what it did when it ends at the latest; ask until it has.
+    // A backend reports its statistics when it ends at the latest; poll until it has.
     let (updates, hot) = loop {
         let row = sqlx::query(
             "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'ready' and schemaname = 'postrider'",

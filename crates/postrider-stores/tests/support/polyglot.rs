@@ -10,7 +10,7 @@ use std::{
 
 pub(crate) const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/polyglot");
 
-/// Runs a program to its end, and answers with what it printed.
+/// Runs a program to its end, and returns its output.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| {
         let package = match command.get_program().to_string_lossy().as_ref() {

@@ -1,8 +1,8 @@
-//! The PostgreSQL store as the suites see it: a database of its own for each test.
+//! The fixture of the PostgreSQL store: a database of its own for each test.
 
 use async_trait::async_trait;
 use postrider_core::{
-    Store, audit::Chain, inspect::Operate, schema::Schema, timetable::Timetable, wake::Wake,
+    Store, audit::AuditChain, inspect::Operate, notifier::Notifier, schema::Schema, timetable::Timetable,
 };
 use postrider_stores::postgres::{
     PostgresInbox, PostgresOptions, PostgresOutbox, PostgresStore, PostgresTransactions,
@@ -47,7 +47,7 @@ impl PostgresFixture {
 }
 
 async fn migrated() -> TestDatabase {
-    // The statements are the version of the template: a changed migration makes a new one.
+    // The SQL is the version of the template database: a changed migration creates a new one.
     let server =
         PostgresStore::open(PostgresOptions::new(&postrider_testkit::postgres::server_url()).unwrap());
     let version = server.await.unwrap().print();
@@ -85,7 +85,7 @@ impl Fixture for PostgresFixture {
         Arc::new(self.store.clone())
     }
 
-    fn wake(&self) -> Arc<dyn Wake> {
+    fn wake(&self) -> Arc<dyn Notifier> {
         Arc::new(self.store.clone())
     }
 
@@ -125,13 +125,13 @@ impl Fixture for PostgresFixture {
         tx.execute("rollback to savepoint here").await.unwrap();
     }
 
-    /// Moves every time in the tables back, which is the same as letting the clock go on.
+    /// Moves every time in the tables back, which has the effect of advancing the clock.
     async fn advance(&self, by: Duration) {
         let statements = [
             "update postrider.ready set lease_until = lease_until - $1, due_at = due_at - $1, staged_at = staged_at - $1",
-            "update postrider.later set due_at = due_at - $1, staged_at = staged_at - $1",
+            "update postrider.scheduled set due_at = due_at - $1, staged_at = staged_at - $1",
             "update postrider.lane set leased_until = leased_until - $1, due = due - $1",
-            "update postrider.sleeper set until = until - $1",
+            "update postrider.idle set until = until - $1",
             "update postrider.schedule set last_at = last_at - $1",
             "update postrider.inbox set admitted_at = admitted_at - $1",
             "update postrider.dead set failed_at = failed_at - $1, staged_at = staged_at - $1",
@@ -162,7 +162,7 @@ impl SagaFixture for PostgresFixture {
         self.transactions()
     }
 
-    fn chain(&self) -> Arc<dyn Chain> {
+    fn chain(&self) -> Arc<dyn AuditChain> {
         Arc::new(self.store.ledger())
     }
 }

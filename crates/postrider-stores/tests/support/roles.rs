@@ -9,7 +9,7 @@ use std::{
     str::FromStr,
 };
 
-/// A login role of one test. Declare it after the fixture, so that it goes before the database does.
+/// A login role of one test. Declare it after the fixture, so that it is dropped before the database.
 #[derive(Debug)]
 pub(crate) struct Login {
     pub(crate) name: String,
@@ -18,19 +18,19 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// A role with nothing but what `grants` gives to `role`.
+    /// A role with the grants of `role` and nothing else.
     pub(crate) async fn new(database: &str, store: &PostgresStore, role: Role) -> Self {
         let login = Self::without_grants(database).await;
         login.admin(&store.grants(role, &login.name).unwrap()).await;
         login
     }
 
-    /// A role that may log in, and nothing else.
+    /// A role without grants.
     pub(crate) async fn without_grants(database: &str) -> Self {
         let name = format!("postrider_test_{}", uuid::Uuid::now_v7().simple());
         let options = PgConnectOptions::from_str(database).unwrap();
         let url = options.username(&name).password(&name).to_url_lossy().to_string();
-        // Without what sqlx alone understands, and what everybody does anyway.
+        // Without settings that only sqlx understands, and without defaults.
         let (start, settings) = url.split_once('?').unwrap_or((&url, ""));
         let own =
             |setting: &&str| setting.starts_with("statement-cache-capacity") || *setting == "sslmode=prefer";
@@ -46,7 +46,7 @@ impl Login {
         run(&self.admin_url, sql).await;
     }
 
-    /// Runs a script with psql as this role: what it printed, or its errors.
+    /// Runs a script with psql as this role. Returns its output, or its errors.
     pub(crate) fn psql(&self, script: &str) -> Result<String, String> {
         let mut psql = Command::new("psql")
             .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", &self.url])
@@ -67,7 +67,7 @@ impl Login {
         }
     }
 
-    /// Runs a statement that must fail, and answers with the code and the message.
+    /// Runs a statement that must fail, and returns the code and the message.
     pub(crate) fn psql_error(&self, script: &str) -> (String, String) {
         let errors = match self.psql(script) {
             Ok(printed) => panic!("{script} did not fail: {printed}"),
@@ -88,7 +88,7 @@ impl Drop for Login {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(run(&url, &format!("drop owned by {name} cascade; drop role {name}")));
         });
-        // A role that stays behind does no harm to the tests.
+        // A role that is left over does not disturb other tests.
         dropper.join().ok();
     }
 }

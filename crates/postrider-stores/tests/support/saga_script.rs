@@ -1,10 +1,10 @@
 //! What happens to whom when follow-ups are carried out under fire: resolvers that go by the key of the call, and a ledger that drops out.
 
 use async_trait::async_trait;
-use postrider_core::{AuditError, AuditEvent, AuditSink, Error, Recorded, SubjectId};
+use postrider_core::{AuditError, AuditEvent, AuditRecord, AuditSink, Error, SubjectId};
 use postrider_engine::{
     Failure,
-    saga::{Call, Resolved, Resolver},
+    saga::{Resolution, Resolver, ResolverCall},
 };
 use postrider_stores::postgres::PostgresLedger;
 use sqlx::PgPool;
@@ -27,13 +27,13 @@ pub(crate) const TABLES: &str = "create unlogged table effect (runner bigint not
     create table farewell (subject text not null); \
     create table over (at timestamptz not null default clock_timestamp())";
 
-/// What a call comes to, whoever makes it and whenever.
+/// The outcome of a call, whichever runner makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Prompt,
     AlreadyGone,
     Slow(Duration),
-    /// Fails so many attempts.
+    /// Fails this many attempts.
     Failing(u32),
     /// Takes longer than it may, once.
     Endless,
@@ -85,19 +85,19 @@ impl Resolver for Scripted {
         &[OPERATION]
     }
 
-    async fn resolve(&self, call: &Call) -> Result<Resolved, Failure> {
+    async fn resolve(&self, call: &ResolverCall) -> Result<Resolution, Failure> {
         let key = call.idempotency_key().as_uuid();
         effect(&self.app, self.runner, key, call.attempt()).await?;
         let part = Part::of(key);
         if !part.fails(call.attempt()) {
             return match part {
                 Part::Refusing => Err(Failure::reject(CANARY).named("Refused")),
-                Part::AlreadyGone => Ok(Resolved::AlreadyGone),
+                Part::AlreadyGone => Ok(Resolution::AlreadyGone),
                 Part::Slow(takes) => {
                     sleep(takes).await;
-                    Ok(Resolved::Done)
+                    Ok(Resolution::Done)
                 }
-                _ => Ok(Resolved::Done),
+                _ => Ok(Resolution::Done),
             };
         }
         match part {
@@ -114,23 +114,23 @@ pub(crate) async fn effect(app: &PgPool, runner: i64, key: Uuid, attempt: u32) -
     insert.bind(runner).bind(key).bind(attempt.cast_signed()).execute(app).await.map(drop)
 }
 
-/// How somebody reaches the ledger.
+/// The network between a runner and the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum Network {
     Good,
     Bad,
 }
 
-/// The store's own ledger at the end of a line.
+/// The store's ledger behind a network.
 #[derive(Debug)]
-pub(crate) struct FarLedger {
-    pub(crate) line: Line,
+pub(crate) struct RemoteLedger {
+    pub(crate) network: Network,
     pub(crate) ledger: PostgresLedger,
     pub(crate) app: PgPool,
 }
 
-impl FarLedger {
-    async fn note(&self, sort: &str, events: &[AuditEvent]) {
+impl RemoteLedger {
+    async fn record_mishap(&self, sort: &str, events: &[AuditEvent]) {
         for event in events {
             let kind = serde_json::to_value(event.kind).unwrap();
             let insert = sqlx::query("insert into mishap (sort, kind) values ($1, $2)");
@@ -139,9 +139,9 @@ impl FarLedger {
     }
 }
 
-/// Of some follow-ups, the ledger takes longer than the lease to hear how the first two attempts ended. So the second is in somebody's hands
-/// when the first comes too late: that one meets a lease that is not its own.
-fn is_held_up(event: &AuditEvent) -> bool {
+/// For some follow-ups, appending the outcome of the first two attempts takes longer than the lease. So the second attempt is in flight when
+/// the first settles too late, with a stale token.
+fn is_delayed(event: &AuditEvent) -> bool {
     let key = event.follow_up.map_or(0, |id| id.as_uuid().as_u128());
     event.attempt.is_some_and(|attempt| attempt <= 2) && (key / 1_000_000) % 1_000 < 8
 }
@@ -151,22 +151,22 @@ fn away() -> AuditError {
 }
 
 #[async_trait]
-impl AuditSink for FarLedger {
+impl AuditSink for RemoteLedger {
     async fn append(&self, events: &[AuditEvent]) -> Result<(), AuditError> {
         let (dice, hang) = (rand::random_range(0..1_000), LEASE.mul_f64(rand::random_range(1.1..2.0)));
         match dice {
-            _ if self.line == Line::Good => {}
+            _ if self.network == Network::Good => {}
             0..10 => {
-                self.note("away", events).await;
+                self.record_mishap("away", events).await;
                 return Err(away());
             }
             10..20 => {
                 self.ledger.append(events).await?;
-                self.note("answer lost", events).await;
+                self.record_mishap("reply lost", events).await;
                 return Err(away());
             }
-            _ if dice == 20 || events.iter().any(is_held_up) => {
-                self.note("hung", events).await;
+            _ if dice == 20 || events.iter().any(is_delayed) => {
+                self.record_mishap("hung", events).await;
                 sleep(hang).await;
             }
             _ => {}
@@ -174,11 +174,11 @@ impl AuditSink for FarLedger {
         self.ledger.append(events).await
     }
 
-    async fn read(&self, subject: &SubjectId) -> Result<Vec<Recorded>, AuditError> {
+    async fn read(&self, subject: &SubjectId) -> Result<Vec<AuditRecord>, AuditError> {
         self.ledger.read(subject).await
     }
 
-    async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<Recorded>, AuditError> {
+    async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<AuditRecord>, AuditError> {
         self.ledger.read_since(at, limit).await
     }
 }

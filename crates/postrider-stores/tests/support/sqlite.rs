@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    Store, audit::Chain, inspect::Operate, schema::Schema, timetable::Timetable, wake::Wake,
+    Store, audit::AuditChain, inspect::Operate, notifier::Notifier, schema::Schema, timetable::Timetable,
 };
 use postrider_stores::sqlite::{SqliteInbox, SqliteOptions, SqliteOutbox, SqliteStore, SqliteTransactions};
 use postrider_testkit::{Features, Fixture, TransactFixture, saga::SagaFixture};
@@ -75,7 +75,7 @@ impl Fixture for SqliteFixture {
         Arc::new(self.store.clone())
     }
 
-    fn wake(&self) -> Arc<dyn Wake> {
+    fn wake(&self) -> Arc<dyn Notifier> {
         Arc::new(self.store.clone())
     }
 
@@ -122,10 +122,10 @@ impl Fixture for SqliteFixture {
         let mut tx = self.app.begin_with("begin immediate").await.unwrap();
         for statement in [
             "update postrider_ready set lease_until = lease_until - ?1, due_at = due_at - ?1, staged_at = staged_at - ?1",
-            "update postrider_later set due_at = due_at - ?1, staged_at = staged_at - ?1",
+            "update postrider_scheduled set due_at = due_at - ?1, staged_at = staged_at - ?1",
             "update postrider_lane set lease_until = lease_until - ?1 where token is not null",
             "update postrider_lane set due_at = due_at - ?1 where due_at < 9223372036854775807",
-            "update postrider_sleeper set until = until - ?1",
+            "update postrider_idle set until = until - ?1",
             "update postrider_schedule set last_at = last_at - ?1",
             "update postrider_inbox set admitted_at = admitted_at - ?1",
             "update postrider_dead set failed_at = failed_at - ?1, staged_at = staged_at - ?1",
@@ -153,7 +153,7 @@ impl SagaFixture for SqliteFixture {
         self.transactions()
     }
 
-    fn chain(&self) -> Arc<dyn Chain> {
+    fn chain(&self) -> Arc<dyn AuditChain> {
         Arc::new(self.store.ledger())
     }
 }

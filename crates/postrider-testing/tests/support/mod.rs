@@ -1,4 +1,4 @@
-//! The events that the tests are about.
+//! The events of the tests.
 
 use postrider_core::{Event, Json, OutboxExt};
 use postrider_testing::TestStore;

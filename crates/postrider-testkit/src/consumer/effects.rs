@@ -1,8 +1,9 @@
-//! One effect for each message (promise 3).
+//! Exactly one effect for each message (promise 3).
 
-use super::{ConsumerFixture, Deaf, helpers::*};
+use super::{AckDroppingSource, ConsumerFixture, helpers::*};
 use postrider_core::{
-    Admission, Arrival, Format, Hlc, Inbox, Message, OutboxExt, hlc::Clock, inspect::Room, transact::Transact,
+    Admission, Arrival, Format, Hlc, Inbox, Message, OutboxExt, hlc::HybridClock, inspect::StateFilter,
+    transactions::Transactions,
 };
 use postrider_engine::{Context, Failure};
 use std::{
@@ -10,14 +11,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The effects are there, and the broker was never told: what comes again is acknowledged, and has no second effect.
-pub async fn what_comes_again_after_its_effect_is_a_duplicate<F: ConsumerFixture>(fixture: F) {
-    let deaf = Deaf::to(fixture.source().await, usize::MAX);
-    let first = with_effect(billing_on(&fixture, Arc::new(deaf)), &fixture, |_| Ok(()));
-    fixture.send(orders(10, &fixture.place())).await;
-    // Where a message comes again by itself, it may be a duplicate here already.
+/// The effects are committed, but the ack is lost: the redelivered message is acked, and has no second effect.
+pub async fn a_redelivery_after_its_effect_is_a_duplicate<F: ConsumerFixture>(fixture: F) {
+    let source = AckDroppingSource::new(fixture.source().await, usize::MAX);
+    let first = with_effect(billing_on(&fixture, Arc::new(source)), &fixture, |_| Ok(()));
+    fixture.send(orders(10, &fixture.address())).await;
+    // If the source redelivers by itself, the message may already be a duplicate here.
     let consumed = run_until::<F>(&first, |consumed| consumed.processed == 10).await;
-    assert_eq!((consumed.parked, consumed.failed), (0, 0));
+    assert_eq!((consumed.dead_lettered, consumed.failed), (0, 0));
 
     let second = with_effect(billing(&fixture).await, &fixture, |_| Ok(()));
     let consumed = run_until::<F>(&second, |consumed| consumed.duplicates == 10).await;
@@ -25,9 +26,9 @@ pub async fn what_comes_again_after_its_effect_is_a_duplicate<F: ConsumerFixture
     assert_eq!(effects(&fixture).await, (0..10).collect::<Vec<_>>());
 }
 
-/// What fails has neither a mark nor an effect, and has both when it is tried again.
-pub async fn a_failed_handler_leaves_no_mark_and_no_effect<F: ConsumerFixture>(fixture: F) {
-    let sent = orders(3, &fixture.place());
+/// A failed message has neither a deduplication record nor an effect, and has both after its retry.
+pub async fn a_failed_handler_leaves_no_deduplication_record_and_no_effect<F: ConsumerFixture>(fixture: F) {
+    let sent = orders(3, &fixture.address());
     let failing = with_effect(billing(&fixture).await, &fixture, |_| Err(Failure::retry("not yet")));
     fixture.send(sent.clone()).await;
     run_until::<F>(&failing, |consumed| consumed.failed >= 3).await;
@@ -39,38 +40,38 @@ pub async fn a_failed_handler_leaves_no_mark_and_no_effect<F: ConsumerFixture>(f
     store.rollback(tx).await.unwrap();
     assert_eq!(marks, [Admission::First; 3]);
 
-    let mended = with_effect(billing(&fixture).await, &fixture, |_| Ok(()));
-    run_until::<F>(&mended, |consumed| consumed.processed == 3).await;
+    let fixed = with_effect(billing(&fixture).await, &fixture, |_| Ok(()));
+    run_until::<F>(&fixed, |consumed| consumed.processed == 3).await;
     assert_eq!(effects(&fixture).await, [0, 1, 2]);
 }
 
-/// Messages are handled together, and one of them fails for good: all others have their effects, once.
-pub async fn one_failure_in_a_batch_harms_nobody<F: ConsumerFixture>(fixture: F) {
-    fixture.send(orders(40, &fixture.place())).await;
+/// Messages are handled in a batch, and one of them fails permanently: all others have their effects, once.
+pub async fn one_failure_in_a_batch_affects_no_other<F: ConsumerFixture>(fixture: F) {
+    fixture.send(orders(40, &fixture.address())).await;
     let decide = |number| if number == 17 { Err(Failure::reject("bad")) } else { Ok(()) };
-    let consumer = with_effect(billing(&fixture).await.concurrency(1).together(50), &fixture, decide);
+    let consumer = with_effect(billing(&fixture).await.concurrency(1).batch_size(50), &fixture, decide);
     let consumed =
-        run_until::<F>(&consumer, |consumed| consumed.processed == 39 && consumed.parked == 1).await;
+        run_until::<F>(&consumer, |consumed| consumed.processed == 39 && consumed.dead_lettered == 1).await;
     assert_eq!(consumed.failed, 0);
     assert_eq!(effects(&fixture).await, (0..40).filter(|number| *number != 17).collect::<Vec<_>>());
-    assert_eq!(parked(&fixture).await.len(), 1);
+    assert_eq!(dead_letters(&fixture).await.len(), 1);
 }
 
-/// What a handler stages belongs to the same correlation, and is caused by the message that was received.
-pub async fn what_is_staged_follows_what_was_received<F: ConsumerFixture>(fixture: F) {
+/// Messages that a handler stages have the same correlation id, and the received message as their cause.
+pub async fn staged_messages_inherit_correlation_and_causation<F: ConsumerFixture>(fixture: F) {
     let message = Message::builder("orders").correlation_id("request-7").json(&1);
-    let sent = written(message, &fixture.place(), Format::Binary);
+    let sent = written(message, &fixture.address(), Format::Binary);
     fixture.send(vec![sent.clone()]).await;
     let consumer = with_effect(billing(&fixture).await, &fixture, |_| Ok(()));
     run_until::<F>(&consumer, |consumed| consumed.processed == 1).await;
-    let effects = list(&fixture, "effects", Room::Ready).await;
+    let effects = list(&fixture, "effects", StateFilter::Ready).await;
     let trail = effects[0].message.trail();
     assert_eq!(trail.correlation_id.as_deref(), Some("request-7"));
     assert_eq!(trail.causation_id, Some(sent.id.to_string()));
 }
 
-/// What is staged after a message was received comes after it. A duplicate moves no clock.
-pub async fn the_clock_follows_first_deliveries_only<F: ConsumerFixture>(fixture: F) {
+/// Messages staged after a received message have a later logical time. A duplicate does not move the clock.
+pub async fn only_first_deliveries_advance_the_logical_clock<F: ConsumerFixture>(fixture: F) {
     let ahead = |seconds: u64| {
         let then = SystemTime::now() + Duration::from_secs(seconds);
         let millis = then.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
@@ -78,7 +79,7 @@ pub async fn the_clock_follows_first_deliveries_only<F: ConsumerFixture>(fixture
     };
     let sent = |hlc| {
         let message = Message::builder("orders").hlc(hlc).json(&1);
-        written(message, &fixture.place(), Format::Binary)
+        written(message, &fixture.address(), Format::Binary)
     };
     let (near, far) = (ahead(60), ahead(120));
     let (first, duplicate) = (sent(near), sent(far));
@@ -87,7 +88,7 @@ pub async fn the_clock_follows_first_deliveries_only<F: ConsumerFixture>(fixture
     let known = [Arrival::new(duplicate.id)];
     store.admit_all(&mut tx, &"billing".parse().unwrap(), &known).await.unwrap();
     store.commit(tx).await.unwrap();
-    let clock = Arc::new(Clock::resume(None));
+    let clock = Arc::new(HybridClock::resume(None));
     let consumer = with_effect(billing(&fixture).await.clock(Arc::clone(&clock)), &fixture, |_| Ok(()));
     fixture.send(vec![duplicate, first]).await;
     run_until::<F>(&consumer, |consumed| consumed.processed == 1 && consumed.duplicates == 1).await;
@@ -95,13 +96,13 @@ pub async fn the_clock_follows_first_deliveries_only<F: ConsumerFixture>(fixture
     assert!(latest >= near && latest < far, "{latest}");
 }
 
-/// A handler that keeps its transaction cannot have succeeded.
-pub async fn a_kept_transaction_is_a_failure<F: ConsumerFixture>(fixture: F) {
+/// A handler that keeps its transaction has failed.
+pub async fn a_transaction_kept_by_its_handler_is_a_failure<F: ConsumerFixture>(fixture: F) {
     let kept = Arc::new(Mutex::new(None));
     let (outbox, runs, keeping) = (fixture.outbox(), Times::default(), Arc::clone(&kept));
     let consumer = billing(&fixture)
         .await
-        .on_json(move |number: u64, mut tx: Lent<F>, _: Context| {
+        .on_json(move |number: u64, mut tx: HandlerTx<F>, _: Context| {
             let (outbox, runs, keeping) = (outbox.clone(), runs.clone(), Arc::clone(&keeping));
             async move {
                 let effect = Message::builder("effects").payload(number.to_string());
@@ -114,12 +115,12 @@ pub async fn a_kept_transaction_is_a_failure<F: ConsumerFixture>(fixture: F) {
         })
         .build()
         .unwrap();
-    fixture.send(orders(1, &fixture.place())).await;
+    fixture.send(orders(1, &fixture.address())).await;
     let running = consumer.start().await.unwrap();
     until("the failure", || running.consumed().failed == 1).await;
-    // It is undone when it is let go.
+    // It is rolled back when it is dropped.
     drop(kept.lock().unwrap().take());
     until("its end", || running.consumed().processed == 1).await;
-    patiently("stopping", running.shutdown(Duration::from_secs(60))).await;
+    within_patience("stopping", running.stop(Duration::from_secs(60))).await;
     assert_eq!(effects(&fixture).await, [0]);
 }

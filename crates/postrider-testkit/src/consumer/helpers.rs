@@ -1,14 +1,14 @@
-//! What the cases share.
+//! Helpers of the consumer suite.
 
 use super::ConsumerFixture;
 pub(super) use crate::{
     store::helpers::queue,
-    transport::helpers::{orders, patiently, written},
+    transport::helpers::{orders, within_patience, written},
 };
 use postrider_core::{
     Message, MessageId, OutboxExt, QueueName, RetryStrategy, Source,
-    inspect::{Action, Entry, ListRequest, Room},
-    transact::Transact,
+    inspect::{Action, ListRequest, MessageRow, StateFilter},
+    transactions::Transactions,
 };
 use postrider_engine::{Consumer, ConsumerBuilder, Context, Failure, Tx};
 use std::{
@@ -20,7 +20,7 @@ use std::{
 };
 
 /// A consumer of the fixture's source.
-pub(super) async fn billing<F: ConsumerFixture>(fixture: &F) -> ConsumerBuilder<F::Receive> {
+pub(super) async fn billing<F: ConsumerFixture>(fixture: &F) -> ConsumerBuilder<F::ConsumerStore> {
     billing_on(fixture, fixture.source().await)
 }
 
@@ -28,23 +28,23 @@ pub(super) async fn billing<F: ConsumerFixture>(fixture: &F) -> ConsumerBuilder<
 pub(super) fn billing_on<F: ConsumerFixture>(
     fixture: &F,
     source: Arc<dyn Source>,
-) -> ConsumerBuilder<F::Receive> {
+) -> ConsumerBuilder<F::ConsumerStore> {
     let soon = RetryStrategy::constant(Duration::from_millis(10)).without_max_attempts();
     Consumer::builder_on("billing", source, fixture.receive()).redeliver(soon)
 }
 
-/// A transaction of the fixture, as a handler is lent it.
-pub(super) type Lent<F> = Tx<<<F as ConsumerFixture>::Receive as Transact>::Tx>;
+/// The fixture's transaction, in the form that handlers receive.
+pub(super) type HandlerTx<F> = Tx<<<F as ConsumerFixture>::ConsumerStore as Transactions>::Tx>;
 
-/// Handles orders: stages an effect with the order's number, and then decides by that number.
+/// Handles orders: stages an effect with the order's number, and then returns a result by that number.
 pub(super) fn with_effect<F: ConsumerFixture>(
-    builder: ConsumerBuilder<F::Receive>,
+    builder: ConsumerBuilder<F::ConsumerStore>,
     fixture: &F,
     decide: impl Fn(u64) -> Result<(), Failure> + Send + Sync + 'static,
-) -> Consumer<F::Receive> {
+) -> Consumer<F::ConsumerStore> {
     let (outbox, decide) = (fixture.outbox(), Arc::new(decide));
     builder
-        .on_json(move |number: u64, mut tx: Lent<F>, context: Context| {
+        .on_json(move |number: u64, mut tx: HandlerTx<F>, context: Context| {
             let (outbox, decide) = (outbox.clone(), Arc::clone(&decide));
             async move {
                 let effect = Message::builder("effects").payload(number.to_string());
@@ -57,19 +57,23 @@ pub(super) fn with_effect<F: ConsumerFixture>(
         .unwrap()
 }
 
-/// Everything in one room of a queue, in its order.
-pub(super) async fn list<F: ConsumerFixture>(fixture: &F, name: &str, room: Room) -> Vec<Entry> {
-    let request = ListRequest::new(queue(name), room).with_limit(1_000);
+/// Every message of a queue in one state, in order.
+pub(super) async fn list<F: ConsumerFixture>(
+    fixture: &F,
+    name: &str,
+    filter: StateFilter,
+) -> Vec<MessageRow> {
+    let request = ListRequest::new(queue(name), filter).with_limit(1_000);
     fixture.inspect().list(&request).await.unwrap().entries
 }
 
-fn number(entry: &Entry) -> u64 {
+fn number(entry: &MessageRow) -> u64 {
     std::str::from_utf8(entry.message.payload()).unwrap().parse().unwrap()
 }
 
 /// The numbers of the effects that happened, in the order in which they did.
 pub(super) async fn effects_in_order<F: ConsumerFixture>(fixture: &F) -> Vec<u64> {
-    list(fixture, "effects", Room::Ready).await.iter().map(number).collect()
+    list(fixture, "effects", StateFilter::Ready).await.iter().map(number).collect()
 }
 
 /// The numbers of the effects that happened.
@@ -79,14 +83,14 @@ pub(super) async fn effects<F: ConsumerFixture>(fixture: &F) -> Vec<u64> {
     numbers
 }
 
-/// What was parked.
-pub(super) async fn parked<F: ConsumerFixture>(fixture: &F) -> Vec<Entry> {
-    list(fixture, "inbox.billing", Room::Dead).await
+/// The dead letters of the consumer.
+pub(super) async fn dead_letters<F: ConsumerFixture>(fixture: &F) -> Vec<MessageRow> {
+    list(fixture, "inbox.billing", StateFilter::Dead).await
 }
 
 /// Waits for a condition.
 pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    patiently(what, async {
+    within_patience(what, async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -94,15 +98,15 @@ pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     .await;
 }
 
-/// Runs a consumer until it has counted what is wanted, stops it, and checks that it ended cleanly.
+/// Runs a consumer until its report satisfies the condition, stops it, and asserts a clean stop.
 pub(super) async fn run_until<F: ConsumerFixture>(
-    consumer: &Consumer<F::Receive>,
-    is_enough: impl Fn(postrider_engine::Consumed) -> bool,
-) -> postrider_engine::Consumed {
+    consumer: &Consumer<F::ConsumerStore>,
+    is_enough: impl Fn(postrider_engine::ConsumerReport) -> bool,
+) -> postrider_engine::ConsumerReport {
     let running = consumer.start().await.unwrap();
     until("what is wanted", || is_enough(running.consumed())).await;
-    let drained = patiently("stopping", running.shutdown(Duration::from_secs(60))).await;
-    assert!(drained.is_clean, "{drained:?}");
+    let drained = within_patience("stopping", running.stop(Duration::from_secs(60))).await;
+    assert!(drained.clean, "{drained:?}");
     drained.consumed
 }
 
@@ -111,7 +115,7 @@ pub(super) async fn run_until<F: ConsumerFixture>(
 pub(super) struct Times(Arc<AtomicUsize>);
 
 impl Times {
-    /// Once more. Answers how often before.
+    /// Counts one more, and returns the previous count.
     pub(super) fn once_more(&self) -> usize {
         self.0.fetch_add(1, SeqCst)
     }
@@ -121,14 +125,14 @@ impl Times {
     }
 }
 
-pub(super) fn parking() -> QueueName {
+pub(super) fn dead_letter_queue() -> QueueName {
     queue("inbox.billing")
 }
 
 pub(super) fn an_operator() -> Action {
-    Action::new("ann", "it is mended")
+    Action::new("ann", "it is fixed")
 }
 
-pub(super) fn parked_ids(parked: &[Entry]) -> Vec<MessageId> {
-    parked.iter().map(|entry| entry.message.id().unwrap()).collect()
+pub(super) fn dead_letter_ids(dead_letters: &[MessageRow]) -> Vec<MessageId> {
+    dead_letters.iter().map(|entry| entry.message.id().unwrap()).collect()
 }

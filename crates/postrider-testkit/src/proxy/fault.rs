@@ -1,8 +1,8 @@
-//! What can happen to a connection.
+//! The faults of a connection.
 
 use std::time::Duration;
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -11,55 +11,55 @@ pub enum Direction {
     ToClient,
 }
 
-/// What happens to connections.
+/// A fault of the connections through a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fault {
-    /// Nothing: everything passes.
+    /// No fault: everything is forwarded.
     #[default]
     None,
-    /// Whatever is sent, either way, takes so long.
+    /// Delays everything, in both directions.
     Delay(Duration),
-    /// Nothing is passed on, and no connection ends. What is held back arrives when the order changes.
+    /// Forwards nothing and keeps connections open. The held bytes arrive when the order changes.
     Stall,
-    /// A connection ends as soon as so many bytes have passed since the order, or since it was opened.
+    /// Ends a connection when `bytes` have passed since the order, or since the connection was opened.
     CutAfter {
-        /// In this direction.
+        /// The direction that is counted.
         direction: Direction,
-        /// So many; what was sent beyond them is lost.
+        /// The limit; bytes beyond it are lost.
         bytes: u64,
     },
-    /// Everything is swallowed, and no connection ends. New connections are accepted and do not reach the server. A connection
-    /// that this happened to has lost bytes, so it stays like this until it is cut.
+    /// Discards everything and keeps connections open. New connections are accepted and do not reach the server. An affected
+    /// connection has lost bytes, so it stays like this until it is cut.
     BlackHole,
-    /// Connections end at once, those that are there and those that come.
+    /// Ends connections at once, existing and new ones.
     Refuse,
-    /// Requests are passed on. The first answer to one is lost, and with it the connection: the server has done what the client
-    /// will never hear of.
+    /// Forwards requests. Drops the first reply to one and ends the connection: the server has handled a request whose result the
+    /// client never receives.
     DropReply,
 }
 
-/// What the connections of a proxy are told.
+/// The current order of a proxy to its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Orders {
+pub(super) struct FaultOrder {
     pub(super) fault: Fault,
-    /// Which order this is.
+    /// The number of the order.
     pub(super) number: u64,
-    /// Whether the first connection that it ends uses it up.
+    /// Whether the first connection that the order ends uses it up.
     pub(super) once: bool,
-    /// How often the connections of the time were cut.
+    /// The number of times that existing connections were cut.
     pub(super) cuts: u64,
 }
 
-impl Orders {
-    pub(super) fn give(&mut self, fault: Fault, once: bool) {
+impl FaultOrder {
+    pub(super) fn replace(&mut self, fault: Fault, once: bool) {
         *self = Self { fault, number: self.number + 1, once, cuts: self.cuts };
     }
 
-    /// Whether a connection that found this order in force may end by it. Of several that an order for one would end, one may.
-    pub(super) fn strike(&mut self, found: &Self) -> bool {
-        let holds = self.number == found.number;
+    /// Whether a connection that saw the order `current` may end by it. An order for one connection ends only the first.
+    pub(super) fn use_up(&mut self, current: &Self) -> bool {
+        let holds = self.number == current.number;
         if holds && self.once {
-            self.give(Fault::None, false);
+            self.replace(Fault::None, false);
         }
         holds
     }

@@ -1,21 +1,26 @@
-//! What the cases of the relay suite say over and over.
+//! Helpers of the relay suite.
 
-pub(super) use super::scripted::{ScriptedTransport, Step};
+pub(super) use super::scripted_transport::{ScriptedTransport, Step};
 use crate::Fixture;
 pub(super) use crate::worker::helpers::*;
 use postrider_core::{Message, MessageId, Outgoing};
-use postrider_engine::relay::{Destination, Relay, RelayBuilder, Report, Route};
+use postrider_engine::{
+    Report,
+    relay::{Destination, Relay, RelayBuilder, Route},
+};
 use std::time::Duration;
 
-/// The queue of orders on its way to one destination.
+/// A route from the queue of orders to one destination.
 pub(super) fn to_billing() -> Route {
     Route::new("orders").to("billing", "orders")
 }
 
-/// That destination, which tries again soon when nothing gets through, and does not wait long for answers.
+/// That destination, with a short circuit-breaker backoff and a short publish timeout.
 pub(super) fn billing(transport: &ScriptedTransport) -> Destination {
     let short = Duration::from_millis(20);
-    Destination::new("billing", transport.clone()).pauses(short, short).timeout(Duration::from_secs(30))
+    Destination::new("billing", transport.clone())
+        .circuit_backoff(short, short)
+        .timeout(Duration::from_secs(30))
 }
 
 pub(super) fn builder<F: Fixture>(fixture: &F) -> RelayBuilder {
@@ -27,13 +32,13 @@ pub(super) fn relay<F: Fixture>(fixture: &F, transport: &ScriptedTransport, rout
     builder(fixture).destination(billing(transport)).route(route).build().unwrap()
 }
 
-/// Sends what can be sent now.
+/// Sends every message that can be sent now.
 pub(super) async fn relay_all<F: Fixture>(
     fixture: &F,
     transport: &ScriptedTransport,
     route: Route,
 ) -> Report {
-    relay(fixture, transport, route).run_once().await.unwrap()
+    relay(fixture, transport, route).run_until_idle().await.unwrap()
 }
 
 pub(super) fn published(transport: &ScriptedTransport) -> Vec<MessageId> {
@@ -49,7 +54,7 @@ pub(super) fn number_of(outgoing: &Outgoing) -> u64 {
     serde_json::from_slice::<Order>(&outgoing.body).unwrap().number
 }
 
-/// So many messages, as the queue holds them.
+/// Stages this many orders.
 pub(super) async fn stage_orders<F: Fixture>(fixture: &F, count: u64) -> Vec<MessageId> {
     let messages: Vec<Message> = orders(count);
     stage(fixture, &messages).await

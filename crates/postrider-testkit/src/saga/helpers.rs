@@ -1,16 +1,16 @@
-//! What the cases of the saga suite say over and over.
+//! Helpers of the saga suite.
 
 use super::SagaFixture;
 pub(crate) use crate::store::helpers::*;
 use async_trait::async_trait;
 use postrider_core::{
-    AuditError, AuditEvent, AuditKind, AuditSink, Error, FollowUp, IntoMessage, Message, MessageId, Recorded,
-    Reference, SubjectId,
-    follow_up::{QUEUE, Status},
+    AuditError, AuditEvent, AuditKind, AuditRecord, AuditSink, Error, FollowUp, IntoMessage, Message,
+    MessageId, Reference, SubjectId,
+    follow_up::{FollowUpStatus, QUEUE},
 };
 use postrider_engine::{
     Failure,
-    saga::{Call, Resolved, Resolver, SagaRunner, SagaRunnerBuilder},
+    saga::{Resolution, Resolver, ResolverCall, SagaRunner, SagaRunnerBuilder},
 };
 use std::{
     sync::{
@@ -20,9 +20,9 @@ use std::{
     time::SystemTime,
 };
 
-type Script = dyn Fn(&Call) -> Result<Resolved, Failure> + Send + Sync;
+type Script = dyn Fn(&ResolverCall) -> Result<Resolution, Failure> + Send + Sync;
 
-/// Erases customers, as it is told to.
+/// A resolver that erases customers, with scripted results.
 #[derive(Clone)]
 pub(crate) struct Scripted {
     name: &'static str,
@@ -34,17 +34,17 @@ pub(crate) struct Scripted {
 impl Scripted {
     pub(crate) fn new(
         name: &'static str,
-        answer: impl Fn(&Call) -> Result<Resolved, Failure> + Send + Sync + 'static,
+        answer: impl Fn(&ResolverCall) -> Result<Resolution, Failure> + Send + Sync + 'static,
     ) -> Self {
         Self { name, answer: Arc::new(answer), calls: Arc::default() }
     }
 
-    /// Always done.
+    /// A resolver that always succeeds.
     pub(crate) fn done(name: &'static str) -> Self {
-        Self::new(name, |_| Ok(Resolved::Done))
+        Self::new(name, |_| Ok(Resolution::Done))
     }
 
-    /// Whose calls came in which order.
+    /// The subjects of the calls, in order.
     pub(crate) fn subjects(&self) -> Vec<String> {
         self.calls.lock().unwrap().iter().map(|(subject, ..)| subject.clone()).collect()
     }
@@ -64,7 +64,7 @@ impl Resolver for Scripted {
         &["erase", "rectify"]
     }
 
-    async fn resolve(&self, call: &Call) -> Result<Resolved, Failure> {
+    async fn resolve(&self, call: &ResolverCall) -> Result<Resolution, Failure> {
         let noted = (call.subject().to_string(), call.idempotency_key(), call.attempt());
         self.calls.lock().unwrap().push(noted);
         (self.answer)(call)
@@ -96,41 +96,41 @@ pub(crate) fn builder<F: SagaFixture>(fixture: &F, resolvers: &[&Scripted]) -> S
     resolvers.iter().fold(builder, |builder, resolver| builder.resolver((*resolver).clone()))
 }
 
-/// Runs batches until nothing is due, and answers how many follow-ups that were.
+/// Runs batches until nothing is due, and returns the number of follow-ups.
 pub(crate) async fn run<F: SagaFixture>(runner: &SagaRunner<F::Sagas>) -> usize {
     let mut all = 0;
     loop {
-        match runner.run_once().await.unwrap() {
+        match runner.run_batch().await.unwrap() {
             0 => return all,
             some => all += some,
         }
     }
 }
 
-/// How many follow-ups there are in each status that has some.
-pub(crate) async fn statuses<F: SagaFixture>(runner: &SagaRunner<F::Sagas>) -> Vec<(Status, u64)> {
+/// The number of follow-ups in each status that has any.
+pub(crate) async fn statuses<F: SagaFixture>(runner: &SagaRunner<F::Sagas>) -> Vec<(FollowUpStatus, u64)> {
     let counts = runner.status_counts().await.unwrap();
     counts.iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// What the store's own ledger tells of a subject, by kind.
-pub(crate) async fn told<F: SagaFixture>(fixture: &F, subject: &str) -> Vec<AuditKind> {
+/// The events of a subject in the store's own audit chain, by kind.
+pub(crate) async fn audited<F: SagaFixture>(fixture: &F, subject: &str) -> Vec<AuditKind> {
     let recorded = fixture.chain().read(&SubjectId::new(subject).unwrap()).await.unwrap();
     recorded.into_iter().map(|recorded| recorded.event.kind).collect()
 }
 
-/// Declares that what has succeeded is kept.
+/// Declares that succeeded follow-ups are archived.
 pub(crate) async fn keep<F: SagaFixture>(fixture: &F) {
     let policy = postrider_core::QueuePolicy::default().with_keep_for(minutes(60));
     declare(fixture, QUEUE, policy).await;
 }
 
-/// A sink that drops out when it is told to, and keeps what it was told otherwise.
+/// A sink that fails on demand, and stores its events otherwise.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Flaky {
-    /// How many of the next appends fail.
+    /// The number of next appends that fail.
     pub(crate) outages: Arc<AtomicUsize>,
-    /// Appends of this kind fail while there are outages left; of any kind if there is none.
+    /// Only appends of this kind fail while there are outages left; appends of any kind if it is `None`.
     pub(crate) only: Option<AuditKind>,
     pub(crate) events: Arc<Mutex<Vec<AuditEvent>>>,
 }
@@ -152,14 +152,14 @@ impl AuditSink for Flaky {
         Ok(())
     }
 
-    async fn read(&self, subject: &SubjectId) -> Result<Vec<Recorded>, AuditError> {
+    async fn read(&self, subject: &SubjectId) -> Result<Vec<AuditRecord>, AuditError> {
         let all = self.read_since(SystemTime::UNIX_EPOCH, usize::MAX).await?;
         Ok(all.into_iter().filter(|recorded| recorded.event.subject.as_ref() == Some(subject)).collect())
     }
 
-    async fn read_since(&self, _: SystemTime, limit: usize) -> Result<Vec<Recorded>, AuditError> {
+    async fn read_since(&self, _: SystemTime, limit: usize) -> Result<Vec<AuditRecord>, AuditError> {
         let events = self.events.lock().unwrap();
-        let recorded = |(index, event): (usize, &AuditEvent)| Recorded {
+        let recorded = |(index, event): (usize, &AuditEvent)| AuditRecord {
             position: index as u64 + 1,
             at: SystemTime::UNIX_EPOCH,
             event: event.clone(),

@@ -1,49 +1,50 @@
-//! One settlement of thousands, whatever its mix, ends each message as told and loses exactly what is stale (promise 4).
+//! A settlement of thousands of leases settles each as requested, and loses exactly the stale ones (promise 4).
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{Claimed, MessageId, QueuePolicy, Reason, Settle, Settlement, State, inspect::Room};
+use postrider_core::{
+    ClaimedMessage, LeaseSettlement, MessageId, QueuePolicy, Reason, Settlement, State, inspect::StateFilter,
+};
 use std::{collections::HashMap, time::Duration};
 
 const SIZE: usize = 5_000;
 
-/// Promise 4: five thousand settlements of every kind, a tenth of them under stale tokens. Half of the stale ones are on
-/// messages that the same batch settles under the living token too. Exactly the stale ones are lost, and every message
-/// ends in the right room.
-pub async fn a_mixed_batch_of_five_thousand_ends_each_message_as_told<F: Fixture>(fixture: F) {
+/// Promise 4: five thousand settlements of every kind, a tenth of them with stale tokens. Half of the stale ones are on messages
+/// that the same batch settles with the valid token. Exactly the stale ones are lost, and every message ends in the right state.
+pub async fn a_mixed_batch_of_5000_settles_each_message_as_requested<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(60))).await;
     let store = fixture.store();
     let staged = stage(&fixture, &numbered("orders", SIZE)).await;
     let stale = claim(&store, "orders", SIZE / 10).await;
     assert_eq!(ids(&stale), staged[..SIZE / 10]);
-    lapse(&fixture).await;
-    let living: HashMap<_, _> =
+    expire_leases(&fixture).await;
+    let current: HashMap<_, _> =
         claim_all(&store, "orders").await.into_iter().map(|each| (each.id(), each)).collect();
-    assert_eq!(living.len(), SIZE, "the lapsed ones are claimed again");
+    assert_eq!(current.len(), SIZE, "messages with expired leases are reclaimed");
 
-    // Of the messages that have a stale lease, every other is settled under its living lease too.
+    // Of the messages with a stale lease, every other is settled with its valid lease as well.
     let settled: Vec<_> =
         staged.iter().enumerate().filter(|(number, _)| *number >= SIZE / 10 || number % 2 == 0).collect();
-    let mut batch: Vec<_> = settled.iter().map(|(number, id)| ending(*number, &living[id])).collect();
+    let mut batch: Vec<_> = settled.iter().map(|(number, id)| ending(*number, &current[id])).collect();
     for (number, late) in stale.iter().enumerate() {
         let at = number * batch.len() / stale.len();
         batch.insert(at, ending(number + 1, late));
     }
     assert_lost(&store.settle(&batch).await.unwrap(), &leases(&stale));
 
-    let rooms = whereabouts(&fixture).await;
-    assert_eq!(rooms.len(), SIZE, "every message is in exactly one room");
+    let states = states_by_id(&fixture).await;
+    assert_eq!(states.len(), SIZE, "every message is in exactly one state");
     for (number, id) in staged.iter().enumerate() {
         let expected = match number {
             _ if number < SIZE / 10 && number % 2 == 1 => State::Leased,
             _ => STATES[number % 4],
         };
-        assert_eq!(rooms[id], expected, "message {number}");
+        assert_eq!(states[id], expected, "message {number}");
     }
 }
 
-/// Promise 2: a batch of five thousand retries, each with its own delay, comes back whole.
-pub async fn five_thousand_retries_come_back_whole<F: Fixture>(fixture: F) {
+/// Promise 2: a batch of five thousand retries, each with its own delay, keeps every message.
+pub async fn a_batch_of_5000_retries_keeps_every_message<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let staged = stage(&fixture, &numbered("orders", SIZE)).await;
     let claimed = claim_all(&store, "orders").await;
@@ -60,12 +61,12 @@ pub async fn five_thousand_retries_come_back_whole<F: Fixture>(fixture: F) {
     assert!(again.iter().all(|each| each.attempts == 1 && each.deliveries == 2));
 }
 
-const STATES: [State; 4] = [State::Done, State::Waiting, State::Dead, State::Pending];
+const STATES: [State; 4] = [State::Done, State::Scheduled, State::Dead, State::Pending];
 
-fn ending(number: usize, claimed: &Claimed) -> Settle {
+fn ending(number: usize, claimed: &ClaimedMessage) -> LeaseSettlement {
     claimed.lease.settle(match STATES[number % 4] {
         State::Done => Settlement::Done,
-        State::Waiting => {
+        State::Scheduled => {
             Settlement::Retry { after: minutes(5) + Duration::from_secs(number as u64), error: None }
         }
         State::Dead => {
@@ -75,13 +76,13 @@ fn ending(number: usize, claimed: &Claimed) -> Settle {
     })
 }
 
-/// The state of every message, each of which is in one room.
-async fn whereabouts<F: Fixture>(fixture: &F) -> HashMap<MessageId, State> {
+/// The state of every message, each of which is in one state.
+async fn states_by_id<F: Fixture>(fixture: &F) -> HashMap<MessageId, State> {
     let mut states = HashMap::new();
-    for room in [Room::Ready, Room::Later, Room::Dead, Room::Archive] {
-        for entry in list(fixture, "orders", room).await {
+    for filter in [StateFilter::Ready, StateFilter::Scheduled, StateFilter::Dead, StateFilter::Done] {
+        for entry in list(fixture, "orders", filter).await {
             let id = entry.message.id().unwrap();
-            assert_eq!(states.insert(id, entry.state), None, "{id} is in two rooms");
+            assert_eq!(states.insert(id, entry.state), None, "{id} is in two states");
         }
     }
     states

@@ -1,48 +1,48 @@
-//! Many messages at once: counted first, changed chunk by chunk, in the order of their keys, and none of them twice.
+//! Bulk changes: counted first, applied chunk by chunk, in the order of keys, and at most once per message.
 
 use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{
     Error, EventType, FollowUp, MessageId, OnFailure, QueuePolicy, Reason, Reference, State,
-    inspect::{Chunk, DeadGroup, Fence, Room, Selection},
+    inspect::{Chunk, DeadGroup, Fence, Selection, StateFilter},
 };
 
-/// A selection is counted, and put back chunk by chunk; each chunk leaves one audit row with its messages.
-pub async fn a_selection_is_counted_and_put_back_in_chunks<F: Fixture>(fixture: F) {
+/// A selection is counted, and requeued chunk by chunk; each chunk writes one audit row with its messages.
+pub async fn a_selection_is_counted_and_requeued_in_chunks<F: Fixture>(fixture: F) {
     let inspect = fixture.inspect();
-    let staged = bury(&fixture, "orders", 25, "refused").await;
+    let staged = dead_letter_all(&fixture, "orders", 25, "refused").await;
     let selection = dead("orders");
-    let selected = inspect.tally(&selection).await.unwrap();
+    let selected = inspect.summarize(&selection).await.unwrap();
     assert_eq!((selected.count, selected.follow_ups), (25, 0));
 
     let (looked_at, changed, chunks) = requeue(&fixture, &selection, selected.fence, 10, usize::MAX).await;
     assert_eq!((looked_at, changed, chunks), (25, 25, 3));
-    assert_eq!(inspect.tally(&selection).await.unwrap().count, 0);
+    assert_eq!(inspect.summarize(&selection).await.unwrap().count, 0);
     let rows = inspect.audit(10).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.ids.len()).collect::<Vec<_>>(), [5, 10, 10]);
     assert!(rows.iter().all(|row| row.verb == "requeue" && row.action == operator()));
     assert_eq!(sorted(rows.into_iter().flat_map(|row| row.ids)), sorted(staged.clone()));
     assert_eq!(sorted(drain(&fixture.store(), "orders").await), sorted(staged));
-    let none = inspect.tally(&dead("nobody")).await.unwrap();
+    let none = inspect.summarize(&dead("nobody")).await.unwrap();
     assert_eq!((none.count, none.follow_ups), (0, 0));
     assert_eq!(requeue(&fixture, &dead("nobody"), none.fence, 10, usize::MAX).await, (0, 0, 1));
 }
 
-/// Whoever goes on after an interruption finds the rest, and nothing twice.
-pub async fn an_interrupted_change_goes_on_where_it_was<F: Fixture>(fixture: F) {
+/// A change that resumes after an interruption finds the rest, and no message twice.
+pub async fn an_interrupted_bulk_change_resumes<F: Fixture>(fixture: F) {
     let inspect = fixture.inspect();
-    let staged = bury(&fixture, "orders", 25, "refused").await;
+    let staged = dead_letter_all(&fixture, "orders", 25, "refused").await;
     let selection = dead("orders");
-    let first = inspect.tally(&selection).await.unwrap();
+    let first = inspect.summarize(&selection).await.unwrap();
     assert_eq!(requeue(&fixture, &selection, first.fence, 10, 1).await, (10, 10, 1));
-    let second = inspect.tally(&selection).await.unwrap();
+    let second = inspect.summarize(&selection).await.unwrap();
     assert_eq!(second.count, 15);
     assert_eq!(requeue(&fixture, &selection, second.fence, 10, usize::MAX).await, (15, 15, 2));
     assert_eq!(sorted(drain(&fixture.store(), "orders").await), sorted(staged));
 }
 
-/// Of one key, none comes back before an earlier one, wherever the change stops: also when the earlier one failed last.
-pub async fn keys_come_back_in_their_order_wherever_it_stops<F: Fixture>(fixture: F) {
+/// No message of a key is requeued before an earlier one, wherever the change stops: even if the earlier one failed last.
+pub async fn an_interrupted_requeue_keeps_key_order<F: Fixture>(fixture: F) {
     let store = fixture.store();
     declare(&fixture, "letters", QueuePolicy::by_key(OnFailure::Skip)).await;
     let mut messages = Vec::new();
@@ -52,21 +52,21 @@ pub async fn keys_come_back_in_their_order_wherever_it_stops<F: Fixture>(fixture
         }
     }
     let staged = stage(&fixture, &messages).await;
-    kill_all(&fixture, "letters", "refused").await;
-    // The first message of each key dies once more, later than all that follow it.
+    dead_letter_every(&fixture, "letters", "refused").await;
+    // The first message of each key is dead-lettered again, after all its successors.
     fixture.advance(minutes(1)).await;
     let firsts = &staged[..3];
     fixture.operate().requeue(&queue("letters"), firsts, &operator()).await.unwrap();
-    kill_all(&fixture, "letters", "refused").await;
+    dead_letter_every(&fixture, "letters", "refused").await;
 
     let selection = dead("letters");
     let mut delivered = Vec::new();
     loop {
-        let selected = fixture.inspect().tally(&selection).await.unwrap();
+        let selected = fixture.inspect().summarize(&selection).await.unwrap();
         if selected.count == 0 {
             break;
         }
-        // One small chunk, and then everything runs that may.
+        // One small chunk, and then everything that can run.
         assert_eq!(requeue(&fixture, &selection, selected.fence, 4, 1).await.2, 1);
         loop {
             let claimed = claim(&store, "letters", 100).await;
@@ -86,44 +86,44 @@ pub async fn keys_come_back_in_their_order_wherever_it_stops<F: Fixture>(fixture
     }
 }
 
-/// What was put back and failed again is behind the fence, on queues with an order and without: it is put back once.
-pub async fn what_fails_again_is_not_put_back_again<F: Fixture>(fixture: F) {
+/// A message that was requeued and failed again is excluded by the fence, on ordered and unordered queues: it is requeued once.
+pub async fn a_message_that_fails_again_is_not_requeued_twice<F: Fixture>(fixture: F) {
     declare(&fixture, "letters", QueuePolicy::by_key(OnFailure::Skip)).await;
     stage(&fixture, &numbered_of("letters", "ada", 6)).await;
     stage(&fixture, &numbered("orders", 6)).await;
     for name in ["letters", "orders"] {
-        kill_all(&fixture, name, "refused").await;
+        dead_letter_every(&fixture, name, "refused").await;
         let selection = dead(name);
-        let fence = fixture.inspect().tally(&selection).await.unwrap().fence;
+        let fence = fixture.inspect().summarize(&selection).await.unwrap().fence;
         let mut chunk = Chunk::first(fence, 2);
         let mut changed = 0;
         loop {
             let done = fixture.operate().requeue_next(&selection, &chunk, &operator()).await.unwrap();
             changed += done.changed;
-            kill_all(&fixture, name, "refused").await;
+            dead_letter_every(&fixture, name, "refused").await;
             let Some(next) = done.next else { break };
             chunk.after = Some(next);
         }
         assert_eq!(changed, 6, "each of {name:?} was put back once");
-        assert_eq!(fixture.inspect().tally(&selection).await.unwrap().count, 6);
+        assert_eq!(fixture.inspect().summarize(&selection).await.unwrap().count, 6);
     }
 }
 
-/// What dies after the count is not put back with the rest, nor is what a given time leaves out.
-pub async fn what_dies_after_the_count_stays_dead<F: Fixture>(fixture: F) {
-    bury(&fixture, "orders", 3, "refused").await;
+/// Messages that become dead letters after the count are not requeued, nor are those outside a given time.
+pub async fn a_message_dead_after_the_count_is_not_requeued<F: Fixture>(fixture: F) {
+    dead_letter_all(&fixture, "orders", 3, "refused").await;
     let selection = dead("orders");
-    let selected = fixture.inspect().tally(&selection).await.unwrap();
+    let selected = fixture.inspect().summarize(&selection).await.unwrap();
     fixture.advance(minutes(1)).await;
-    let late = bury(&fixture, "orders", 2, "refused").await;
+    let late = dead_letter_all(&fixture, "orders", 2, "refused").await;
     let until = Selection { until: Some(selected.fence.at), ..selection.clone() };
-    assert_eq!(fixture.inspect().tally(&until).await.unwrap().count, 3);
+    assert_eq!(fixture.inspect().summarize(&until).await.unwrap().count, 3);
     assert_eq!(requeue(&fixture, &selection, selected.fence, 10, usize::MAX).await.1, 3);
-    assert_eq!(sorted(ids_of(&list(&fixture, "orders", Room::Dead).await)), sorted(late));
+    assert_eq!(sorted(ids_of(&list(&fixture, "orders", StateFilter::Dead).await)), sorted(late));
 }
 
-/// A selection is narrowed by reason, type, key and the beginning of the error.
-pub async fn a_selection_can_be_narrowed<F: Fixture>(fixture: F) {
+/// A selection is filtered by reason, type, key and the prefix of the error.
+pub async fn a_selection_can_be_filtered<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let messages = [
         message("orders").event_type("order.placed").key("ada"),
@@ -150,7 +150,7 @@ pub async fn a_selection_can_be_narrowed<F: Fixture>(fixture: F) {
         (Selection { error: Some("100%".to_owned()), ..all() }, vec![ids[0]]),
         (Selection { error: Some("refuseX".to_owned()), ..all() }, vec![]),
     ] {
-        let selected = fixture.inspect().tally(&selection).await.unwrap();
+        let selected = fixture.inspect().summarize(&selection).await.unwrap();
         assert_eq!(selected.count, expected.len() as u64, "{selection:?}");
         let changed = requeue(&fixture, &selection, selected.fence, 10, usize::MAX).await.1;
         assert_eq!(changed, expected.len() as u64, "{selection:?}");
@@ -174,15 +174,15 @@ pub async fn a_selection_can_be_narrowed<F: Fixture>(fixture: F) {
     }
 }
 
-/// Follow-ups are counted apart and passed over: their ledger has to be told.
-pub async fn follow_ups_are_passed_over<F: Fixture>(fixture: F) {
+/// Follow-ups are counted separately and skipped: their audit chain must record the change.
+pub async fn follow_ups_are_skipped<F: Fixture>(fixture: F) {
     let plain = stage_one(&fixture, message("orders")).await;
     let erase =
         FollowUp::new("customer-17", "payments", "erase", Reference::new("customer", "cus_1")).unwrap();
     let follow_up = stage_one(&fixture, erase.in_queue(queue("orders"))).await;
-    kill_all(&fixture, "orders", "refused").await;
+    dead_letter_every(&fixture, "orders", "refused").await;
     let selection = dead("orders");
-    let selected = fixture.inspect().tally(&selection).await.unwrap();
+    let selected = fixture.inspect().summarize(&selection).await.unwrap();
     assert_eq!((selected.count, selected.follow_ups), (1, 1));
     assert_eq!(requeue(&fixture, &selection, selected.fence, 10, usize::MAX).await, (1, 1, 1));
     entry_in(&fixture, "orders", plain, State::Pending).await;
@@ -192,13 +192,13 @@ pub async fn follow_ups_are_passed_over<F: Fixture>(fixture: F) {
     entry_in(&fixture, "orders", follow_up, State::Dead).await;
 }
 
-/// A selection can be removed from every room, but for what is in somebody's hands; and only dead letters can be put back.
-pub async fn a_selection_can_be_removed_from_every_room<F: Fixture>(fixture: F) {
+/// A selection can be discarded in every state, except leased messages; only dead letters can be requeued.
+pub async fn a_selection_can_be_discarded_in_every_state<F: Fixture>(fixture: F) {
     let (store, operate) = (fixture.store(), fixture.operate());
     declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(600))).await;
     let kept = stage(&fixture, &numbered("orders", 5)).await;
     assert_eq!(drain(&store, "orders").await, kept);
-    let dead_ones = bury(&fixture, "orders", 5, "refused").await;
+    let dead_ones = dead_letter_all(&fixture, "orders", 5, "refused").await;
     let leased = stage_one(&fixture, message("orders")).await;
     assert_eq!(claim_one(&store, "orders").await.id(), leased);
     stage(&fixture, &numbered("orders", 5)).await;
@@ -206,10 +206,12 @@ pub async fn a_selection_can_be_removed_from_every_room<F: Fixture>(fixture: F) 
         stage_one(&fixture, message("orders").due_after(minutes(number))).await;
     }
     assert_eq!(dead_ones.len(), 5);
-    for (room, there) in [(Room::Archive, 5), (Room::Dead, 5), (Room::Ready, 6), (Room::Later, 5)] {
-        let selection = Selection::new(queue("orders"), room);
-        let selected = operate.tally(&selection).await.unwrap();
-        assert_eq!(selected.count, there, "{room:?}");
+    for (filter, there) in
+        [(StateFilter::Done, 5), (StateFilter::Dead, 5), (StateFilter::Ready, 6), (StateFilter::Scheduled, 5)]
+    {
+        let selection = Selection::new(queue("orders"), filter);
+        let selected = operate.summarize(&selection).await.unwrap();
+        assert_eq!(selected.count, there, "{filter:?}");
         let mut chunk = Chunk::first(selected.fence, 2);
         let (mut looked_at, mut changed) = (0, 0);
         loop {
@@ -219,29 +221,29 @@ pub async fn a_selection_can_be_removed_from_every_room<F: Fixture>(fixture: F) 
             let Some(next) = done.next else { break };
             chunk.after = Some(next);
         }
-        assert_eq!((looked_at, changed), (there, 5), "{room:?}");
-        if matches!(room, Room::Ready | Room::Later) {
+        assert_eq!((looked_at, changed), (there, 5), "{filter:?}");
+        if matches!(filter, StateFilter::Ready | StateFilter::Scheduled) {
             let refused =
                 operate.requeue_next(&selection, &Chunk::first(selected.fence, 2), &operator()).await;
             assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
         }
     }
-    assert_eq!(ids_of(&list(&fixture, "orders", Room::Ready).await), [leased]);
+    assert_eq!(ids_of(&list(&fixture, "orders", StateFilter::Ready).await), [leased]);
 }
 
-/// Dead letters are counted by queue, reason and what comes before the details of their error, the most numerous first.
-pub async fn dead_letters_are_grouped_by_what_they_have_in_common<F: Fixture>(fixture: F) {
+/// Dead letters are grouped by queue, reason and the part of the error before its details, largest group first.
+pub async fn dead_letters_are_grouped_by_cause<F: Fixture>(fixture: F) {
     let store = fixture.store();
-    bury(&fixture, "orders", 2, "no such address: Elm Street 7").await;
-    bury(&fixture, "orders", 1, "no such address: Oak Street 9\nand more").await;
-    bury(&fixture, "letters", 2, "timeout\nat once: 12").await;
+    dead_letter_all(&fixture, "orders", 2, "no such address: Elm Street 7").await;
+    dead_letter_all(&fixture, "orders", 1, "no such address: Oak Street 9\nand more").await;
+    dead_letter_all(&fixture, "letters", 2, "timeout\nat once: 12").await;
     let claimed = {
         stage_one(&fixture, message("letters")).await;
         claim_one(&store, "letters").await
     };
     let dead = postrider_core::Settlement::Dead { reason: Reason::Undecodable, error: None };
-    settle(&store, &[postrider_core::Settle { lease: claimed.lease, settlement: dead }]).await;
-    let told = |groups: Vec<DeadGroup>| {
+    settle(&store, &[postrider_core::LeaseSettlement { lease: claimed.lease, settlement: dead }]).await;
+    let reported = |groups: Vec<DeadGroup>| {
         groups
             .into_iter()
             .map(|group| {
@@ -253,34 +255,34 @@ pub async fn dead_letters_are_grouped_by_what_they_have_in_common<F: Fixture>(fi
     let group = |name: &str, reason, error: Option<&str>, count| {
         (name.to_owned(), Some(reason), error.map(str::to_owned), count)
     };
-    let all = told(fixture.inspect().dead_groups(None, 10).await.unwrap());
+    let all = reported(fixture.inspect().dead_groups(None, 10).await.unwrap());
     let expected = [
         group("orders", Reason::Rejected, Some("no such address"), 3),
         group("letters", Reason::Rejected, Some("timeout"), 2),
         group("letters", Reason::Undecodable, None, 1),
     ];
     assert_eq!(all, expected);
-    let fewer = told(fixture.inspect().dead_groups(Some(&queue("letters")), 1).await.unwrap());
+    let fewer = reported(fixture.inspect().dead_groups(Some(&queue("letters")), 1).await.unwrap());
     assert_eq!(fewer, expected[1..2]);
-    assert_eq!(told(fixture.inspect().dead_groups(Some(&queue("nobody")), 10).await.unwrap()), []);
+    assert_eq!(reported(fixture.inspect().dead_groups(Some(&queue("nobody")), 10).await.unwrap()), []);
 }
 
 fn dead(name: &str) -> Selection {
-    Selection::new(queue(name), Room::Dead)
+    Selection::new(queue(name), StateFilter::Dead)
 }
 
-/// Stages so many, and lets them fail for good.
-async fn bury<F: Fixture>(fixture: &F, name: &str, count: usize, error: &str) -> Vec<MessageId> {
+/// Stages this many messages, and dead-letters them.
+async fn dead_letter_all<F: Fixture>(fixture: &F, name: &str, count: usize, error: &str) -> Vec<MessageId> {
     let staged = stage(fixture, &numbered(name, count)).await;
-    kill_all(fixture, name, error).await;
+    dead_letter_every(fixture, name, error).await;
     staged
 }
 
-/// Lets everything that is due fail for good.
-async fn kill_all<F: Fixture>(fixture: &F, name: &str, error: &str) {
+/// Dead-letters every message that is due.
+async fn dead_letter_every<F: Fixture>(fixture: &F, name: &str, error: &str) {
     let store = fixture.store();
     loop {
-        // One by one where keys have an order: a failure ends the turn.
+        // One by one on ordered queues: a failure ends the turn.
         let claimed = claim(&store, name, 1).await;
         if claimed.is_empty() {
             return;
@@ -289,7 +291,7 @@ async fn kill_all<F: Fixture>(fixture: &F, name: &str, error: &str) {
     }
 }
 
-/// Puts up to so many chunks back. Answers how many were looked at, how many were changed, and in how many chunks.
+/// Requeues at most this many chunks. Returns how many messages were examined, how many were changed, and in how many chunks.
 async fn requeue<F: Fixture>(
     fixture: &F,
     selection: &Selection,

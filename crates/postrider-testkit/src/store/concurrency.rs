@@ -1,4 +1,4 @@
-//! Many processes share one queue: nothing twice, nothing lost (promises 2 and 4).
+//! Many processes share one queue: no duplicates, no losses (promises 2 and 4).
 
 use super::helpers::*;
 use crate::Fixture;
@@ -16,7 +16,7 @@ use tokio::task::{JoinSet, yield_now};
 const CLAIMERS: usize = 8;
 const MESSAGES: usize = 10_000;
 
-/// Eight claimers, each with a handle of its own, drain ten thousand messages: disjoint, none lost, none twice.
+/// Eight claimers, each with its own handle, drain ten thousand messages: disjoint, none lost, none twice.
 pub async fn eight_claimers_drain_ten_thousand_messages_once_each<F: Fixture>(fixture: F) {
     let mut staged = Vec::new();
     for batch in numbered("orders", MESSAGES).chunks(1_000) {
@@ -34,7 +34,7 @@ pub async fn eight_claimers_drain_ten_thousand_messages_once_each<F: Fixture>(fi
                     yield_now().await;
                     continue;
                 }
-                assert!(claimed.iter().all(|each| each.deliveries == 1), "nothing is handed out twice");
+                assert!(claimed.iter().all(|each| each.deliveries == 1), "nothing is claimed twice");
                 done(&store, &claimed).await;
                 handled.fetch_add(claimed.len(), SeqCst);
                 mine.extend(ids(&claimed));
@@ -49,9 +49,9 @@ pub async fn eight_claimers_drain_ten_thousand_messages_once_each<F: Fixture>(fi
     assert_empty(&fixture, "orders").await;
 }
 
-/// Claims, renewals and every kind of settlement at the same time, by eight claimers: each message is handled once, and
-/// no lease is ever lost, since none lapsed.
-pub async fn no_lease_is_lost_unless_it_lapsed<F: Fixture>(fixture: F) {
+/// Concurrent claims, renewals and settlements of every kind, by eight claimers: each message is handled once, and no lease is
+/// lost, since none expired.
+pub async fn no_lease_is_lost_before_it_expires<F: Fixture>(fixture: F) {
     const FEWER: usize = 2_000;
     let staged = stage(&fixture, &numbered("orders", FEWER)).await;
     let handled = Arc::new(AtomicUsize::new(0));

@@ -1,10 +1,10 @@
-//! What the cases say over and over, in as few words as they say it.
+//! Helpers of the store suite.
 
 use crate::Fixture;
 use postrider_core::{
-    ClaimRequest, Claimed, Fate, IntoMessage, Lease, Message, MessageBuilder, MessageId, OrderingKey, Outbox,
-    QueueName, QueuePolicy, Settle, Staged, State, Store, TimerName,
-    inspect::{Action, Entry, ListRequest, Room},
+    ClaimRequest, ClaimedMessage, IntoMessage, Lease, LeaseSettlement, Message, MessageBuilder, MessageId,
+    OrderingKey, Outbox, QueueName, QueuePolicy, StageOutcome, StageReport, State, Store, TimerName,
+    inspect::{Action, ListRequest, MessageRow, StateFilter},
 };
 use std::{
     collections::HashSet,
@@ -12,10 +12,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// A store as a worker holds it.
+/// A worker's handle of a store.
 pub(crate) type Handle = Arc<dyn Store>;
 
-/// Every lease lasts so long. Far longer than any test may run, so that only [`lapse`] ends one.
+/// The duration of every lease. Far longer than any test may run, so that only [`expire_leases`] ends one.
 pub(crate) const LEASE: Duration = minutes(10);
 
 pub(crate) const fn minutes(count: u64) -> Duration {
@@ -43,18 +43,18 @@ pub(crate) fn message(queue: &str) -> MessageBuilder {
     Message::builder(queue).payload("{}")
 }
 
-/// Messages for `queue` that carry their number, from 0.
+/// Messages for `queue` with their number as payload, from 0.
 pub(crate) fn numbered(queue: &str, count: usize) -> Vec<Message> {
     (0..count).map(|number| message(queue).payload(number.to_string()).build().unwrap()).collect()
 }
 
-/// Messages for `queue` and `key` that carry their number, from 0.
+/// Messages for `queue` and `key` with their number as payload, from 0.
 pub(crate) fn numbered_of(queue: &str, key: &str, count: usize) -> Vec<Message> {
     (0..count).map(|number| message(queue).key(key).payload(number.to_string()).build().unwrap()).collect()
 }
 
-/// Stages in a transaction of its own and commits it.
-pub(crate) async fn stage_all<F: Fixture>(fixture: &F, messages: &[Message]) -> Staged {
+/// Stages in one transaction and commits it.
+pub(crate) async fn stage_all<F: Fixture>(fixture: &F, messages: &[Message]) -> StageReport {
     let mut tx = fixture.begin().await;
     let staged = fixture.outbox().stage_all(&mut tx, messages).await.unwrap();
     fixture.commit(tx).await;
@@ -64,9 +64,9 @@ pub(crate) async fn stage_all<F: Fixture>(fixture: &F, messages: &[Message]) -> 
 /// Stages messages, all of them new, and commits.
 pub(crate) async fn stage<F: Fixture>(fixture: &F, messages: &[Message]) -> Vec<MessageId> {
     let staged = stage_all(fixture, messages).await;
-    assert_eq!(staged.fates().len(), messages.len(), "one fate for each message");
-    assert!(staged.fates().iter().all(|(_, fate)| *fate == Fate::New), "all are new: {staged:?}");
-    staged.fates().iter().map(|(id, _)| *id).collect()
+    assert_eq!(staged.outcomes().len(), messages.len(), "one fate for each message");
+    assert!(staged.outcomes().iter().all(|(_, fate)| *fate == StageOutcome::New), "all are new: {staged:?}");
+    staged.outcomes().iter().map(|(id, _)| *id).collect()
 }
 
 /// Stages one message, which is new, and commits.
@@ -74,25 +74,28 @@ pub(crate) async fn stage_one<F: Fixture>(fixture: &F, message: impl IntoMessage
     stage(fixture, &[message.into_message().unwrap()]).await[0]
 }
 
-/// Stages one message, commits, and says what became of it.
-pub(crate) async fn stage_again<F: Fixture>(fixture: &F, message: impl IntoMessage) -> (MessageId, Fate) {
+/// Stages one message, commits, and returns the outcome.
+pub(crate) async fn stage_again<F: Fixture>(
+    fixture: &F,
+    message: impl IntoMessage,
+) -> (MessageId, StageOutcome) {
     let staged = stage_all(fixture, &[message.into_message().unwrap()]).await;
-    assert_eq!(staged.fates().len(), 1);
-    staged.fates()[0]
+    assert_eq!(staged.outcomes().len(), 1);
+    staged.outcomes()[0]
 }
 
-/// Declares what holds for a queue.
+/// Declares the policy of a queue.
 pub(crate) async fn declare<F: Fixture>(fixture: &F, name: &str, policy: QueuePolicy) {
     fixture.schema().declare(&queue(name), &policy).await.unwrap();
 }
 
-/// Lets every lease lapse.
-pub(crate) async fn lapse<F: Fixture>(fixture: &F) {
+/// Lets every lease expire.
+pub(crate) async fn expire_leases<F: Fixture>(fixture: &F) {
     fixture.advance(LEASE + minutes(1)).await;
 }
 
 /// Claims once.
-pub(crate) async fn claim(store: &Handle, name: &str, limit: usize) -> Vec<Claimed> {
+pub(crate) async fn claim(store: &Handle, name: &str, limit: usize) -> Vec<ClaimedMessage> {
     let request = ClaimRequest::new(queue(name), limit).with_lease_for(LEASE);
     let claimed = store.claim(&request).await.unwrap();
     assert!(claimed.len() <= limit, "a claim of up to {limit} answered with {}", claimed.len());
@@ -100,7 +103,7 @@ pub(crate) async fn claim(store: &Handle, name: &str, limit: usize) -> Vec<Claim
 }
 
 /// Claims until nothing is due.
-pub(crate) async fn claim_all(store: &Handle, name: &str) -> Vec<Claimed> {
+pub(crate) async fn claim_all(store: &Handle, name: &str) -> Vec<ClaimedMessage> {
     let mut all = Vec::new();
     loop {
         let claimed = claim(store, name, 1000).await;
@@ -112,30 +115,30 @@ pub(crate) async fn claim_all(store: &Handle, name: &str) -> Vec<Claimed> {
 }
 
 /// Claims the only message that is due.
-pub(crate) async fn claim_one(store: &Handle, name: &str) -> Claimed {
+pub(crate) async fn claim_one(store: &Handle, name: &str) -> ClaimedMessage {
     let mut all = claim_all(store, name).await;
     assert_eq!(all.len(), 1, "exactly one message of {name:?} is due");
     all.remove(0)
 }
 
-/// Nothing is due.
+/// Asserts that nothing is due.
 pub(crate) async fn assert_nothing_due(store: &Handle, name: &str) {
     let claimed = claim(store, name, 1000).await;
     assert_eq!(ids(&claimed), [], "nothing of {name:?} is due");
 }
 
-/// Settles, and loses nothing.
-pub(crate) async fn settle(store: &Handle, settlements: &[Settle]) {
+/// Settles, and asserts that no lease is lost.
+pub(crate) async fn settle(store: &Handle, settlements: &[LeaseSettlement]) {
     assert_eq!(store.settle(settlements).await.unwrap(), [], "nothing is lost");
 }
 
-/// Settles what was claimed as done, and loses nothing.
-pub(crate) async fn done(store: &Handle, claimed: &[Claimed]) {
+/// Settles claims as done, and asserts that no lease is lost.
+pub(crate) async fn done(store: &Handle, claimed: &[ClaimedMessage]) {
     let settlements: Vec<_> = claimed.iter().map(|each| each.lease.done()).collect();
     settle(store, &settlements).await;
 }
 
-/// Claims and settles as done until nothing is due, and answers with everything in the order it came.
+/// Claims and settles as done until nothing is due, and returns all ids in the order claimed.
 pub(crate) async fn drain(store: &Handle, name: &str) -> Vec<MessageId> {
     let mut all = Vec::new();
     loop {
@@ -148,51 +151,51 @@ pub(crate) async fn drain(store: &Handle, name: &str) -> Vec<MessageId> {
     }
 }
 
-/// Claims the only message that is due and settles it as failed for good.
-pub(crate) async fn kill_one(store: &Handle, name: &str) -> MessageId {
+/// Claims the only message that is due and dead-letters it.
+pub(crate) async fn dead_letter_one(store: &Handle, name: &str) -> MessageId {
     let claimed = claim_one(store, name).await;
     settle(store, &[claimed.lease.dead(postrider_core::Reason::Rejected, "refused")]).await;
     claimed.id()
 }
 
-pub(crate) fn ids(claimed: &[Claimed]) -> Vec<MessageId> {
-    claimed.iter().map(Claimed::id).collect()
+pub(crate) fn ids(claimed: &[ClaimedMessage]) -> Vec<MessageId> {
+    claimed.iter().map(ClaimedMessage::id).collect()
 }
 
-pub(crate) fn ids_of(entries: &[Entry]) -> Vec<MessageId> {
+pub(crate) fn ids_of(entries: &[MessageRow]) -> Vec<MessageId> {
     entries.iter().map(|entry| entry.message.id().expect("a stored message has an id")).collect()
 }
 
-/// The same ids in one order, for comparing where order does not matter.
+/// The ids in a fixed order, for comparisons that ignore order.
 pub(crate) fn sorted(ids: impl IntoIterator<Item = MessageId>) -> Vec<MessageId> {
     let mut ids: Vec<_> = ids.into_iter().collect();
     ids.sort_unstable();
     ids
 }
 
-/// What each message carries, as text.
-pub(crate) fn payloads(claimed: &[Claimed]) -> Vec<String> {
+/// The payload of each message, as text.
+pub(crate) fn payloads(claimed: &[ClaimedMessage]) -> Vec<String> {
     claimed.iter().map(|each| String::from_utf8(each.message.payload().to_vec()).unwrap()).collect()
 }
 
-pub(crate) fn leases(claimed: &[Claimed]) -> Vec<Lease> {
+pub(crate) fn leases(claimed: &[ClaimedMessage]) -> Vec<Lease> {
     claimed.iter().map(|each| each.lease.clone()).collect()
 }
 
-/// Exactly these leases were answered as lost, in whatever order.
+/// Asserts that exactly these leases were reported as lost, in any order.
 pub(crate) fn assert_lost<'a>(lost: &[Lease], expected: impl IntoIterator<Item = &'a Lease>) {
-    let (told, lost) = (lost.len(), lost.iter().collect::<HashSet<_>>());
-    assert_eq!(told, lost.len(), "a lost lease is told once");
+    let (reported, lost) = (lost.len(), lost.iter().collect::<HashSet<_>>());
+    assert_eq!(reported, lost.len(), "a lost lease is reported once");
     assert_eq!(lost, expected.into_iter().collect(), "exactly the expected leases are lost");
 }
 
-/// Everything in a room, page by page.
-pub(crate) async fn list<F: Fixture>(fixture: &F, name: &str, room: Room) -> Vec<Entry> {
-    pages(fixture, ListRequest::new(queue(name), room).with_limit(1000)).await.concat()
+/// Every message in a state, page by page.
+pub(crate) async fn list<F: Fixture>(fixture: &F, name: &str, filter: StateFilter) -> Vec<MessageRow> {
+    pages(fixture, ListRequest::new(queue(name), filter).with_limit(1000)).await.concat()
 }
 
 /// Every page of a listing; none is longer than the limit.
-pub(crate) async fn pages<F: Fixture>(fixture: &F, mut request: ListRequest) -> Vec<Vec<Entry>> {
+pub(crate) async fn pages<F: Fixture>(fixture: &F, mut request: ListRequest) -> Vec<Vec<MessageRow>> {
     let mut pages = Vec::new();
     loop {
         let page = fixture.inspect().list(&request).await.unwrap();
@@ -206,22 +209,22 @@ pub(crate) async fn pages<F: Fixture>(fixture: &F, mut request: ListRequest) -> 
     }
 }
 
-/// A message, wherever it is.
-pub(crate) async fn get<F: Fixture>(fixture: &F, name: &str, id: MessageId) -> Option<Entry> {
+/// A message, in whatever state it is.
+pub(crate) async fn get<F: Fixture>(fixture: &F, name: &str, id: MessageId) -> Option<MessageRow> {
     fixture.inspect().get(&queue(name), id).await.unwrap()
 }
 
-/// A message that is there, in this state.
-pub(crate) async fn entry_in<F: Fixture>(fixture: &F, name: &str, id: MessageId, state: State) -> Entry {
+/// A message that exists in this state.
+pub(crate) async fn entry_in<F: Fixture>(fixture: &F, name: &str, id: MessageId, state: State) -> MessageRow {
     let entry = get(fixture, name, id).await.unwrap_or_else(|| panic!("{id} is not in {name:?}"));
     assert_eq!(entry.state, state, "the state of {id}");
     entry
 }
 
-/// No room holds anything of the queue.
+/// Asserts that no state has a message of the queue.
 pub(crate) async fn assert_empty<F: Fixture>(fixture: &F, name: &str) {
-    for room in [Room::Ready, Room::Later, Room::Dead, Room::Archive] {
-        assert_eq!(ids_of(&list(fixture, name, room).await), [], "{name:?} holds nothing in {room:?}");
+    for filter in [StateFilter::Ready, StateFilter::Scheduled, StateFilter::Dead, StateFilter::Done] {
+        assert_eq!(ids_of(&list(fixture, name, filter).await), [], "{name:?} holds nothing in {filter:?}");
     }
 }
 

@@ -1,10 +1,10 @@
-//! A message that arrives again has no second effect (promise 3).
+//! A redelivered message has no second effect (promise 3).
 
 use super::helpers::*;
 use crate::Fixture;
 use Admission::{Duplicate, First};
 use postrider_core::{
-    Admission, Arrival, ConsumerName, Inbox, InboxExt, MessageId, Outbox, PruneRequest, Pruned, TenantId,
+    Admission, Arrival, ConsumerName, Inbox, InboxExt, MessageId, Outbox, PruneReport, PruneRequest, TenantId,
 };
 use std::{pin::pin, sync::Arc};
 use tokio::{sync::Barrier, task::JoinSet};
@@ -21,12 +21,12 @@ fn arrivals(count: usize) -> Vec<Arrival> {
     (0..count).map(|_| Arrival::new(fresh_id())).collect()
 }
 
-/// Admits in a transaction of its own and commits it.
+/// Admits in one transaction and commits it.
 async fn admit_all<F: Fixture>(fixture: &F, name: &str, arrivals: &[Arrival]) -> Vec<Admission> {
     let mut tx = fixture.begin().await;
     let admitted = fixture.inbox().admit_all(&mut tx, &consumer(name), arrivals).await.unwrap();
     fixture.commit(tx).await;
-    assert_eq!(admitted.len(), arrivals.len(), "one answer for each");
+    assert_eq!(admitted.len(), arrivals.len(), "one result for each");
     admitted
 }
 
@@ -34,8 +34,8 @@ async fn admit<F: Fixture>(fixture: &F, name: &str, arrival: &Arrival) -> Admiss
     admit_all(fixture, name, std::slice::from_ref(arrival)).await[0]
 }
 
-/// Promise 3: what has been admitted is new once, in this transaction and in every later one, whatever its identity looks like.
-pub async fn what_was_admitted_is_a_duplicate<F: Fixture>(fixture: F) {
+/// Promise 3: an admitted message is new once, in this transaction and in every later one, whatever the form of its identity.
+pub async fn an_admitted_message_is_a_duplicate<F: Fixture>(fixture: F) {
     let foreign = "ffffffff-ffff-4fff-bfff-ffffffffffff".parse::<MessageId>().unwrap();
     for arrival in [Arrival::new(fresh_id()), Arrival::new(foreign)] {
         let mut tx = fixture.begin().await;
@@ -50,8 +50,8 @@ pub async fn what_was_admitted_is_a_duplicate<F: Fixture>(fixture: F) {
     }
 }
 
-/// Promise 3: a message whose handler failed leaves no mark, and is new when it comes again.
-pub async fn a_rolled_back_admission_leaves_no_mark<F: Fixture>(fixture: F) {
+/// Promise 3: a message whose handler failed leaves no deduplication record, and is new when it is redelivered.
+pub async fn a_rolled_back_admission_leaves_no_deduplication_record<F: Fixture>(fixture: F) {
     let batch = arrivals(3);
     for _ in 0..2 {
         let mut tx = fixture.begin().await;
@@ -62,8 +62,8 @@ pub async fn a_rolled_back_admission_leaves_no_mark<F: Fixture>(fixture: F) {
     assert_eq!(admit_all(&fixture, "billing", &batch).await, [First; 3]);
 }
 
-/// Promise 3: a savepoint takes with it what was admitted after it, and nothing else.
-pub async fn a_rolled_back_savepoint_takes_its_marks_along<F: Fixture>(fixture: F) {
+/// Promise 3: rolling back to a savepoint removes the records written after it, and nothing else.
+pub async fn a_rolled_back_savepoint_removes_its_deduplication_records<F: Fixture>(fixture: F) {
     let (inbox, billing) = (fixture.inbox(), consumer("billing"));
     let batch = arrivals(3);
     let mut tx = fixture.begin().await;
@@ -77,8 +77,8 @@ pub async fn a_rolled_back_savepoint_takes_its_marks_along<F: Fixture>(fixture: 
     assert_eq!(admit_all(&fixture, "billing", &batch).await, [Duplicate, Duplicate, First]);
 }
 
-/// Promise 3: a duplicate is an answer and no error: the transaction goes on.
-pub async fn a_duplicate_leaves_the_transaction_whole<F: Fixture>(fixture: F) {
+/// Promise 3: a duplicate is a result and not an error: the transaction stays usable.
+pub async fn a_duplicate_leaves_the_transaction_usable<F: Fixture>(fixture: F) {
     let batch = arrivals(2);
     assert_eq!(admit(&fixture, "billing", &batch[0]).await, First);
     let mut tx = fixture.begin().await;
@@ -92,7 +92,7 @@ pub async fn a_duplicate_leaves_the_transaction_whole<F: Fixture>(fixture: F) {
 }
 
 /// Promise 3: each consumer has its own effect.
-pub async fn consumers_do_not_see_each_others_marks<F: Fixture>(fixture: F) {
+pub async fn consumers_have_separate_deduplication_records<F: Fixture>(fixture: F) {
     let arrival = Arrival::new(fresh_id());
     for name in ["billing", "shipping", "Billing"] {
         assert_eq!(admit(&fixture, name, &arrival).await, First, "{name}");
@@ -100,8 +100,8 @@ pub async fn consumers_do_not_see_each_others_marks<F: Fixture>(fixture: F) {
     }
 }
 
-/// Promise 3: the same identity of two tenants, or of none, is as many messages, in one batch as in several.
-pub async fn tenants_do_not_see_each_others_marks<F: Fixture>(fixture: F) {
+/// Promise 3: the same identity of two tenants and of none is three messages, in one batch as in several.
+pub async fn tenants_have_separate_deduplication_records<F: Fixture>(fixture: F) {
     let id = fresh_id();
     let of = |name: &str| Arrival::new(id).of_tenant(tenant(name));
     let nobodys = Arrival::new(id);
@@ -112,8 +112,8 @@ pub async fn tenants_do_not_see_each_others_marks<F: Fixture>(fixture: F) {
     assert_eq!(admit_all(&fixture, "billing", &batch).await, [Duplicate; 5]);
 }
 
-/// Promise 3: what is there twice in one batch is a duplicate the second time, and all are if it was known before.
-pub async fn a_message_that_is_twice_in_a_batch_is_a_duplicate_the_second_time<F: Fixture>(fixture: F) {
+/// Promise 3: a message that is twice in one batch is a duplicate the second time, and both times if it was known before.
+pub async fn a_repeated_message_in_a_batch_is_a_duplicate<F: Fixture>(fixture: F) {
     let [a, b, c] = [(); 3].map(|()| Arrival::new(fresh_id()));
     assert_eq!(admit(&fixture, "billing", &b).await, First);
     let batch = [c.clone(), a.clone(), b.clone(), a.clone(), b, c, a];
@@ -122,15 +122,15 @@ pub async fn a_message_that_is_twice_in_a_batch_is_a_duplicate_the_second_time<F
     assert_eq!(admit_all(&fixture, "billing", &batch).await, expected);
 }
 
-/// Promise 3: a batch of any size is answered in its own order.
-pub async fn five_thousand_messages_are_answered_in_their_order<F: Fixture>(fixture: F) {
+/// Promise 3: the results of a batch of any size are in the order of the batch.
+pub async fn admissions_of_5000_messages_are_in_batch_order<F: Fixture>(fixture: F) {
     let mut batch: Vec<Arrival> = (0..5_000)
         .map(|number| match number % 4 {
             0 => Arrival::new(fresh_id()).of_tenant(tenant(&format!("tenant-{}", number % 7))),
             _ => Arrival::new(fresh_id()),
         })
         .collect();
-    // Not in the order in which they were made.
+    // Not in the order of their creation.
     batch.reverse();
     batch.swap(0, 2_500);
     let known: Vec<_> = batch.iter().step_by(3).cloned().collect();
@@ -143,7 +143,7 @@ pub async fn five_thousand_messages_are_answered_in_their_order<F: Fixture>(fixt
     assert_eq!(admit_all(&fixture, "billing", &batch).await, vec![Duplicate; 5_001]);
 }
 
-/// Promise 3: an empty batch answers with nothing and leaves the transaction as it was.
+/// Promise 3: an empty batch returns no results and leaves the transaction as it was.
 pub async fn an_empty_batch_admits_nothing<F: Fixture>(fixture: F) {
     let mut tx = fixture.begin().await;
     assert_eq!(fixture.inbox().admit_all(&mut tx, &consumer("billing"), &[]).await.unwrap(), []);
@@ -153,8 +153,8 @@ pub async fn an_empty_batch_admits_nothing<F: Fixture>(fixture: F) {
     assert_eq!(drain(&fixture.store(), "orders").await.len(), 1);
 }
 
-/// Promises 1 and 3: the mark and what the handler stages are there together or not at all.
-pub async fn the_mark_and_what_is_staged_commit_together<F: Fixture>(fixture: F) {
+/// Promises 1 and 3: the deduplication record and the messages that the handler stages commit together or not at all.
+pub async fn deduplication_record_and_staged_messages_commit_together<F: Fixture>(fixture: F) {
     let arrival = Arrival::new(fresh_id());
     for commits in [false, true] {
         let mut tx = fixture.begin().await;
@@ -171,9 +171,9 @@ pub async fn the_mark_and_what_is_staged_commit_together<F: Fixture>(fixture: F)
     assert_eq!(admit(&fixture, "billing", &arrival).await, Duplicate);
 }
 
-/// Promise 3: of two that admit the same at one moment, the second waits: it is the duplicate if the first commits, and the first if
-/// that one does not. Those who come after them wait for nobody.
-pub async fn who_admits_the_same_waits_for_the_first<F: Fixture>(fixture: F) {
+/// Promise 3: of two concurrent admissions of one message, the second waits: it is the duplicate if the first commits, and the
+/// first if that one rolls back. Later admissions do not wait.
+pub async fn a_concurrent_admission_of_the_same_message_waits_for_the_first<F: Fixture>(fixture: F) {
     let (inbox, billing) = (fixture.inbox(), consumer("billing"));
     let store = fixture.store();
     for commits in [true, false] {
@@ -183,7 +183,7 @@ pub async fn who_admits_the_same_waits_for_the_first<F: Fixture>(fixture: F) {
         let mut second = fixture.begin().await;
         {
             let mut waiting = pin!(inbox.admit_all(&mut second, &billing, &batch[1..]));
-            // Whoever does not wait has answered long before the store has answered this often.
+            // An admission that does not wait would return long before the store has replied this often.
             for _ in 0..200 {
                 tokio::select! {
                     biased;
@@ -206,8 +206,9 @@ pub async fn who_admits_the_same_waits_for_the_first<F: Fixture>(fixture: F) {
 
 const ROUNDS: usize = 50;
 
-/// Promise 3: batches with the same messages in other orders wait for each other one by one, and each message is new for one of them.
-pub async fn batches_that_overlap_never_deadlock<F: Fixture>(fixture: F) {
+/// Promise 3: batches with the same messages in different orders wait for each other without a deadlock, and each message is new in
+/// one of them.
+pub async fn overlapping_batches_never_deadlock<F: Fixture>(fixture: F) {
     let fixture = Arc::new(fixture);
     let rounds: Arc<Vec<Vec<Arrival>>> = Arc::new((0..ROUNDS).map(|_| arrivals(20)).collect());
     let start = Arc::new(Barrier::new(3));
@@ -236,8 +237,9 @@ pub async fn batches_that_overlap_never_deadlock<F: Fixture>(fixture: F) {
     assert_eq!(sorted(new), sorted(rounds.iter().flatten().map(|arrival| arrival.id)), "each was new once");
 }
 
-/// Decision "bounded work": marks go when they are old enough, in steps that are no longer than asked, and what is gone is new again.
-pub async fn pruning_removes_what_is_older_in_bounded_steps<F: Fixture>(fixture: F) {
+/// Decision "bounded work": deduplication records are pruned when they are old enough, in steps of at most the given size, and a
+/// pruned message is new again.
+pub async fn prune_removes_old_deduplication_records_in_bounded_steps<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let (old, young) = (arrivals(25), arrivals(5));
     admit_all(&fixture, "billing", &old).await;
@@ -260,8 +262,8 @@ pub async fn pruning_removes_what_is_older_in_bounded_steps<F: Fixture>(fixture:
     assert_eq!(admit_all(&fixture, "billing", &old).await, [First; 25]);
 }
 
-/// Each consumer keeps its marks as long as it has to: one that forgets soon does not make another forget.
-pub async fn pruning_for_one_consumer_leaves_the_marks_of_others<F: Fixture>(fixture: F) {
+/// Each consumer has its own retention: pruning for one does not remove the records of another.
+pub async fn prune_for_one_consumer_keeps_the_records_of_others<F: Fixture>(fixture: F) {
     let batch = arrivals(15);
     for name in ["archive", "billing", "shipping"] {
         admit_all(&fixture, name, &batch).await;
@@ -278,19 +280,19 @@ pub async fn pruning_for_one_consumer_leaves_the_marks_of_others<F: Fixture>(fix
     assert_eq!(admit_all(&fixture, "archive", &batch).await, [Duplicate; 15]);
     assert_eq!(admit_all(&fixture, "billing", &batch).await, [First; 15]);
     assert_eq!(admit_all(&fixture, "shipping", &batch).await, [Duplicate; 15]);
-    // And without a name, everybody's.
+    // Without a name, records of every consumer.
     fixture.advance(minutes(60)).await;
     let everybodys = PruneRequest::new().with_inbox_older_than(minutes(30));
     assert_eq!(store.prune(&everybodys).await.unwrap().inbox, 45);
 }
 
-/// Promise 3: marks stay for ever unless somebody asks otherwise.
-pub async fn pruning_leaves_marks_alone_unless_asked<F: Fixture>(fixture: F) {
+/// Promise 3: deduplication records are kept permanently by default.
+pub async fn prune_keeps_deduplication_records_by_default<F: Fixture>(fixture: F) {
     let batch = arrivals(3);
     admit_all(&fixture, "billing", &batch).await;
     fixture.advance(minutes(1_000_000)).await;
     let request = PruneRequest::new().with_dead_older_than(minutes(1));
 
-    assert_eq!(fixture.store().prune(&request).await.unwrap(), Pruned::default());
+    assert_eq!(fixture.store().prune(&request).await.unwrap(), PruneReport::default());
     assert_eq!(admit_all(&fixture, "billing", &batch).await, [Duplicate; 3]);
 }

@@ -1,11 +1,10 @@
-//! Transactions that stage first and commit last are not missed by claimers that have passed (promise 2).
+//! Claimers do not miss messages of transactions that stage first and commit last (promise 2).
 //!
-//! A store whose transactions run one after the other has no late commits; there these cases have nothing to show and end
-//! at once (see [`Features`](crate::Features)).
+//! A store with serial transactions has no late commits; there these cases end at once (see [`Features`](crate::Features)).
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{Fate, MessageId, OnFailure, Outbox, OutboxExt, QueuePolicy};
+use postrider_core::{MessageId, OnFailure, Outbox, OutboxExt, QueuePolicy, StageOutcome};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::sync::{
     Arc, Mutex,
@@ -13,7 +12,7 @@ use std::sync::{
 };
 use tokio::task::{JoinSet, yield_now};
 
-/// A transaction stages, others that began later commit and are claimed; then it commits: its message comes.
+/// A transaction stages; others that began later commit and are claimed; then it commits: its message is delivered.
 pub async fn a_transaction_that_commits_last_is_not_missed<F: Fixture>(fixture: F) {
     if !fixture.features().concurrent_transactions {
         return;
@@ -42,7 +41,7 @@ pub async fn transactions_that_commit_in_reverse_are_not_missed<F: Fixture>(fixt
     for _ in 0..5 {
         let mut tx = fixture.begin().await;
         let staged = fixture.outbox().stage_all(&mut tx, &numbered("orders", 3)).await.unwrap();
-        open.push((tx, staged.fates().iter().map(|(id, _)| *id).collect::<Vec<_>>()));
+        open.push((tx, staged.outcomes().iter().map(|(id, _)| *id).collect::<Vec<_>>()));
     }
     fixture.rollback(open.remove(2).0).await;
     while let Some((tx, staged)) = open.pop() {
@@ -53,7 +52,7 @@ pub async fn transactions_that_commit_in_reverse_are_not_missed<F: Fixture>(fixt
     assert_empty(&fixture, "orders").await;
 }
 
-/// On an ordered queue, a message of a key that commits after its successor was delivered is late, and not lost.
+/// On an ordered queue, a message that commits after its successor was delivered is late, but not lost.
 pub async fn a_late_commit_on_an_ordered_queue_is_not_missed<F: Fixture>(fixture: F) {
     if !fixture.features().concurrent_transactions {
         return;
@@ -74,7 +73,7 @@ pub async fn a_late_commit_on_an_ordered_queue_is_not_missed<F: Fixture>(fixture
     assert_empty(&fixture, "orders").await;
 }
 
-/// Of two transactions that stage the same identity at the same time, one counts; if it rolls back, the other does.
+/// Of two concurrent transactions that stage the same identity, one succeeds; if it rolls back, the other does.
 pub async fn one_identity_in_two_open_transactions_is_one_message<F: Fixture>(fixture: F) {
     if !fixture.features().concurrent_transactions {
         return;
@@ -85,7 +84,10 @@ pub async fn one_identity_in_two_open_transactions_is_one_message<F: Fixture>(fi
         let id = fresh_id();
         let mut first = fixture.begin().await;
         let staged = message("orders").id(id).payload("first");
-        assert_eq!(fixture.outbox().stage(&mut first, staged).await.unwrap().fates(), [(id, Fate::New)]);
+        assert_eq!(
+            fixture.outbox().stage(&mut first, staged).await.unwrap().outcomes(),
+            [(id, StageOutcome::New)]
+        );
         let second = tokio::spawn({
             let fixture = Arc::clone(&fixture);
             async move { stage_again(&*fixture, message("orders").id(id).payload("second")).await }
@@ -95,7 +97,7 @@ pub async fn one_identity_in_two_open_transactions_is_one_message<F: Fixture>(fi
         } else {
             fixture.rollback(first).await;
         }
-        // The second may have waited for the first, or come before its end: only what is delivered is certain.
+        // The second may have waited for the first, or ended before it: only the delivery is certain.
         assert_eq!(second.await.unwrap().0, id);
 
         let claimed = claim_all(&fixture.store(), "orders").await;
@@ -108,13 +110,13 @@ pub async fn one_identity_in_two_open_transactions_is_one_message<F: Fixture>(fi
 const PRODUCERS: usize = 8;
 const MESSAGES: usize = 250;
 
-/// Eight producers whose transactions commit out of order, a tenth of them rolled back, some with savepoints, while two
-/// claimers drain: what is delivered is exactly what was committed, once each.
+/// Eight producers commit their transactions out of order, roll back a tenth of them, and use savepoints in some, while two
+/// claimers drain: exactly the committed messages are delivered, once each.
 pub async fn producers_that_commit_out_of_order_lose_nothing<F: Fixture>(fixture: F) {
     lose_nothing(fixture, QueuePolicy::default()).await;
 }
 
-/// The same where tenants take turns: each producer is one, and all of them stage for two others.
+/// The same on a queue that is fair to tenants: each producer is a tenant, and all of them stage for two other tenants.
 pub async fn producers_of_many_tenants_that_commit_out_of_order_lose_nothing<F: Fixture>(fixture: F) {
     lose_nothing(fixture, QueuePolicy::default().fair_by_tenant()).await;
 }
@@ -124,7 +126,7 @@ async fn lose_nothing<F: Fixture>(fixture: F, policy: QueuePolicy) {
         return;
     }
     declare(&fixture, "orders", policy).await;
-    let crowd = Arc::new(Crowd {
+    let run = Arc::new(LateCommitRun {
         fixture,
         active: AtomicUsize::new(PRODUCERS),
         holding: AtomicUsize::new(0),
@@ -134,26 +136,26 @@ async fn lose_nothing<F: Fixture>(fixture: F, policy: QueuePolicy) {
     });
     let mut claimers = JoinSet::new();
     for _ in 0..2 {
-        let store = crowd.fixture.another_store().await;
-        claimers.spawn(consume(Arc::clone(&crowd), store));
+        let store = run.fixture.another_store().await;
+        claimers.spawn(consume(Arc::clone(&run), store));
     }
     let mut producers = JoinSet::new();
     for number in 0..PRODUCERS {
-        producers.spawn(produce(Arc::clone(&crowd), number));
+        producers.spawn(produce(Arc::clone(&run), number));
     }
     producers.join_all().await;
-    crowd.produced.store(true, SeqCst);
+    run.produced.store(true, SeqCst);
     let delivered = claimers.join_all().await.concat();
 
-    let committed = crowd.committed.lock().unwrap().clone();
+    let committed = run.committed.lock().unwrap().clone();
     assert!(committed.len() > PRODUCERS * MESSAGES / 2);
     assert_eq!(sorted(delivered), sorted(committed), "exactly what was committed, once each");
-    assert_empty(&crowd.fixture, "orders").await;
+    assert_empty(&run.fixture, "orders").await;
 }
 
-struct Crowd<F> {
+struct LateCommitRun<F> {
     fixture: F,
-    /// Producers that have something left to stage, and those of them that hold a transaction open.
+    /// The number of producers that have messages left to stage, and of those with an open transaction.
     active: AtomicUsize,
     holding: AtomicUsize,
     claimed: AtomicUsize,
@@ -161,11 +163,11 @@ struct Crowd<F> {
     produced: AtomicBool,
 }
 
-async fn produce<F: Fixture>(crowd: Arc<Crowd<F>>, number: usize) {
+async fn produce<F: Fixture>(run: Arc<LateCommitRun<F>>, number: usize) {
     let mut rng = StdRng::seed_from_u64(number as u64);
     let own = format!("tenant-{number}");
     let tenants = [own.as_str(), "everybody's", "another"];
-    let (fixture, outbox) = (&crowd.fixture, crowd.fixture.outbox());
+    let (fixture, outbox) = (&run.fixture, run.fixture.outbox());
     let mut left = MESSAGES;
     while left > 0 {
         let size = rng.random_range(1..=5).min(left);
@@ -180,28 +182,28 @@ async fn produce<F: Fixture>(crowd: Arc<Crowd<F>>, number: usize) {
             if with_savepoint {
                 fixture.savepoint(&mut tx).await;
             }
-            let fates = outbox.stage_all(&mut tx, part).await.unwrap();
+            let outcomes = outbox.stage_all(&mut tx, part).await.unwrap();
             if with_savepoint && rng.random_bool(0.5) {
                 fixture.rollback_to_savepoint(&mut tx).await;
             } else {
-                staged.extend(fates.fates().iter().map(|(id, _)| *id));
+                staged.extend(outcomes.outcomes().iter().map(|(id, _)| *id));
             }
         }
         if rng.random_bool(0.3) {
-            crowd.hold().await;
+            run.hold().await;
         }
         if rng.random_bool(0.1) {
             fixture.rollback(tx).await;
         } else {
             fixture.commit(tx).await;
-            crowd.committed.lock().unwrap().extend(staged);
+            run.committed.lock().unwrap().extend(staged);
         }
     }
-    crowd.active.fetch_sub(1, SeqCst);
+    run.active.fetch_sub(1, SeqCst);
 }
 
-impl<F> Crowd<F> {
-    /// Holds a transaction open until others have committed and been claimed, unless half of the crowd does so already.
+impl<F> LateCommitRun<F> {
+    /// Keeps a transaction open until others have committed and been claimed, unless half of the producers already do.
     async fn hold(&self) {
         let enough = self.claimed.load(SeqCst) + 20;
         self.holding.fetch_add(1, SeqCst);
@@ -213,17 +215,17 @@ impl<F> Crowd<F> {
     }
 }
 
-/// Drains until everything is produced and nothing is left.
-async fn consume<F: Fixture>(crowd: Arc<Crowd<F>>, store: Handle) -> Vec<MessageId> {
+/// Claims until all messages are staged and none is left.
+async fn consume<F: Fixture>(run: Arc<LateCommitRun<F>>, store: Handle) -> Vec<MessageId> {
     let mut mine = Vec::new();
     loop {
-        let is_last_look = crowd.produced.load(SeqCst);
+        let is_last_look = run.produced.load(SeqCst);
         let claimed = claim(&store, "orders", 50).await;
         if claimed.is_empty() && is_last_look {
             return mine;
         }
         done(&store, &claimed).await;
-        crowd.claimed.fetch_add(claimed.len(), SeqCst);
+        run.claimed.fetch_add(claimed.len(), SeqCst);
         mine.extend(ids(&claimed));
         yield_now().await;
     }

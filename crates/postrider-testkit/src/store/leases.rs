@@ -1,8 +1,10 @@
-//! One owner: every write that ends or extends a claim is guarded by its token, in each path alike (promise 4).
+//! One owner: every write that settles or renews a claim is guarded by its token, on every path (promise 4).
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{Claimed, Lease, LeaseToken, QueuePolicy, Reason, Settlement, State, inspect::Room};
+use postrider_core::{
+    ClaimedMessage, Lease, LeaseToken, QueuePolicy, Reason, Settlement, State, inspect::StateFilter,
+};
 use std::slice;
 
 /// Promise 4, success path: a stale owner cannot settle as done.
@@ -10,7 +12,7 @@ pub async fn a_stale_done_changes_nothing<F: Fixture>(fixture: F) {
     a_stale_settlement_changes_nothing(fixture, Settlement::Done).await;
 }
 
-/// Promise 4, retry path: a stale owner cannot ask for a retry.
+/// Promise 4, retry path: a stale owner cannot settle as retry.
 pub async fn a_stale_retry_changes_nothing<F: Fixture>(fixture: F) {
     let retry = Settlement::Retry { after: minutes(5), error: Some("late".into()) };
     a_stale_settlement_changes_nothing(fixture, retry).await;
@@ -22,43 +24,43 @@ pub async fn a_stale_dead_letter_changes_nothing<F: Fixture>(fixture: F) {
     a_stale_settlement_changes_nothing(fixture, dead).await;
 }
 
-/// Promise 4, release path: a stale owner cannot hand back what another has in hand.
+/// Promise 4, release path: a stale owner cannot release a message that another owner has leased.
 pub async fn a_stale_release_changes_nothing<F: Fixture>(fixture: F) {
     a_stale_settlement_changes_nothing(fixture, Settlement::Release).await;
 }
 
-/// Promise 4, success path, where a trace is kept: a stale owner archives nothing.
+/// Promise 4, success path with an archive: a stale owner archives nothing.
 pub async fn a_stale_done_archives_nothing<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(60))).await;
-    let (stale, living) = retaken(&fixture).await;
+    let (stale, current) = retaken(&fixture).await;
     assert_lost(&fixture.store().settle(&[stale.lease.done()]).await.unwrap(), [&stale.lease]);
-    assert_eq!(list(&fixture, "orders", Room::Archive).await, []);
+    assert_eq!(list(&fixture, "orders", StateFilter::Done).await, []);
 
-    done(&fixture.store(), &[living]).await;
-    assert_eq!(list(&fixture, "orders", Room::Archive).await.len(), 1);
+    done(&fixture.store(), &[current]).await;
+    assert_eq!(list(&fixture, "orders", StateFilter::Done).await.len(), 1);
 }
 
-/// Promise 4, renewal path: a stale owner cannot prolong, nor shorten, the lease of another.
+/// Promise 4, renewal path: a stale owner can neither extend nor shorten the lease of another.
 pub async fn a_stale_renewal_changes_nothing<F: Fixture>(fixture: F) {
     let store = fixture.store();
-    let (stale, living) = retaken(&fixture).await;
+    let (stale, current) = retaken(&fixture).await;
     assert_lost(&store.renew(slice::from_ref(&stale.lease), minutes(60)).await.unwrap(), [&stale.lease]);
-    lapse(&fixture).await;
+    expire_leases(&fixture).await;
     let third = claim_one(&store, "orders").await;
-    assert_eq!((third.id(), third.deliveries), (living.id(), 3), "the lease was not prolonged");
+    assert_eq!((third.id(), third.deliveries), (current.id(), 3), "the lease was not prolonged");
 
     assert_lost(&store.renew(slice::from_ref(&stale.lease), minutes(1)).await.unwrap(), [&stale.lease]);
     fixture.advance(minutes(5)).await;
     assert_nothing_due(&store, "orders").await;
 }
 
-/// Promises 2 and 4: the lease runs out while the handler works. The message is delivered again, and whatever the late
-/// handler says afterwards changes nothing for the new owner, before or after that one fails.
-pub async fn a_late_owner_does_not_clobber_the_new_one<F: Fixture>(fixture: F) {
+/// Promises 2 and 4: the lease expires while the handler runs. The message is redelivered, and no settlement of the late handler
+/// changes anything for the new owner, before or after the new owner fails.
+pub async fn a_late_owner_does_not_overwrite_the_new_owner<F: Fixture>(fixture: F) {
     let (store, other) = (fixture.store(), fixture.another_store().await);
     let id = stage_one(&fixture, message("orders")).await;
     let late = claim_one(&store, "orders").await;
-    lapse(&fixture).await;
+    expire_leases(&fixture).await;
     let new = claim_one(&other, "orders").await;
     assert_eq!((new.id(), new.deliveries), (id, 2));
     assert_lost(&store.settle(&[late.lease.done()]).await.unwrap(), [&late.lease]);
@@ -66,7 +68,7 @@ pub async fn a_late_owner_does_not_clobber_the_new_one<F: Fixture>(fixture: F) {
     settle(&other, &[new.lease.retry(minutes(5), "busy")]).await;
     assert_lost(&store.settle(&[late.lease.done()]).await.unwrap(), [&late.lease]);
     assert_lost(&other.settle(&[new.lease.done()]).await.unwrap(), [&new.lease]);
-    let entry = entry_in(&fixture, "orders", id, State::Waiting).await;
+    let entry = entry_in(&fixture, "orders", id, State::Scheduled).await;
     assert_eq!((entry.deliveries, entry.attempts, entry.error.as_deref()), (2, 1, Some("busy")));
 
     fixture.advance(minutes(5)).await;
@@ -74,24 +76,25 @@ pub async fn a_late_owner_does_not_clobber_the_new_one<F: Fixture>(fixture: F) {
     assert_eq!(drain(&other, "orders").await, [id]);
 }
 
-/// Promise 4: among many, exactly the settlements without a valid token are lost, and the others count.
-pub async fn a_stale_settlement_among_good_ones_is_lost_alone<F: Fixture>(fixture: F) {
+/// Promise 4: in a batch, exactly the settlements without a valid token are lost, and the others succeed.
+pub async fn a_stale_settlement_in_a_batch_is_lost_alone<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let staged = stage(&fixture, &numbered("orders", 5)).await;
     let stale = claim(&store, "orders", 2).await;
-    lapse(&fixture).await;
-    let living = claim_all(&store, "orders").await;
-    assert_eq!(sorted(ids(&living)), sorted(staged));
+    expire_leases(&fixture).await;
+    let current = claim_all(&store, "orders").await;
+    assert_eq!(sorted(ids(&current)), sorted(staged));
 
     let mut batch: Vec<_> = stale.iter().map(|each| each.lease.done()).collect();
-    batch
-        .extend(living.iter().filter(|each| !ids(&stale).contains(&each.id())).map(|each| each.lease.done()));
+    batch.extend(
+        current.iter().filter(|each| !ids(&stale).contains(&each.id())).map(|each| each.lease.done()),
+    );
     assert_lost(&store.settle(&batch).await.unwrap(), &leases(&stale));
-    assert_eq!(sorted(ids_of(&list(&fixture, "orders", Room::Ready).await)), sorted(ids(&stale)));
+    assert_eq!(sorted(ids_of(&list(&fixture, "orders", StateFilter::Ready).await)), sorted(ids(&stale)));
 }
 
-/// Promise 4: a token that nobody ever had opens nothing, on a message that is free, held, or not there at all.
-pub async fn a_forged_token_opens_nothing<F: Fixture>(fixture: F) {
+/// Promise 4: a token that was never issued changes nothing, on a message that is pending, leased, or absent.
+pub async fn a_forged_token_changes_nothing<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let staged = stage(&fixture, &numbered("orders", 2)).await;
     let held = claim(&store, "orders", 1).await.remove(0);
@@ -103,14 +106,14 @@ pub async fn a_forged_token_opens_nothing<F: Fixture>(fixture: F) {
     }
     assert_lost(&store.renew(&forged, LEASE).await.unwrap(), &forged);
 
-    assert_eq!(list(&fixture, "orders", Room::Dead).await, []);
+    assert_eq!(list(&fixture, "orders", StateFilter::Dead).await, []);
     done(&store, &[held]).await;
     let free = claim_one(&store, "orders").await;
     assert_eq!((free.id(), free.deliveries, free.attempts), (staged[1], 1, 0));
 }
 
-/// Promise 4: every ending spends the token. Whatever the same owner says afterwards is lost.
-pub async fn every_ending_spends_the_token<F: Fixture>(fixture: F) {
+/// Promise 4: every settlement invalidates the token. Later settlements of the same owner are lost.
+pub async fn every_settlement_invalidates_the_token<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let staged = stage(&fixture, &numbered("orders", 5)).await;
     let claimed = claim_all(&store, "orders").await;
@@ -124,14 +127,14 @@ pub async fn every_ending_spends_the_token<F: Fixture>(fixture: F) {
     }
     assert_lost(&store.renew(&leases(&claimed), LEASE).await.unwrap(), &leases(&claimed));
     assert_eq!(get(&fixture, "orders", staged[0]).await, None);
-    assert_eq!(entry_in(&fixture, "orders", staged[1], State::Waiting).await.attempts, 1);
+    assert_eq!(entry_in(&fixture, "orders", staged[1], State::Scheduled).await.attempts, 1);
     entry_in(&fixture, "orders", staged[2], State::Dead).await;
     entry_in(&fixture, "orders", staged[3], State::Pending).await;
-    assert_eq!(entry_in(&fixture, "orders", staged[4], State::Waiting).await.attempts, 0);
+    assert_eq!(entry_in(&fixture, "orders", staged[4], State::Scheduled).await.attempts, 0);
 }
 
-/// Promise 4: said twice in one batch, the first word counts and the second is lost.
-pub async fn the_first_of_two_words_on_one_message_counts<F: Fixture>(fixture: F) {
+/// Promise 4: of two settlements in one batch, the first succeeds and the second is lost.
+pub async fn the_first_of_two_settlements_of_one_message_wins<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let staged = stage(&fixture, &numbered("orders", 2)).await;
     let claimed = claim_all(&store, "orders").await;
@@ -144,55 +147,55 @@ pub async fn the_first_of_two_words_on_one_message_counts<F: Fixture>(fixture: F
     assert_lost(&store.settle(&batch).await.unwrap(), &leases(&claimed));
 
     assert_eq!(get(&fixture, "orders", staged[0]).await, None);
-    entry_in(&fixture, "orders", staged[1], State::Waiting).await;
-    assert_eq!(list(&fixture, "orders", Room::Dead).await, []);
+    entry_in(&fixture, "orders", staged[1], State::Scheduled).await;
+    assert_eq!(list(&fixture, "orders", StateFilter::Dead).await, []);
 }
 
-/// Decision "long work": a renewed lease outlives its first term, and lapses after the new one.
-pub async fn a_renewed_lease_outlives_its_first_term<F: Fixture>(fixture: F) {
+/// Decision "long work": a renewed lease outlives its original duration, and expires after the new one.
+pub async fn a_renewed_lease_outlives_its_original_duration<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let staged = stage(&fixture, &numbered("orders", 2)).await;
     let claimed = claim_all(&store, "orders").await;
     fixture.advance(LEASE - minutes(2)).await;
     assert_eq!(store.renew(slice::from_ref(&claimed[0].lease), minutes(30)).await.unwrap(), []);
     fixture.advance(minutes(10)).await;
-    let lapsed = claim_one(&store, "orders").await;
-    assert_eq!(lapsed.id(), staged[1], "only what was not renewed has lapsed");
-    done(&store, &[lapsed]).await;
+    let expired = claim_one(&store, "orders").await;
+    assert_eq!(expired.id(), staged[1], "only the lease that was not renewed has expired");
+    done(&store, &[expired]).await;
 
     fixture.advance(minutes(21)).await;
     let again = claim_one(&store, "orders").await;
     assert_eq!((again.id(), again.deliveries), (staged[0], 2));
 }
 
-/// Decision "long work": renewing nothing answers with nothing.
-pub async fn renewing_nothing_loses_nothing<F: Fixture>(fixture: F) {
+/// Decision "long work": renewing no leases returns no lost leases.
+pub async fn renewing_no_leases_loses_none<F: Fixture>(fixture: F) {
     assert_eq!(fixture.store().renew(&[], LEASE).await.unwrap(), []);
 }
 
-/// Promise 4: a lease that lapsed and that nobody took since is still good: the work that was done counts.
-pub async fn a_lapsed_lease_that_nobody_took_can_be_settled<F: Fixture>(fixture: F) {
+/// Promise 4: an expired lease that was not reclaimed is still valid: the work that was done counts.
+pub async fn an_expired_lease_without_a_new_owner_can_be_settled<F: Fixture>(fixture: F) {
     let store = fixture.store();
     stage(&fixture, &numbered("orders", 5)).await;
     let claimed = claim_all(&store, "orders").await;
-    lapse(&fixture).await;
+    expire_leases(&fixture).await;
     let endings: Vec<_> =
         claimed.iter().zip(every_settlement()).map(|(each, ending)| each.lease.settle(ending)).collect();
     settle(&store, &endings).await;
 
     assert_eq!(get(&fixture, "orders", claimed[0].id()).await, None);
-    entry_in(&fixture, "orders", claimed[1].id(), State::Waiting).await;
+    entry_in(&fixture, "orders", claimed[1].id(), State::Scheduled).await;
     entry_in(&fixture, "orders", claimed[2].id(), State::Dead).await;
     entry_in(&fixture, "orders", claimed[3].id(), State::Pending).await;
-    entry_in(&fixture, "orders", claimed[4].id(), State::Waiting).await;
+    entry_in(&fixture, "orders", claimed[4].id(), State::Scheduled).await;
 }
 
-/// Promise 4: a lease that lapsed and that nobody took since can be renewed.
-pub async fn a_lapsed_lease_that_nobody_took_can_be_renewed<F: Fixture>(fixture: F) {
+/// Promise 4: an expired lease that was not reclaimed can be renewed.
+pub async fn an_expired_lease_without_a_new_owner_can_be_renewed<F: Fixture>(fixture: F) {
     let store = fixture.store();
     stage_one(&fixture, message("orders")).await;
     let claimed = claim_one(&store, "orders").await;
-    lapse(&fixture).await;
+    expire_leases(&fixture).await;
     assert_eq!(store.renew(slice::from_ref(&claimed.lease), LEASE).await.unwrap(), []);
 
     assert_nothing_due(&store, "orders").await;
@@ -210,26 +213,26 @@ fn every_settlement() -> [Settlement; 5] {
     ]
 }
 
-/// A message whose first lease lapsed and that another process holds now: the stale claim and the living one.
-async fn retaken<F: Fixture>(fixture: &F) -> (Claimed, Claimed) {
+/// A message whose first lease expired and that another process has leased: the stale claim and the valid one.
+async fn retaken<F: Fixture>(fixture: &F) -> (ClaimedMessage, ClaimedMessage) {
     stage_one(fixture, message("orders")).await;
     let stale = claim_one(&fixture.store(), "orders").await;
-    lapse(fixture).await;
-    let living = claim_one(&fixture.another_store().await, "orders").await;
-    assert_eq!(stale.id(), living.id());
-    (stale, living)
+    expire_leases(fixture).await;
+    let current = claim_one(&fixture.another_store().await, "orders").await;
+    assert_eq!(stale.id(), current.id());
+    (stale, current)
 }
 
 async fn a_stale_settlement_changes_nothing<F: Fixture>(fixture: F, settlement: Settlement) {
     let store = fixture.store();
-    let (stale, living) = retaken(&fixture).await;
+    let (stale, current) = retaken(&fixture).await;
     assert_lost(&store.settle(&[stale.lease.settle(settlement)]).await.unwrap(), [&stale.lease]);
 
     assert_nothing_due(&store, "orders").await;
-    let entry = entry_in(&fixture, "orders", living.id(), State::Leased).await;
+    let entry = entry_in(&fixture, "orders", current.id(), State::Leased).await;
     assert_eq!((entry.deliveries, entry.attempts, entry.error), (2, 0, None));
-    assert_eq!(list(&fixture, "orders", Room::Later).await, []);
-    assert_eq!(list(&fixture, "orders", Room::Dead).await, []);
-    done(&store, &[living]).await;
+    assert_eq!(list(&fixture, "orders", StateFilter::Scheduled).await, []);
+    assert_eq!(list(&fixture, "orders", StateFilter::Dead).await, []);
+    done(&store, &[current]).await;
     assert_empty(&fixture, "orders").await;
 }

@@ -1,14 +1,15 @@
-//! Within a key one at a time and in staging order; keys beside each other (decision "ordering").
+//! Messages of one key are delivered one at a time and in staging order; keys run in parallel (decision "ordering").
 
 use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{
-    ClaimRequest, Error, Fate, OnFailure, PruneRequest, QueuePolicy, Reason, State, inspect::Room,
+    ClaimRequest, Error, OnFailure, PruneRequest, QueuePolicy, Reason, StageOutcome, State,
+    inspect::StateFilter,
 };
 use std::collections::HashMap;
 
-/// Within each key, messages come in the order staged, however their keys were mixed.
-pub async fn each_key_comes_in_staging_order<F: Fixture>(fixture: F) {
+/// Messages of each key are claimed in staging order, however the keys are interleaved.
+pub async fn each_key_is_claimed_in_staging_order<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
     let messages: Vec<_> = (0..60)
         .map(|number: usize| {
@@ -43,7 +44,7 @@ pub async fn each_key_comes_in_staging_order<F: Fixture>(fixture: F) {
     assert_empty(&fixture, "orders").await;
 }
 
-/// While a key has its turn, nobody else gets a message of it, though the turn covers only some of them.
+/// While a key has a turn, no other claim gets a message of the key, even one that the turn does not cover.
 pub async fn a_key_has_one_turn_at_a_time<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
     let (store, other) = (fixture.store(), fixture.another_store().await);
@@ -58,8 +59,8 @@ pub async fn a_key_has_one_turn_at_a_time<F: Fixture>(fixture: F) {
     assert_eq!(drain(&other, "orders").await, staged[turn.len()..]);
 }
 
-/// Different keys flow beside each other: one key's turn holds up nobody else.
-pub async fn different_keys_flow_in_parallel<F: Fixture>(fixture: F) {
+/// Different keys are claimed in parallel: the turn of one key blocks no other key.
+pub async fn different_keys_are_claimed_in_parallel<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
     let (store, other) = (fixture.store(), fixture.another_store().await);
     let first = stage(&fixture, &numbered_of("orders", "first", 2)).await;
@@ -73,9 +74,8 @@ pub async fn different_keys_flow_in_parallel<F: Fixture>(fixture: F) {
     assert_eq!(drain(&other, "orders").await, late);
 }
 
-/// One claim hands out turns of several keys, each of consecutive messages, with the last marked, and no more messages
-/// than asked for.
-pub async fn a_turn_is_several_messages_with_the_last_marked<F: Fixture>(fixture: F) {
+/// One claim returns turns of several keys, each of consecutive messages with the last marked, and no more messages than the limit.
+pub async fn a_turn_holds_several_messages_and_marks_the_last<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
     let store = fixture.store();
     let keys = ["a", "b", "c"];
@@ -94,7 +94,7 @@ pub async fn a_turn_is_several_messages_with_the_last_marked<F: Fixture>(fixture
     }
 }
 
-/// A turn goes on while its messages are settled one after the other, and ends with the last.
+/// A turn continues while its messages are settled one after the other, and ends with the last.
 pub async fn a_turn_ends_with_its_last_message<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
     let (store, other) = (fixture.store(), fixture.another_store().await);
@@ -109,8 +109,8 @@ pub async fn a_turn_ends_with_its_last_message<F: Fixture>(fixture: F) {
     assert_eq!(drain(&other, "orders").await, next);
 }
 
-/// A message without a key is a key of its own: nothing waits for it, and it waits for nothing.
-pub async fn a_message_without_a_key_waits_for_nobody<F: Fixture>(fixture: F) {
+/// A message without a key is independent: it blocks no message, and no message blocks it.
+pub async fn a_message_without_a_key_is_not_blocked<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
     let (store, other) = (fixture.store(), fixture.another_store().await);
     let staged = stage(&fixture, &numbered("orders", 3)).await;
@@ -122,8 +122,8 @@ pub async fn a_message_without_a_key_waits_for_nobody<F: Fixture>(fixture: F) {
     assert!(first.iter().chain(&rest).all(|each| each.lease.turn().unwrap().last));
 }
 
-/// What lapsed, failed or was handed back comes before what was staged after it: nothing of a key overtakes.
-pub async fn released_messages_return_uncounted_and_in_order<F: Fixture>(fixture: F) {
+/// A message whose lease expired, that failed or was released is delivered before later messages of its key: nothing overtakes it.
+pub async fn released_messages_count_no_attempt_and_keep_their_order<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
     let (store, other) = (fixture.store(), fixture.another_store().await);
     let staged = stage(&fixture, &numbered_of("orders", "key", 5)).await;
@@ -137,7 +137,7 @@ pub async fn released_messages_return_uncounted_and_in_order<F: Fixture>(fixture
     assert!(again.iter().all(|each| each.deliveries == 1 && each.attempts == 0), "a release is not counted");
 }
 
-/// A whole turn can be handed back.
+/// A whole turn can be released.
 pub async fn a_whole_turn_can_be_released<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
     let store = fixture.store();
@@ -151,23 +151,23 @@ pub async fn a_whole_turn_can_be_released<F: Fixture>(fixture: F) {
     assert_eq!(drain(&store, "orders").await, staged);
 }
 
-/// Identities are known on ordered queues as on any other.
+/// Duplicates are detected on ordered queues as on any other.
 pub async fn a_duplicate_on_an_ordered_queue_is_one_message<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
     let (store, id) = (fixture.store(), fresh_id());
     let staged = || message("orders").key("key").id(id);
     stage_one(&fixture, staged()).await;
-    assert_eq!(stage_again(&fixture, staged()).await, (id, Fate::Duplicate));
+    assert_eq!(stage_again(&fixture, staged()).await, (id, StageOutcome::Duplicate));
     let turn = claim_all(&store, "orders").await;
     assert_eq!(ids(&turn), [id]);
-    assert_eq!(stage_again(&fixture, staged()).await, (id, Fate::Duplicate));
+    assert_eq!(stage_again(&fixture, staged()).await, (id, StageOutcome::Duplicate));
     done(&store, &turn).await;
 
     assert_empty(&fixture, "orders").await;
 }
 
-/// A timer on an ordered queue takes its place when it falls due, and does not hold its key before.
-pub async fn a_timer_takes_its_place_when_it_falls_due<F: Fixture>(fixture: F) {
+/// A timer on an ordered queue gets its position when it is due, and does not block its key before that.
+pub async fn a_timer_joins_its_key_when_it_is_due<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
     let (store, other) = (fixture.store(), fixture.another_store().await);
     let reminder = message("orders").key("key").timer("reminder").due_after(minutes(5)).build().unwrap();
@@ -175,7 +175,7 @@ pub async fn a_timer_takes_its_place_when_it_falls_due<F: Fixture>(fixture: F) {
     let staged = stage(&fixture, &numbered_of("orders", "key", 2)).await;
     assert_eq!(drain(&store, "orders").await, staged);
     fixture.advance(minutes(5)).await;
-    assert_eq!(stage_again(&fixture, &reminder).await.1, Fate::Ignored);
+    assert_eq!(stage_again(&fixture, &reminder).await.1, StageOutcome::Ignored);
 
     let turn = claim_all(&store, "orders").await;
     assert_eq!(ids(&turn), [id]);
@@ -187,7 +187,7 @@ pub async fn a_timer_takes_its_place_when_it_falls_due<F: Fixture>(fixture: F) {
 }
 
 /// Ordered and unordered queues can be claimed in one call and settled in one batch.
-pub async fn ordered_and_unordered_queues_go_together<F: Fixture>(fixture: F) {
+pub async fn ordered_and_unordered_queues_are_claimed_together<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Skip)).await;
     let store = fixture.store();
     stage(&fixture, &numbered_of("orders", "key", 2)).await;
@@ -216,23 +216,23 @@ pub async fn ordered_and_unordered_queues_go_together<F: Fixture>(fixture: F) {
     assert_eq!(get(&fixture, "orders", orders[0].id()).await, None);
     entry_in(&fixture, "orders", orders[1].id(), State::Dead).await;
     entry_in(&fixture, "letters", letters[0].id(), State::Dead).await;
-    entry_in(&fixture, "letters", letters[1].id(), State::Waiting).await;
+    entry_in(&fixture, "letters", letters[1].id(), State::Scheduled).await;
 }
 
-/// Decision "what success leaves": an ordered queue keeps what it delivered, and prunes it, like any other.
-pub async fn an_ordered_queue_can_keep_what_it_delivered<F: Fixture>(fixture: F) {
+/// Decision "what success leaves": an ordered queue archives and prunes delivered messages like any other.
+pub async fn an_ordered_queue_can_archive_delivered_messages<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block).with_keep_for(minutes(60))).await;
     let store = fixture.store();
     let staged = stage(&fixture, &numbered_of("orders", "key", 3)).await;
     assert_eq!(drain(&store, "orders").await, staged);
-    assert_eq!(ids_of(&list(&fixture, "orders", Room::Archive).await), staged);
+    assert_eq!(ids_of(&list(&fixture, "orders", StateFilter::Done).await), staged);
     fixture.advance(minutes(2 * 24 * 60)).await;
 
     assert_eq!(store.prune(&PruneRequest::new()).await.unwrap().archived, 3);
     assert_empty(&fixture, "orders").await;
 }
 
-/// The ordering of a queue cannot change while it holds messages, in whatever room they are.
+/// The ordering of a queue cannot change while it has messages, in whatever state.
 pub async fn the_ordering_cannot_change_while_the_queue_holds_messages<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let ordered = QueuePolicy::by_key(OnFailure::Block);

@@ -1,19 +1,19 @@
-//! What arrives is what was staged, byte for byte and field for field, whatever rooms it passed through.
+//! Messages are delivered as they were staged, byte for byte and field for field, whatever states they passed through.
 
 use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{Headers, Hlc, Message, QueuePolicy, Reason, State, message::Trail};
 
-/// Decision "context that travels": every field of a message arrives as it was staged.
-pub async fn every_field_arrives_as_it_was_staged<F: Fixture>(fixture: F) {
+/// Decision "context that travels": every field of a message is delivered as it was staged.
+pub async fn every_field_is_delivered_as_staged<F: Fixture>(fixture: F) {
     let staged = everything();
     stage_one(&fixture, &staged).await;
 
     assert_same(&claim_one(&fixture.store(), "orders").await.message, &staged);
 }
 
-/// Decision "context that travels": what was not set stays unset.
-pub async fn a_bare_message_arrives_bare<F: Fixture>(fixture: F) {
+/// Decision "context that travels": unset fields stay unset.
+pub async fn a_message_without_optional_fields_is_delivered_without_them<F: Fixture>(fixture: F) {
     stage_one(&fixture, Message::builder("orders")).await;
 
     let arrived = claim_one(&fixture.store(), "orders").await.message;
@@ -30,8 +30,8 @@ pub async fn a_bare_message_arrives_bare<F: Fixture>(fixture: F) {
     assert_eq!(arrived.timer(), None);
 }
 
-/// Promise 2: a message is the same message after a retry, as a dead letter, put back, and in the archive.
-pub async fn every_field_survives_every_room<F: Fixture>(fixture: F) {
+/// Promise 2: a message is unchanged after a retry, as a dead letter, requeued, and in the archive.
+pub async fn every_field_survives_every_state<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(60))).await;
     let store = fixture.store();
     let staged = everything();
@@ -40,7 +40,7 @@ pub async fn every_field_survives_every_room<F: Fixture>(fixture: F) {
 
     let claimed = claim_one(&store, "orders").await;
     settle(&store, &[claimed.lease.retry(minutes(5), "busy")]).await;
-    assert_same(&entry_in(&fixture, "orders", id, State::Waiting).await.message, &staged);
+    assert_same(&entry_in(&fixture, "orders", id, State::Scheduled).await.message, &staged);
 
     fixture.advance(minutes(5)).await;
     let claimed = claim_one(&store, "orders").await;
@@ -55,7 +55,7 @@ pub async fn every_field_survives_every_room<F: Fixture>(fixture: F) {
     assert_same(&entry_in(&fixture, "orders", id, State::Done).await.message, &staged);
 }
 
-/// Decision "payload": a payload is opaque bytes, be they text, empty, a mebibyte, or no text at all.
+/// Decision "payload": a payload is opaque bytes: text, empty, a mebibyte, or not text at all.
 pub async fn payloads_are_opaque_bytes<F: Fixture>(fixture: F) {
     let all_bytes: Vec<u8> = (0..=255).collect();
     let not_text = vec![0xff, 0x00, 0xfe, 0x80, 0x00];
@@ -70,8 +70,8 @@ pub async fn payloads_are_opaque_bytes<F: Fixture>(fixture: F) {
     assert!(arrived == sent, "every payload arrives byte for byte");
 }
 
-/// Decision "payload": JSON with identities, decimals and times arrives byte for byte, not merely alike.
-pub async fn json_arrives_byte_for_byte<F: Fixture>(fixture: F) {
+/// Decision "payload": JSON with identities, decimals and times is delivered byte for byte, not only equivalent.
+pub async fn json_is_delivered_byte_for_byte<F: Fixture>(fixture: F) {
     let json = concat!(
         r#"{ "z":"01890a5d-ac96-774b-bcce-b302099a8057" ,"a": 12345678901234567890.123456789000,"a":1e400,"#,
         "\n\t",

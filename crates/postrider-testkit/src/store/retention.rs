@@ -1,18 +1,18 @@
-//! What success leaves is kept for as long as the queue says, and removed in bounded steps (decision "what success leaves").
+//! Delivered messages are archived for as long as the queue says, and pruned in bounded steps (decision "what success leaves").
 
 use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{
-    Arrival, ConsumerName, Inbox, PruneRequest, Pruned, QueuePolicy, State,
-    inspect::{Prunable, Room},
+    Arrival, ConsumerName, Inbox, PruneReport, PruneRequest, QueuePolicy, State,
+    inspect::{Prunable, StateFilter},
 };
 use std::time::Duration;
 
-/// A store may remove whole days at once, so what has expired may stay until the day is over.
+/// A store may prune whole days at once, so expired messages may stay until the day is over.
 const DAY: Duration = minutes(24 * 60);
 
-/// A queue that keeps what it delivered has it in the archive, and in no other room.
-pub async fn a_kept_message_is_in_the_archive<F: Fixture>(fixture: F) {
+/// A delivered message of a queue with an archive is in the archive, and in no other state.
+pub async fn a_done_message_is_archived<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(60))).await;
     let store = fixture.store();
     let id = stage_one(&fixture, message("orders").payload("kept")).await;
@@ -20,19 +20,19 @@ pub async fn a_kept_message_is_in_the_archive<F: Fixture>(fixture: F) {
     settle(&store, &[claimed.lease.retry(Duration::ZERO, "busy")]).await;
     assert_eq!(drain(&store, "orders").await, [id]);
 
-    let archive = list(&fixture, "orders", Room::Archive).await;
+    let archive = list(&fixture, "orders", StateFilter::Done).await;
     assert_eq!(ids_of(&archive), [id]);
     assert_eq!(archive[0].message.payload().as_ref(), b"kept");
     assert_eq!((archive[0].state, archive[0].deliveries, archive[0].attempts), (State::Done, 2, 1));
     assert_eq!(archive[0].reason, None);
-    for room in [Room::Ready, Room::Later, Room::Dead] {
-        assert_eq!(list(&fixture, "orders", room).await, []);
+    for filter in [StateFilter::Ready, StateFilter::Scheduled, StateFilter::Dead] {
+        assert_eq!(list(&fixture, "orders", filter).await, []);
     }
     assert_nothing_due(&store, "orders").await;
 }
 
-/// The archive is pruned when its time is over, and not before.
-pub async fn the_archive_is_pruned_when_its_time_is_over<F: Fixture>(fixture: F) {
+/// Archived messages are pruned after their retention, and not before.
+pub async fn archived_messages_are_pruned_after_their_retention<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(60))).await;
     declare(&fixture, "letters", QueuePolicy::default().with_keep_for(10 * DAY)).await;
     let store = fixture.store();
@@ -41,24 +41,28 @@ pub async fn the_archive_is_pruned_when_its_time_is_over<F: Fixture>(fixture: F)
         assert_eq!(drain(&store, name).await.len(), 3);
     }
     fixture.advance(minutes(50)).await;
-    assert_eq!(store.prune(&PruneRequest::new()).await.unwrap(), Pruned::default());
+    assert_eq!(store.prune(&PruneRequest::new()).await.unwrap(), PruneReport::default());
     fixture.advance(2 * DAY).await;
     let pruned = store.prune(&PruneRequest::new()).await.unwrap();
 
-    assert_eq!(pruned, Pruned { archived: 3, ..Pruned::default() });
+    assert_eq!(pruned, PruneReport { archived: 3, ..PruneReport::default() });
     assert_empty(&fixture, "orders").await;
-    assert_eq!(list(&fixture, "letters", Room::Archive).await.len(), 3, "each queue keeps for its own time");
+    assert_eq!(
+        list(&fixture, "letters", StateFilter::Done).await.len(),
+        3,
+        "each queue keeps for its own time"
+    );
 }
 
-/// What may go is counted before it goes, and counting removes nothing.
-pub async fn what_may_go_is_counted_first<F: Fixture>(fixture: F) {
+/// Prunable rows are counted before they are pruned, and counting removes nothing.
+pub async fn prunable_rows_are_counted_before_pruning<F: Fixture>(fixture: F) {
     let (store, inspect) = (fixture.store(), fixture.inspect());
     declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(60))).await;
     stage(&fixture, &numbered("orders", 3)).await;
     assert_eq!(drain(&store, "orders").await.len(), 3);
     for _ in 0..2 {
         stage_one(&fixture, message("orders")).await;
-        kill_one(&store, "orders").await;
+        dead_letter_one(&store, "orders").await;
     }
     let mut tx = fixture.begin().await;
     let consumer = ConsumerName::new("billing").unwrap();
@@ -68,20 +72,23 @@ pub async fn what_may_go_is_counted_first<F: Fixture>(fixture: F) {
     assert_eq!(inspect.prunable(&all, Some(minutes(60))).await.unwrap(), Prunable::default());
 
     fixture.advance(2 * DAY).await;
-    let told = inspect.prunable(&all, Some(minutes(60))).await.unwrap();
-    assert_eq!(told, Prunable { archived: 3, dead: 2, inbox: 1, audit: 0 });
-    assert_eq!(inspect.prunable(&all, None).await.unwrap(), told);
+    let reported = inspect.prunable(&all, Some(minutes(60))).await.unwrap();
+    assert_eq!(reported, Prunable { archived: 3, dead: 2, inbox: 1, audit: 0 });
+    assert_eq!(inspect.prunable(&all, None).await.unwrap(), reported);
     let archive = inspect.prunable(&PruneRequest::new(), None).await.unwrap();
     assert_eq!(archive, Prunable { archived: 3, ..Prunable::default() });
     let others = PruneRequest::new().with_inbox_of(ConsumerName::new("shipping").unwrap(), minutes(60));
     assert_eq!(inspect.prunable(&others, None).await.unwrap().inbox, 0);
     let pruned = store.prune(&all).await.unwrap();
-    assert_eq!((pruned.archived, pruned.dead, pruned.inbox), (told.archived, told.dead, told.inbox));
+    assert_eq!(
+        (pruned.archived, pruned.dead, pruned.inbox),
+        (reported.archived, reported.dead, reported.inbox)
+    );
     assert_eq!(inspect.prunable(&all, None).await.unwrap(), Prunable::default());
 }
 
-/// Old rows of what operators did go in bounded steps, and that is written down.
-pub async fn old_audit_rows_go_and_that_is_written_down<F: Fixture>(fixture: F) {
+/// Old audit rows are pruned in bounded steps, and the pruning is audited.
+pub async fn pruning_the_audit_log_is_audited<F: Fixture>(fixture: F) {
     let operate = fixture.operate();
     for _ in 0..5 {
         let id = stage_one(&fixture, message("orders")).await;
@@ -100,8 +107,8 @@ pub async fn old_audit_rows_go_and_that_is_written_down<F: Fixture>(fixture: F) 
     assert!(rows[0].at >= before);
 }
 
-/// Decision "bounded work": pruning works in steps that are no longer than asked, and says when there is more.
-pub async fn pruning_works_in_bounded_steps<F: Fixture>(fixture: F) {
+/// Decision "bounded work": pruning works in steps of at most the given size, and reports whether there is more.
+pub async fn prune_works_in_bounded_steps<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(60))).await;
     let store = fixture.store();
     stage(&fixture, &numbered("orders", 25)).await;
@@ -122,23 +129,23 @@ pub async fn pruning_works_in_bounded_steps<F: Fixture>(fixture: F) {
     assert_empty(&fixture, "orders").await;
 }
 
-/// Promise 6: dead letters go only when asked, and only those that are old enough.
-pub async fn dead_letters_are_pruned_only_when_asked_and_old_enough<F: Fixture>(fixture: F) {
+/// Promise 6: dead letters are pruned only when requested, and only if they are old enough.
+pub async fn dead_letters_are_pruned_only_when_requested_and_old_enough<F: Fixture>(fixture: F) {
     let store = fixture.store();
     stage_one(&fixture, message("orders")).await;
-    kill_one(&store, "orders").await;
+    dead_letter_one(&store, "orders").await;
     fixture.advance(minutes(60)).await;
     stage_one(&fixture, message("orders")).await;
-    let young = kill_one(&store, "orders").await;
-    assert_eq!(store.prune(&PruneRequest::new()).await.unwrap(), Pruned::default());
+    let young = dead_letter_one(&store, "orders").await;
+    assert_eq!(store.prune(&PruneRequest::new()).await.unwrap(), PruneReport::default());
 
     let request = PruneRequest::new().with_dead_older_than(minutes(30));
-    assert_eq!(store.prune(&request).await.unwrap(), Pruned { dead: 1, ..Pruned::default() });
-    assert_eq!(ids_of(&list(&fixture, "orders", Room::Dead).await), [young]);
+    assert_eq!(store.prune(&request).await.unwrap(), PruneReport { dead: 1, ..PruneReport::default() });
+    assert_eq!(ids_of(&list(&fixture, "orders", StateFilter::Dead).await), [young]);
 }
 
-/// Promise 2: pruning never touches what is still to be delivered, however old it is.
-pub async fn pruning_leaves_what_is_alive<F: Fixture>(fixture: F) {
+/// Promise 2: pruning never removes an undelivered message, however old it is.
+pub async fn prune_keeps_live_messages<F: Fixture>(fixture: F) {
     declare(&fixture, "orders", QueuePolicy::default().with_keep_for(minutes(1))).await;
     let store = fixture.store();
     stage_one(&fixture, message("orders")).await;
@@ -151,7 +158,7 @@ pub async fn pruning_leaves_what_is_alive<F: Fixture>(fixture: F) {
     fixture.advance(minutes(10_000)).await;
     let request = PruneRequest::new().with_dead_older_than(minutes(1));
 
-    assert_eq!(store.prune(&request).await.unwrap(), Pruned::default());
+    assert_eq!(store.prune(&request).await.unwrap(), PruneReport::default());
     for id in [retried.id(), leased.id(), pending, timer] {
         assert!(get(&fixture, "orders", id).await.is_some());
     }

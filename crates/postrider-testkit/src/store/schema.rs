@@ -1,15 +1,15 @@
-//! What a store needs before it can hold messages.
+//! The migrations of a store.
 
 use super::helpers::*;
 use crate::Fixture;
 use tokio::task::JoinSet;
 
-/// A migrated store is what this version needs.
+/// A migrated store has the schema of this version.
 pub async fn a_migrated_store_has_no_drift<F: Fixture>(fixture: F) {
     assert_eq!(fixture.schema().validate().await.unwrap(), []);
 }
 
-/// Migrating again, by many processes at once and while messages wait, changes nothing.
+/// Migrating again, by many processes at once and with pending messages, changes nothing.
 pub async fn migrating_again_changes_nothing<F: Fixture>(fixture: F) {
     let id = stage_one(&fixture, message("orders")).await;
     let mut migrations = JoinSet::new();

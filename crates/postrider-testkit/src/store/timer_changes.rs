@@ -2,21 +2,21 @@
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{Fate, MessageBuilder, Outbox, OutboxExt};
+use postrider_core::{MessageBuilder, Outbox, OutboxExt, StageOutcome};
 
-/// An extending timer is an ordinary one when none of its name lives.
-pub async fn extending_no_timer_stages_it<F: Fixture>(fixture: F) {
+/// An extending timer is an ordinary one if no timer of its name is active.
+pub async fn extending_a_missing_timer_stages_it<F: Fixture>(fixture: F) {
     let id = stage_one(&fixture, extending(10, "first")).await;
     fixture.advance(minutes(10)).await;
 
     assert_eq!(drain(&fixture.store(), "orders").await, [id]);
 }
 
-/// A later time wins, and brings its payload. The living timer keeps its identity.
+/// A later time wins, and brings its payload. The active timer keeps its identity.
 pub async fn a_later_time_extends_a_timer<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let id = stage_one(&fixture, extending(10, "first")).await;
-    assert_eq!(stage_again(&fixture, extending(30, "second")).await, (id, Fate::Extended));
+    assert_eq!(stage_again(&fixture, extending(30, "second")).await, (id, StageOutcome::Extended));
     fixture.advance(minutes(28)).await;
     assert_nothing_due(&store, "orders").await;
     fixture.advance(minutes(3)).await;
@@ -26,10 +26,10 @@ pub async fn a_later_time_extends_a_timer<F: Fixture>(fixture: F) {
 }
 
 /// An earlier time changes neither the time nor the payload.
-pub async fn an_earlier_time_leaves_a_timer_as_it_is<F: Fixture>(fixture: F) {
+pub async fn an_earlier_time_does_not_change_a_timer<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let id = stage_one(&fixture, extending(30, "first")).await;
-    assert_eq!(stage_again(&fixture, extending(10, "second")).await, (id, Fate::Extended));
+    assert_eq!(stage_again(&fixture, extending(10, "second")).await, (id, StageOutcome::Extended));
     fixture.advance(minutes(28)).await;
     assert_nothing_due(&store, "orders").await;
     fixture.advance(minutes(3)).await;
@@ -38,37 +38,40 @@ pub async fn an_earlier_time_leaves_a_timer_as_it_is<F: Fixture>(fixture: F) {
     assert_eq!((ids(&claimed), payloads(&claimed)), (vec![id], vec!["first".to_owned()]));
 }
 
-/// A timer that is due and that nobody has claimed can still be put off.
+/// A timer that is due and not claimed can still be extended.
 pub async fn a_due_timer_can_be_extended_until_it_is_leased<F: Fixture>(fixture: F) {
     let store = fixture.store();
     let id = stage_one(&fixture, extending(10, "first")).await;
     fixture.advance(minutes(11)).await;
-    assert_eq!(stage_again(&fixture, extending(10, "second")).await, (id, Fate::Extended));
+    assert_eq!(stage_again(&fixture, extending(10, "second")).await, (id, StageOutcome::Extended));
     assert_nothing_due(&store, "orders").await;
     fixture.advance(minutes(10)).await;
 
     assert_eq!(payloads(&claim_all(&store, "orders").await), ["second"]);
 }
 
-/// A timer in somebody's hands is not extended: the second is ignored, and nothing of it is delivered.
+/// A leased timer is not extended: the second one is ignored, and is never delivered.
 pub async fn a_leased_timer_is_not_extended<F: Fixture>(fixture: F) {
     let store = fixture.store();
     stage_one(&fixture, extending(10, "first")).await;
     fixture.advance(minutes(10)).await;
     let claimed = claim_one(&store, "orders").await;
-    assert_eq!(stage_again(&fixture, extending(30, "second")).await.1, Fate::Ignored);
+    assert_eq!(stage_again(&fixture, extending(30, "second")).await.1, StageOutcome::Ignored);
     assert_eq!(claimed.message.payload().as_ref(), b"first");
     done(&store, &[claimed]).await;
 
     assert_empty(&fixture, "orders").await;
 }
 
-/// Said twice in one batch, the later time wins as it does in two.
+/// Two extensions in one batch have the same effect as in two: the later time wins.
 pub async fn one_batch_can_stage_and_extend_a_timer<F: Fixture>(fixture: F) {
     let batch = [extending(10, "first"), extending(30, "second"), extending(20, "third")];
     let staged = stage_all(&fixture, &batch.map(|each| each.build().unwrap())).await;
     let id = staged.id().unwrap();
-    assert_eq!(staged.fates(), [(id, Fate::New), (id, Fate::Extended), (id, Fate::Extended)]);
+    assert_eq!(
+        staged.outcomes(),
+        [(id, StageOutcome::New), (id, StageOutcome::Extended), (id, StageOutcome::Extended)]
+    );
     fixture.advance(minutes(28)).await;
     assert_nothing_due(&fixture.store(), "orders").await;
     fixture.advance(minutes(3)).await;
@@ -81,7 +84,7 @@ pub async fn a_rolled_back_extension_changes_nothing<F: Fixture>(fixture: F) {
     let id = stage_one(&fixture, extending(10, "first")).await;
     let mut tx = fixture.begin().await;
     let staged = fixture.outbox().stage(&mut tx, extending(30, "second")).await.unwrap();
-    assert_eq!(staged.fates(), [(id, Fate::Extended)]);
+    assert_eq!(staged.outcomes(), [(id, StageOutcome::Extended)]);
     fixture.rollback(tx).await;
     fixture.advance(minutes(10)).await;
 
@@ -103,7 +106,7 @@ pub async fn a_cancelled_timer_is_never_delivered<F: Fixture>(fixture: F) {
     assert_eq!(drain(&store, "orders").await, [id]);
 }
 
-/// A timer that is due can be cancelled until somebody has it in hand.
+/// A timer that is due can be cancelled until it is leased.
 pub async fn a_due_timer_can_be_cancelled_until_it_is_leased<F: Fixture>(fixture: F) {
     stage_one(&fixture, extending(10, "first")).await;
     fixture.advance(minutes(11)).await;
@@ -112,7 +115,7 @@ pub async fn a_due_timer_can_be_cancelled_until_it_is_leased<F: Fixture>(fixture
     assert_empty(&fixture, "orders").await;
 }
 
-/// A timer in somebody's hands cannot be cancelled.
+/// A leased timer cannot be cancelled.
 pub async fn a_leased_timer_cannot_be_cancelled<F: Fixture>(fixture: F) {
     let store = fixture.store();
     stage_one(&fixture, extending(10, "first")).await;
@@ -124,8 +127,8 @@ pub async fn a_leased_timer_cannot_be_cancelled<F: Fixture>(fixture: F) {
     assert_empty(&fixture, "orders").await;
 }
 
-/// A timer that waits for a retry is in nobody's hands, and can be cancelled.
-pub async fn a_timer_that_waits_for_a_retry_can_be_cancelled<F: Fixture>(fixture: F) {
+/// A timer that waits for a retry is not leased, and can be cancelled.
+pub async fn a_timer_awaiting_retry_can_be_cancelled<F: Fixture>(fixture: F) {
     let store = fixture.store();
     stage_one(&fixture, extending(0, "first")).await;
     let claimed = claim_one(&store, "orders").await;
@@ -146,7 +149,7 @@ pub async fn a_rolled_back_cancellation_changes_nothing<F: Fixture>(fixture: F) 
     assert_eq!(drain(&fixture.store(), "orders").await, [id]);
 }
 
-/// A transaction can cancel what it has staged itself.
+/// A transaction can cancel a timer that it has staged itself.
 pub async fn a_transaction_can_cancel_its_own_timer<F: Fixture>(fixture: F) {
     let mut tx = fixture.begin().await;
     fixture.outbox().stage(&mut tx, extending(10, "first")).await.unwrap();
@@ -156,9 +159,9 @@ pub async fn a_transaction_can_cancel_its_own_timer<F: Fixture>(fixture: F) {
     assert_empty(&fixture, "orders").await;
 }
 
-/// There is nothing to cancel in a queue that nobody has used, under another name, or in another queue.
+/// There is nothing to cancel in an unused queue, under another name, or in another queue.
 pub async fn an_unknown_timer_cannot_be_cancelled<F: Fixture>(fixture: F) {
-    assert!(!cancel(&fixture).await, "nobody has used the queue");
+    assert!(!cancel(&fixture).await, "the queue is unused");
     stage_one(&fixture, message("orders").due_after(minutes(10)).timer("another")).await;
     stage_one(&fixture, message("letters").due_after(minutes(10)).timer("reminder")).await;
     stage_one(&fixture, message("orders").due_after(minutes(10))).await;

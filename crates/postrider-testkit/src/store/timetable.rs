@@ -1,8 +1,8 @@
-//! A tick of a schedule is staged once or not at all, whoever tries (decision "recurring messages").
+//! A tick of a schedule is staged once or not at all, by whichever scheduler (decision "recurring messages").
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{Error, Message, ScheduleName, timetable::Reading, wake::Sleeper};
+use postrider_core::{Error, Message, ScheduleName, notifier::IdleWorker, timetable::ScheduleReading};
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
@@ -14,7 +14,7 @@ fn nightly() -> ScheduleName {
     ScheduleName::new("nightly").unwrap()
 }
 
-async fn read<F: Fixture>(fixture: &F, schedule: &ScheduleName) -> Reading {
+async fn read<F: Fixture>(fixture: &F, schedule: &ScheduleName) -> ScheduleReading {
     fixture.timetable().read(schedule).await.unwrap()
 }
 
@@ -27,14 +27,14 @@ fn letter(text: &str) -> Message {
     message("letters").payload(text.to_owned()).build().unwrap()
 }
 
-/// A moment that every store keeps as it is: a whole second.
+/// A time that every store keeps exactly: a whole second.
 fn whole(time: SystemTime) -> SystemTime {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// Whoever reads a schedule first begins it, at that moment by the store's clock, and nobody begins it again. No message is made.
-pub async fn a_schedule_begins_when_it_is_read_first<F: Fixture>(fixture: F) {
+/// The first read of a schedule starts it, at that time by the store's clock, and later reads do not. No message is staged.
+pub async fn a_schedule_starts_at_its_first_read<F: Fixture>(fixture: F) {
     let first = read(&fixture, &nightly()).await;
     assert!(first.last <= first.now, "{first:?}");
     assert!(first.now.duration_since(first.last).unwrap() < minutes(1), "{first:?}");
@@ -45,7 +45,7 @@ pub async fn a_schedule_begins_when_it_is_read_first<F: Fixture>(fixture: F) {
     assert_empty(&fixture, "letters").await;
 }
 
-/// What a tick stages can be claimed, and the tick is what is read from then on.
+/// The messages of a tick can be claimed, and later reads return the tick.
 pub async fn a_tick_stages_its_messages_and_is_recorded<F: Fixture>(fixture: F) {
     let at = whole(read(&fixture, &nightly()).await.now) + minutes(1);
     let messages = [letter("one"), letter("two")];
@@ -56,7 +56,7 @@ pub async fn a_tick_stages_its_messages_and_is_recorded<F: Fixture>(fixture: F) 
     assert_nothing_due(&fixture.store(), "letters").await;
 }
 
-/// Without messages a tick is recorded all the same.
+/// A tick without messages is recorded as well.
 pub async fn a_tick_without_messages_is_recorded<F: Fixture>(fixture: F) {
     let at = whole(read(&fixture, &nightly()).await.now) + minutes(1);
     assert!(fixture.timetable().tick(&nightly(), at, &[]).await.unwrap());
@@ -65,7 +65,7 @@ pub async fn a_tick_without_messages_is_recorded<F: Fixture>(fixture: F) {
 }
 
 /// Ten processes race for each of ten ticks: one of them stages it.
-pub async fn a_tick_is_staged_once_though_ten_race_for_it<F: Fixture>(fixture: F) {
+pub async fn a_tick_raced_by_ten_schedulers_is_staged_once<F: Fixture>(fixture: F) {
     let from = whole(read(&fixture, &nightly()).await.now) + minutes(1);
     let barrier = Arc::new(Barrier::new(10));
     let mut racers = JoinSet::new();
@@ -89,8 +89,8 @@ pub async fn a_tick_is_staged_once_though_ten_race_for_it<F: Fixture>(fixture: F
     assert_eq!(payloads(&claim_all(&fixture.store(), "letters").await), expected);
 }
 
-/// An older tick never comes after a newer one.
-pub async fn an_older_tick_never_follows_a_newer_one<F: Fixture>(fixture: F) {
+/// An older tick is never staged after a newer one.
+pub async fn an_older_tick_after_a_newer_one_is_ignored<F: Fixture>(fixture: F) {
     let at = whole(read(&fixture, &nightly()).await.now) + minutes(10);
     assert!(tick(&fixture, at, "newer").await);
     assert!(!tick(&fixture, at - minutes(1), "older").await);
@@ -98,7 +98,7 @@ pub async fn an_older_tick_never_follows_a_newer_one<F: Fixture>(fixture: F) {
     assert_eq!(payloads(&claim_all(&fixture.store(), "letters").await), ["newer", "newest"]);
 }
 
-/// Schedules do not know each other.
+/// Schedules are independent of each other.
 pub async fn every_schedule_has_its_own_ticks<F: Fixture>(fixture: F) {
     let hourly = ScheduleName::new("hourly").unwrap();
     let at = whole(read(&fixture, &nightly()).await.now) + minutes(1);
@@ -107,8 +107,8 @@ pub async fn every_schedule_has_its_own_ticks<F: Fixture>(fixture: F) {
     assert_eq!(payloads(&claim_all(&fixture.store(), "letters").await), ["nightly", "hourly"]);
 }
 
-/// A tick with a message that breaks a rule is refused whole, and can be tried again.
-pub async fn a_tick_with_a_bad_message_records_nothing<F: Fixture>(fixture: F) {
+/// A tick with an invalid message is rejected completely, and can be retried.
+pub async fn a_tick_with_an_invalid_message_records_nothing<F: Fixture>(fixture: F) {
     let last = read(&fixture, &nightly()).await;
     let at = whole(last.now) + minutes(1);
     let too_big = message("letters").payload(vec![b'x'; 64 << 20]).build().unwrap();
@@ -120,14 +120,14 @@ pub async fn a_tick_with_a_bad_message_records_nothing<F: Fixture>(fixture: F) {
     assert_eq!(payloads(&claim_all(&fixture.store(), "letters").await), ["better"]);
 }
 
-/// A tick whose future is dropped halfway happened whole or not at all, and harms nobody who comes after it.
-pub async fn a_dropped_tick_is_whole_or_never_happened<F: Fixture>(fixture: F) {
+/// A tick whose future is dropped halfway is complete or absent, and does not affect later ticks.
+pub async fn a_cancelled_tick_is_complete_or_absent<F: Fixture>(fixture: F) {
     let from = whole(read(&fixture, &nightly()).await.now) + minutes(1);
     for number in 0..20 {
         let (timetable, schedule, at) = (fixture.timetable(), nightly(), from + minutes(number));
         let messages = [letter(&number.to_string())];
         let mut tick = std::pin::pin!(timetable.tick(&schedule, at, &messages));
-        // Dropped after so many steps, wherever that is.
+        // Dropped after this many polls.
         for _ in 0..number {
             tokio::select! {
                 biased;
@@ -137,7 +137,7 @@ pub async fn a_dropped_tick_is_whole_or_never_happened<F: Fixture>(fixture: F) {
         }
     }
     for number in 0..20 {
-        // What was dropped is tried again, and refused if it or a later one had happened.
+        // The dropped tick is retried, and rejected if it or a later one was recorded.
         tick(&fixture, from + minutes(number), &number.to_string()).await;
     }
     let mut staged = payloads(&claim_all(&fixture.store(), "letters").await);
@@ -149,13 +149,14 @@ pub async fn a_dropped_tick_is_whole_or_never_happened<F: Fixture>(fixture: F) {
     assert!(staged.contains(&"19".to_owned()));
 }
 
-/// A tick wakes a sleeper, like any other commit.
-pub async fn a_tick_wakes_a_sleeper<F: Fixture>(fixture: F) {
+/// A tick wakes an idle worker, like any other commit.
+pub async fn a_tick_wakes_an_idle_worker<F: Fixture>(fixture: F) {
     let at = whole(read(&fixture, &nightly()).await.now) + minutes(1);
-    let sleeper = Sleeper { worker: Uuid::new_v4(), queues: vec![queue("letters")] };
-    fixture.wake().lie_down(&sleeper, minutes(600)).await.unwrap();
-    let mut ear = fixture.wake().listen(&sleeper.queues).await.unwrap();
+    let idle = IdleWorker { worker: Uuid::new_v4(), queues: vec![queue("letters")] };
+    fixture.wake().register_idle(&idle, minutes(600)).await.unwrap();
+    let mut listener = fixture.wake().listen(&idle.queues).await.unwrap();
     assert!(tick(&fixture, at, "wake up").await);
-    let heard = timeout(Duration::from_secs(20), ear.wait()).await.expect("a signal is heard").unwrap();
-    assert_eq!(heard, queue("letters"));
+    let notified =
+        timeout(Duration::from_secs(20), listener.wait()).await.expect("a notification arrives").unwrap();
+    assert_eq!(notified, queue("letters"));
 }

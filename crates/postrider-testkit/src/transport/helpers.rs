@@ -1,4 +1,4 @@
-//! What the cases share.
+//! Helpers of the transport suite.
 
 use super::{Received, TransportFixture};
 use postrider_core::{
@@ -11,10 +11,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Longer than anything takes; a case that reaches it has hung.
+/// Longer than any operation takes; a case that reaches it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) type Answers = Vec<Result<Receipt, PublishError>>;
+pub(crate) type Results = Vec<Result<Receipt, PublishError>>;
 
 pub(crate) fn written(builder: MessageBuilder, destination: &str, format: Format) -> Outgoing {
     let now = SystemTime::now();
@@ -27,27 +27,27 @@ pub(crate) fn order(number: usize) -> MessageBuilder {
     Message::builder("orders").event_type("order.placed").key(format!("key-{}", number % 5)).json(&number)
 }
 
-/// So many orders to one destination.
+/// This many orders for one destination.
 pub(crate) fn orders(count: usize, destination: &str) -> Vec<Outgoing> {
     (0..count).map(|number| written(order(number), destination, Format::Binary)).collect()
 }
 
-/// Within a bound, so that what never answers fails.
-pub(crate) async fn patiently<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} takes for ever"))
+/// Runs a future with a timeout, so that a call that never returns fails.
+pub(crate) async fn within_patience<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what}: timed out"))
 }
 
-/// Publishes, and checks that there is one answer for each.
-pub(crate) async fn publish(transport: &dyn Transport, batch: &[Outgoing]) -> Answers {
-    let answers = patiently("publishing", transport.publish(batch)).await;
-    assert_eq!(answers.len(), batch.len(), "one answer for each message");
-    answers
+/// Publishes, and asserts that there is one result for each message.
+pub(crate) async fn publish(transport: &dyn Transport, batch: &[Outgoing]) -> Results {
+    let results = within_patience("publishing", transport.publish(batch)).await;
+    assert_eq!(results.len(), batch.len(), "one result for each message");
+    results
 }
 
-/// Publishes what must be accepted.
+/// Publishes, and asserts that every message is accepted.
 pub(crate) async fn publish_all(transport: &dyn Transport, batch: &[Outgoing]) {
-    for (answer, outgoing) in publish(transport, batch).await.into_iter().zip(batch) {
-        answer.unwrap_or_else(|error| panic!("{} to {}: {error}", outgoing.id, outgoing.destination));
+    for (result, outgoing) in publish(transport, batch).await.into_iter().zip(batch) {
+        result.unwrap_or_else(|error| panic!("{} to {}: {error}", outgoing.id, outgoing.destination));
     }
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn received<F: TransportFixture>(
     destination: &str,
     count: usize,
 ) -> Vec<Received> {
-    let received = patiently("receiving", fixture.received(destination, count)).await;
+    let received = within_patience("receiving", fixture.received(destination, count)).await;
     assert!(received.len() >= count, "{count} messages were asked for");
     received
 }
@@ -74,23 +74,23 @@ pub(crate) fn sorted(mut texts: Vec<String>) -> Vec<String> {
     texts
 }
 
-/// Publishes until it is accepted, as a relay would.
+/// Publishes until the message is accepted, as a relay does.
 pub(crate) async fn publish_until_accepted(transport: &dyn Transport, outgoing: &Outgoing) {
-    patiently("publishing again and again", async {
+    within_patience("publishing again and again", async {
         while let Err(error) = transport.publish(std::slice::from_ref(outgoing)).await.remove(0) {
-            assert!(!matches!(error, PublishError::Reject { .. }), "refused for good: {error}");
+            assert!(!matches!(error, PublishError::Reject { .. }), "rejected permanently: {error}");
             tokio::task::yield_now().await;
         }
     })
     .await;
 }
 
-/// Polls a future so often, and drops it, unless it was ready by then.
+/// Polls a future this many times, and drops it unless it is ready by then.
 pub(crate) async fn drop_after<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut future = pin!(future);
     for _ in 0..polls {
-        if let Poll::Ready(answer) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return Some(answer);
+        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(result);
         }
         tokio::task::yield_now().await;
     }

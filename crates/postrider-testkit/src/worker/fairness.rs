@@ -1,4 +1,4 @@
-//! Several queues share a worker fairly, and so do the tenants of one queue; nobody waits while there is room.
+//! Several queues share a worker fairly, and so do the tenants of one queue; none waits while capacity is free.
 
 use super::helpers::*;
 use crate::Fixture;
@@ -13,18 +13,18 @@ fn numbered_in(queue: &str, count: u64) -> Vec<Message> {
     (0..count).map(|number| message(queue).payload(number.to_string()).build().unwrap()).collect()
 }
 
-/// When there is more to do than can be run at once, each queue has its share.
-pub async fn weights_decide_when_there_is_more_to_do_than_can_be_run<F: Fixture>(fixture: F) {
+/// Under load, each queue gets its share of the concurrency.
+pub async fn weights_share_the_concurrency_under_load<F: Fixture>(fixture: F) {
     stage(&fixture, &numbered_in("heavy", 60)).await;
     stage(&fixture, &numbered_in("light", 60)).await;
-    let door = Door::closed();
+    let barrier = Barrier::closed();
     let ran = Arc::new(Mutex::new(Vec::new()));
     let queue = |name: &'static str, weight| {
-        let (door, ran) = (door.clone(), Arc::clone(&ran));
+        let (barrier, ran) = (barrier.clone(), Arc::clone(&ran));
         Queue::new(name).weight(weight).prefetch(60).on_any(move |_: Context| {
-            let (door, ran) = (door.clone(), Arc::clone(&ran));
+            let (barrier, ran) = (barrier.clone(), Arc::clone(&ran));
             async move {
-                door.pass().await;
+                barrier.pass().await;
                 ran.lock().unwrap().push(name);
                 Ok::<(), Failure>(())
             }
@@ -32,9 +32,9 @@ pub async fn weights_decide_when_there_is_more_to_do_than_can_be_run<F: Fixture>
     };
     let builder = postrider_engine::Worker::builder_on(fixture.store(), None).concurrency(1);
     let running = builder.queue(queue("heavy", 3)).queue(queue("light", 1)).build().unwrap().start();
-    eventually(async || running.tally().fetched == 120).await;
-    door.open(1_000);
-    eventually(async || running.tally().delivered == 120).await;
+    eventually(async || running.report().claimed == 120).await;
+    barrier.open(1_000);
+    eventually(async || running.report().delivered == 120).await;
     let ran = ran.lock().unwrap().clone();
     let heavy = ran.iter().take(40).filter(|name| **name == "heavy").count();
     assert!((29..=31).contains(&heavy), "{heavy} of the first 40 were heavy");
@@ -42,32 +42,32 @@ pub async fn weights_decide_when_there_is_more_to_do_than_can_be_run<F: Fixture>
         ran.iter().skip(85).all(|name| *name == "light"),
         "when one has nothing left, the other has it all"
     );
-    assert!(running.shutdown(minutes(1)).await.is_clean);
+    assert!(running.stop(minutes(1)).await.clean);
 }
 
-/// A queue that is alone with its work uses every place there is, whatever its weight.
-pub async fn nobody_waits_while_there_is_room<F: Fixture>(fixture: F) {
+/// A queue without competitors uses the whole concurrency, whatever its weight.
+pub async fn no_queue_waits_while_capacity_is_free<F: Fixture>(fixture: F) {
     stage(&fixture, &numbered_in("light", 8)).await;
-    let door = Door::closed();
-    let waiting = door.clone();
+    let barrier = Barrier::closed();
+    let waiting = barrier.clone();
     let light = Queue::new("light").concurrency(8).on_any(move |_: Context| {
-        let door = waiting.clone();
+        let barrier = waiting.clone();
         async move {
-            door.pass().await;
+            barrier.pass().await;
             Ok::<(), Failure>(())
         }
     });
     let heavy = Queue::new("heavy").weight(100).on_any(async |_: Context| Ok::<(), Failure>(()));
     let builder = postrider_engine::Worker::builder_on(fixture.store(), None).concurrency(8);
     let running = builder.queue(light).queue(heavy).build().unwrap().start();
-    door.waited_at_by(8).await;
-    door.open(8);
-    eventually(async || running.tally().delivered == 8).await;
-    assert!(running.shutdown(minutes(1)).await.is_clean);
+    barrier.wait_for_arrivals(8).await;
+    barrier.open(8);
+    eventually(async || running.report().delivered == 8).await;
+    assert!(running.stop(minutes(1)).await.clean);
 }
 
-/// Neither a queue nor a worker runs more at once than it may.
-pub async fn limits_of_concurrency_are_kept<F: Fixture>(fixture: F) {
+/// Neither a queue nor a worker exceeds its concurrency.
+pub async fn concurrency_limits_are_kept<F: Fixture>(fixture: F) {
     let names = ["one", "two"];
     for name in names {
         stage(&fixture, &numbered_in(name, 100)).await;
@@ -89,12 +89,12 @@ pub async fn limits_of_concurrency_are_kept<F: Fixture>(fixture: F) {
         })
     };
     let builder = postrider_engine::Worker::builder_on(fixture.store(), None).concurrency(5);
-    let tally = builder.queue(queue(0)).queue(queue(1)).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((tally.delivered, tally.retried), (200, 0));
+    let report = builder.queue(queue(0)).queue(queue(1)).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.delivered, report.retried), (200, 0));
 }
 
-/// Tenants that come after a noisy one's backlog are handled by turns with it, each by its weight.
-pub async fn tenants_take_turns_by_weight<F: Fixture>(fixture: F) {
+/// Tenants behind a noisy tenant's backlog are handled in turns with it, each by its weight.
+pub async fn tenants_are_served_by_weight<F: Fixture>(fixture: F) {
     let of = |tenant: &str, count: usize| -> Vec<Message> {
         (0..count).map(|_| message("orders").tenant(tenant).payload("{}").build().unwrap()).collect()
     };

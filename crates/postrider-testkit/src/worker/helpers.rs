@@ -1,10 +1,10 @@
-//! What the cases of the worker suite say over and over.
+//! Helpers of the worker suite.
 
-pub(crate) use super::watched::{Watch, Watched};
+pub(crate) use super::instrumented_store::{InstrumentedStore, StoreProbe};
 use crate::Fixture;
 pub(crate) use crate::store::helpers::*;
-use postrider_core::{Event, Json, Message, RetryStrategy, Store, wake::Wake};
-use postrider_engine::{Context, Failure, Queue, Tally, Worker, WorkerBuilder};
+use postrider_core::{Event, Json, Message, RetryStrategy, Store, notifier::Notifier};
+use postrider_engine::{Context, Failure, Queue, Report, Worker, WorkerBuilder};
 use serde::{Deserialize, Serialize};
 use std::{
     sync::{Arc, Mutex, atomic::AtomicUsize, atomic::Ordering::SeqCst},
@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::{sync::Semaphore, time::sleep};
 
-/// What most cases stage.
+/// The event that most cases stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) number: u64,
@@ -58,7 +58,7 @@ impl Seen {
     }
 }
 
-/// The queue of orders, with a handler that notes them.
+/// The queue of orders, with a handler that records them.
 pub(crate) fn noting(seen: &Seen) -> Queue {
     let seen = seen.clone();
     Queue::new("orders").on(move |order: Order, _: Context| {
@@ -67,7 +67,7 @@ pub(crate) fn noting(seen: &Seen) -> Queue {
     })
 }
 
-/// The queue of orders, with a handler that decides by their number.
+/// The queue of orders, with a handler that returns a result by number.
 pub(crate) fn deciding(decide: impl Fn(u64) -> Result<(), Failure> + Send + Sync + 'static) -> Queue {
     Queue::new("orders").on(move |order: Order, _: Context| {
         let result = decide(order.number);
@@ -75,23 +75,28 @@ pub(crate) fn deciding(decide: impl Fn(u64) -> Result<(), Failure> + Send + Sync
     })
 }
 
-/// Tries again after five minutes, three times in all.
+/// Retries after five minutes, three attempts in total.
 pub(crate) fn three_times() -> RetryStrategy {
     RetryStrategy::constant(minutes(5)).with_max_attempts(3)
 }
 
-/// The fixture's store, watched.
-pub(crate) fn watched_store<F: Fixture>(fixture: &F) -> (Arc<dyn Store>, Arc<dyn Wake>, Arc<Watch>) {
-    let watch = Arc::new(Watch::default());
-    let watched =
-        Arc::new(Watched { store: fixture.store(), wake: fixture.wake(), watch: Arc::clone(&watch) });
-    (Arc::clone(&watched) as _, watched, watch)
+/// The fixture's store, instrumented.
+pub(crate) fn instrumented_store<F: Fixture>(
+    fixture: &F,
+) -> (Arc<dyn Store>, Arc<dyn Notifier>, Arc<StoreProbe>) {
+    let probe = Arc::new(StoreProbe::default());
+    let instrumented = Arc::new(InstrumentedStore {
+        store: fixture.store(),
+        wake: fixture.wake(),
+        probe: Arc::clone(&probe),
+    });
+    (Arc::clone(&instrumented) as _, instrumented, probe)
 }
 
-/// A worker on the fixture's store, watched.
-pub(crate) fn watched<F: Fixture>(fixture: &F) -> (WorkerBuilder, Arc<Watch>) {
-    let (store, wake, watch) = watched_store(fixture);
-    (Worker::builder_on(store, Some(wake)), watch)
+/// A worker on the fixture's store, instrumented.
+pub(crate) fn instrumented_worker<F: Fixture>(fixture: &F) -> (WorkerBuilder, Arc<StoreProbe>) {
+    let (store, wake, probe) = instrumented_store(fixture);
+    (Worker::builder_on(store, Some(wake)), probe)
 }
 
 /// A worker on the fixture's store with one queue.
@@ -99,66 +104,66 @@ pub(crate) fn worker<F: Fixture>(fixture: &F, queue: Queue) -> Worker {
     Worker::builder_on(fixture.store(), Some(fixture.wake())).queue(queue).build().unwrap()
 }
 
-/// Handles everything that is due.
-pub(crate) async fn handle_all<F: Fixture>(fixture: &F, queue: Queue) -> Tally {
-    let tally = worker(fixture, queue).run_until_idle().await.unwrap();
-    assert_accounted_for(&tally);
-    tally
+/// Handles every due message.
+pub(crate) async fn handle_all<F: Fixture>(fixture: &F, queue: Queue) -> Report {
+    let report = worker(fixture, queue).run_until_idle().await.unwrap();
+    assert_accounted_for(&report);
+    report
 }
 
-/// Everything that was claimed ended in one way.
-pub(crate) fn assert_accounted_for(tally: &Tally) {
-    let ended = tally.delivered
-        + tally.retried
-        + tally.dead
-        + tally.released
-        + tally.handed_back
-        + tally.lost
-        + tally.in_hand;
-    assert_eq!(tally.fetched, ended, "{tally:?}");
+/// Asserts that every claimed message was settled in one way.
+pub(crate) fn assert_accounted_for(report: &Report) {
+    let ended = report.delivered
+        + report.retried
+        + report.dead
+        + report.released
+        + report.unstarted
+        + report.lost
+        + report.in_flight;
+    assert_eq!(report.claimed, ended, "{report:?}");
 }
 
-/// Waits until something holds. The limit of the case is the only one.
+/// Waits until a condition holds, up to the time limit of the case.
 pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
     while !holds().await {
         sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// Waits until a number is at least so large.
+/// Waits until a counter is at least this large.
 pub(crate) async fn at_least(count: &AtomicUsize, least: usize) {
     eventually(async || count.load(SeqCst) >= least).await;
 }
 
-/// A door that handlers wait at.
+/// A barrier that handlers wait at.
 #[derive(Debug, Clone)]
-pub(crate) struct Door {
+pub(crate) struct Barrier {
     permits: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
 }
 
-impl Door {
+impl Barrier {
     pub(crate) fn closed() -> Self {
         Self { permits: Arc::new(Semaphore::new(0)), waiting: Arc::default() }
     }
 
-    /// Waits until it is opened.
+    /// Waits until the barrier lets it pass.
     pub(crate) async fn pass(&self) {
         self.waiting.fetch_add(1, SeqCst);
         self.permits.acquire().await.unwrap().forget();
     }
 
-    /// Lets so many through.
+    /// Lets this many handlers pass.
     pub(crate) fn open(&self, count: usize) {
         self.permits.add_permits(count);
     }
 
-    /// Waits until so many have come.
-    pub(crate) async fn waited_at_by(&self, count: usize) {
+    /// Waits until this many handlers have arrived.
+    pub(crate) async fn wait_for_arrivals(&self, count: usize) {
         at_least(&self.waiting, count).await;
     }
 
-    pub(crate) fn visitors(&self) -> usize {
+    pub(crate) fn arrivals(&self) -> usize {
         self.waiting.load(SeqCst)
     }
 }

@@ -1,4 +1,4 @@
-//! The words of AMQP 0-9-1 that it takes to put a message into a queue and to count them.
+//! The part of AMQP 0-9-1 that publishes a message and counts the messages of a queue.
 
 use crate::support::Talk;
 
@@ -22,13 +22,13 @@ impl Channel {
         channel.hear(10, 41).await;
         channel.method(1, 20, 10, b"\0").await;
         channel.hear(20, 11).await;
-        // Confirm what is published.
+        // Enable publisher confirms.
         channel.method(1, 85, 10, b"\0").await;
         channel.hear(85, 11).await;
         channel
     }
 
-    /// Declares a durable queue and answers with the number of its messages.
+    /// Declares a durable queue and returns the number of its messages.
     pub(crate) async fn declare(&mut self, queue: &str) -> u32 {
         let arguments = [b"\0\0", &short(queue)[..], b"\x02\0\0\0\0"].concat();
         self.method(1, 50, 10, &arguments).await;
@@ -57,7 +57,7 @@ impl Channel {
         self.0.say([&[kind], &channel.to_be_bytes()[..], &length, payload, b"\xce"].concat()).await;
     }
 
-    /// The arguments of the method that comes next, which must be this one.
+    /// Receives the next method, which must be this one, and returns its arguments.
     async fn hear(&mut self, class: u16, method: u16) -> Vec<u8> {
         let head = self.0.bytes(7).await;
         let length = u32::from_be_bytes(head[3..].try_into().unwrap()) as usize;

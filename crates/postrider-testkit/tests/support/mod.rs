@@ -1,8 +1,8 @@
-//! What the tests of all brokers have in common.
+//! Helpers of the broker tests.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use postrider_servers::{Afterwards, Folder};
+use postrider_servers::{Cleanup, TempFolder};
 use postrider_testkit::broker::{Broker, Durable};
 use std::{
     future::Future,
@@ -28,7 +28,7 @@ pub(crate) fn address(url: &str) -> &str {
     authority.rsplit('@').next().unwrap()
 }
 
-/// A conversation with a server, in its own protocol.
+/// A connection to a server, in its own protocol.
 pub(crate) struct Talk(BufReader<TcpStream>);
 
 impl Talk {
@@ -59,18 +59,18 @@ impl Talk {
     }
 }
 
-/// Nobody listens there any more.
+/// Waits until no server listens on the port.
 pub(crate) async fn is_down(url: &str) -> bool {
     soon(TcpStream::connect(address(url))).await.is_err()
 }
 
 const HOLDER: &str = "a_holder_of_a_broker";
 
-/// Set where a process is to hold a broker.
+/// Set in a process that is to hold a broker.
 const HOLDS: &str = "POSTRIDER_TEST_HOLDS";
 
-/// What the test `a_holder_of_a_broker` does in a process of its own: starts a broker, tells its processes, and waits for its
-/// own end. Elsewhere it does nothing.
+/// The body of the test `a_holder_of_a_broker` in a child process: starts a broker, prints its process ids, and waits to be killed.
+/// Elsewhere it does nothing.
 pub(crate) async fn hold<K: Durable>() {
     if std::env::var_os(HOLDS).is_none() {
         return;
@@ -81,10 +81,10 @@ pub(crate) async fn hold<K: Durable>() {
     std::future::pending::<()>().await;
 }
 
-/// Kills a process that holds a broker, and waits until the broker is gone, too.
+/// Kills a process that holds a broker, and waits until the broker is gone as well.
 pub(crate) async fn dies_with_its_holder() {
-    // A process that is killed cleans up nothing.
-    let folder = Folder::create(Afterwards::Remove).unwrap();
+    // A killed process cleans up nothing.
+    let folder = TempFolder::create(Cleanup::Remove).unwrap();
     let mut holder = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", HOLDER, "--nocapture"])
         .env(HOLDS, "")
@@ -109,7 +109,7 @@ pub(crate) async fn dies_with_its_holder() {
     }
 }
 
-/// A dead process may stay in the table where nobody asks for its result.
+/// A dead process stays in the process table until its parent reaps it.
 fn is_alive(id: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     let state = state.rsplit(") ").next().unwrap_or_default();

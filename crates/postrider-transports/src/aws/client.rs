@@ -1,6 +1,6 @@
-//! The client's settings, as both services share them.
+//! The configuration of the AWS client, shared by SQS and SNS.
 
-use super::{AwsOptions, Trouble};
+use super::{AwsOptions, ServiceError};
 use aws_config::{
     BehaviorVersion, Region, SdkConfig, retry::RetryConfig,
     stalled_stream_protection::StalledStreamProtectionConfig, timeout::TimeoutConfig,
@@ -11,26 +11,26 @@ use aws_smithy_http_client::{
 };
 use std::time::Duration;
 
-/// Shorter than servers keep idle connections. A request that meets the end of one is one that nobody knows of.
-const IDLE_FOR: Duration = Duration::from_secs(15);
+/// Shorter than servers keep idle connections. The outcome of a request on a connection that the server is closing is unknown.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Looks around for what the options leave open.
-pub(crate) async fn configure(options: &AwsOptions) -> Result<SdkConfig, Trouble> {
-    let mut trusted = TrustStore::default();
-    if let Some(pem) = &options.roots {
-        trusted = TrustStore::empty().with_pem_certificate(pem.as_bytes());
+/// Loads the client's configuration; the environment supplies what the options leave open.
+pub(crate) async fn configure(options: &AwsOptions) -> Result<SdkConfig, ServiceError> {
+    let mut trust_store = TrustStore::default();
+    if let Some(pem) = &options.ca_certificates {
+        trust_store = TrustStore::empty().with_pem_certificate(pem.as_bytes());
     }
-    let tls = TlsContext::builder().with_trust_store(trusted).build();
-    let tls = tls.map_err(|error| Trouble::down(format!("TLS: {error}")))?;
+    let tls = TlsContext::builder().with_trust_store(trust_store).build();
+    let tls = tls.map_err(|error| ServiceError::unavailable(format!("TLS: {error}")))?;
     let http = Builder::new()
-        .pool_idle_timeout(IDLE_FOR)
+        .pool_idle_timeout(IDLE_TIMEOUT)
         .tls_provider(Provider::Rustls(CryptoMode::Ring))
         .tls_context(tls)
         .build_https();
-    // One bound for the whole of a request; that it may not stall besides would end what is slow and well.
+    // One timeout for the whole request; stalled-stream protection would end requests that are slow and healthy.
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(options.connect_timeout)
-        .operation_timeout(options.answer_timeout)
+        .operation_timeout(options.response_timeout)
         .build();
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .http_client(http)
@@ -49,8 +49,8 @@ pub(crate) async fn configure(options: &AwsOptions) -> Result<SdkConfig, Trouble
     let config = loader.load().await;
     match config.region() {
         Some(_) => Ok(config),
-        None => {
-            Err(Trouble::down("no region is known: set AWS_REGION, or give one with with_region".to_owned()))
-        }
+        None => Err(ServiceError::unavailable(
+            "no AWS region is set: set AWS_REGION, or use `with_region`".to_owned(),
+        )),
     }
 }

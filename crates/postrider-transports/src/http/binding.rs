@@ -1,12 +1,12 @@
-//! The names that the two ways have in common.
+//! Header names that the transport and the source share.
 
 use super::signature;
 
-/// What CloudEvents attributes begin with.
+/// The prefix of CloudEvents attributes.
 pub(super) const EVENT: &str = "ce-";
 
-/// What belongs to a request itself, not to its message.
-pub(super) const OF_REQUESTS: &[&str] = &[
+/// Headers that belong to the request itself, not to its message.
+pub(super) const REQUEST_HEADERS: &[&str] = &[
     "connection",
     "content-encoding",
     "content-length",

@@ -1,7 +1,7 @@
-//! Webhooks: messages that are sent as POST requests, and requests that are received as messages.
+//! Webhooks: a transport that sends messages as POST requests, and a source that receives POST requests as messages.
 //!
-//! With the feature `http` a relay sends them (`HttpTransport`), with `http-source` a consumer receives them (`HttpSource`); neither needs
-//! the other. Both speak the HTTP binding of CloudEvents 1.0, and sign as [Standard Webhooks](signature).
+//! With the feature `http` a relay sends webhooks (`HttpTransport`), with `http-source` a consumer receives them (`HttpSource`); neither needs
+//! the other. Both use the HTTP binding of CloudEvents 1.0, and the signatures of [Standard Webhooks](signature).
 
 mod binding;
 pub mod signature;

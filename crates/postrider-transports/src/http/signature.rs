@@ -1,7 +1,7 @@
-//! Signatures of Standard Webhooks: who sent a message, when, and that nobody changed it.
+//! Signatures of Standard Webhooks: they prove who sent a message and when, and that it was not changed.
 //!
-//! What is signed are the exact bytes `id.timestamp.body`. Nothing is parsed and written again in between, on either side: JSON
-//! that is serialised anew has other bytes, and another signature.
+//! The signature covers the exact bytes `id.timestamp.body`. Neither side parses and serialises the body in between: JSON that is
+//! serialised again has other bytes, and another signature.
 
 use base64::{
     Engine,
@@ -15,45 +15,45 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// The header with the identity of a message, the same however often it is sent.
+/// The header with the id of a message, the same for every attempt.
 pub const ID: &str = "webhook-id";
 /// The header with the time of the attempt, in seconds since 1970.
 pub const TIMESTAMP: &str = "webhook-timestamp";
 /// The header with the signatures, separated by spaces.
 pub const SIGNATURE: &str = "webhook-signature";
 
-/// How far the clocks of sender and receiver may be apart, the way included, unless said otherwise.
+/// The default tolerance: how far the timestamp of a request may differ from the receiver's clock, including the time in transit.
 pub const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
 const PREFIX: &str = "whsec_";
 const VERSION: &str = "v1,";
-/// The Standard's lower limit.
-const FEWEST_BYTES: usize = 24;
-/// With or without padding, since secrets are written both ways.
+/// The minimum of Standard Webhooks.
+const MIN_BYTES: usize = 24;
+/// Accepts base64 with and without padding, because secrets are written both ways.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What sender and receiver share. It is never shown.
+/// The secret that sender and receiver share. `Debug` never shows it.
 #[derive(Clone)]
 pub struct Secret(Hmac<Sha256>);
 
 impl Secret {
-    /// These bytes, at least 24 of them and from a generator of random bytes.
+    /// A secret of raw bytes: at least 24, from a random generator.
     ///
     /// # Errors
-    /// When there are fewer.
+    /// If there are fewer than 24 bytes.
     pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, Invalid> {
         let (bytes, wrong) = (bytes.as_ref(), |rule: String| Invalid::rule("secret", rule));
-        if bytes.len() < FEWEST_BYTES {
-            let rule = format!("has {} bytes; give at least {FEWEST_BYTES} random ones", bytes.len());
+        if bytes.len() < MIN_BYTES {
+            let rule = format!("has {} bytes; use at least {MIN_BYTES} random bytes", bytes.len());
             return Err(wrong(rule));
         }
         Hmac::new_from_slice(bytes).map(Self).map_err(|error| wrong(error.to_string()))
     }
 
-    /// A secret as it is handed around: `whsec_` and base64.
+    /// A secret in the usual text form: `whsec_` and base64.
     ///
     /// ```
     /// # use postrider_transports::http::signature::Secret;
@@ -63,17 +63,20 @@ impl Secret {
     /// ```
     ///
     /// # Errors
-    /// When the prefix is missing, the rest is no base64, or it is too short.
+    /// If the prefix is missing, the rest is not base64, or the secret is too short.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let Some(encoded) = text.trim().strip_prefix(PREFIX) else {
             return Err(Invalid::rule(
                 "secret",
-                "does not begin with whsec_; give bytes that are no base64 to `Secret::new`",
+                "does not begin with whsec_; write whsec_ and base64, or pass raw bytes to `Secret::new`",
             ));
         };
-        // The error would show a character of it.
+        // The error of the decoder would show a character of the secret.
         let decoded = LENIENT.decode(encoded);
-        Self::new(decoded.map_err(|_| Invalid::rule("secret", "is no base64 after whsec_"))?)
+        Self::new(
+            decoded
+                .map_err(|_| Invalid::rule("secret", "is not base64 after whsec_; copy the whole secret"))?,
+        )
     }
 
     fn mac(&self, id: &str, timestamp: &str, body: &[u8]) -> Hmac<Sha256> {
@@ -91,7 +94,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The value of [`SIGNATURE`]: one signature for each secret, so that receivers may change theirs at any time meanwhile.
+/// The value of [`SIGNATURE`]: one signature for each secret, so that receivers can rotate theirs at any time.
 pub fn sign(secrets: &[Secret], id: &str, timestamp: &str, body: &[u8]) -> String {
     let signature = |secret: &Secret| {
         let mac = secret.mac(id, timestamp, body).finalize().into_bytes();
@@ -105,21 +108,21 @@ pub fn timestamp(at: SystemTime) -> String {
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().to_string()
 }
 
-/// What a receiver got: three headers, and the body as it came, before anything has parsed it.
+/// A signed request as it was received: three headers, and the body before it is parsed.
 ///
 /// ```
-/// # use postrider_transports::http::signature::{Refused, Secret, Signed};
+/// # use postrider_transports::http::signature::{Secret, SignatureError, Signed};
 /// # use std::time::{Duration, UNIX_EPOCH};
 /// let secret = Secret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")?;
-/// let got = Signed {
+/// let request = Signed {
 ///     id: "msg_p5jXN8AQM9LWM0D4loKWxJek",
 ///     timestamp: "1614265330",
 ///     signature: "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
 ///     body: br#"{"test": 2432232314}"#,
 /// };
 /// let now = UNIX_EPOCH + Duration::from_secs(1614265330);
-/// assert_eq!(got.verify(&[secret.clone()], now), Ok(()));
-/// assert_eq!(got.verify(&[secret], now + Duration::from_secs(3600)), Err(Refused::TooOld));
+/// assert_eq!(request.verify(&[secret.clone()], now), Ok(()));
+/// assert_eq!(request.verify(&[secret], now + Duration::from_secs(3600)), Err(SignatureError::TooOld));
 /// # Ok::<(), postrider_core::Invalid>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
@@ -134,60 +137,60 @@ pub struct Signed<'a> {
     pub body: &'a [u8],
 }
 
-/// Why a message is not believed.
+/// The reason why a signature is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
-    /// The timestamp is no number of seconds.
-    #[error("the timestamp is unreadable")]
+pub enum SignatureError {
+    /// The timestamp is not a number of seconds.
+    #[error("the timestamp is not a number of seconds since 1970")]
     Unreadable,
-    /// It was sent too long ago: somebody may have kept it to send it again.
-    #[error("the timestamp is too old")]
+    /// The timestamp is older than the tolerance: the request may be a replay.
+    #[error("the timestamp is older than the tolerance")]
     TooOld,
-    /// It was sent in the future.
-    #[error("the timestamp is too far ahead")]
+    /// The timestamp is further in the future than the tolerance.
+    #[error("the timestamp is in the future; check the clocks of sender and receiver")]
     TooNew,
-    /// No signature is by any of the secrets.
-    #[error("no signature matches")]
+    /// No signature matches any of the secrets.
+    #[error("no signature matches a known secret")]
     Forged,
 }
 
 impl Signed<'_> {
-    /// Whether it was signed with one of `secrets`, at most [`TOLERANCE`] away from `now`.
+    /// Verifies that the request was signed with one of `secrets`, at most [`TOLERANCE`] away from `now`.
     ///
     /// # Errors
-    /// Says why it must not be believed.
-    pub fn verify(&self, secrets: &[Secret], now: SystemTime) -> Result<(), Refused> {
+    /// The reason why the request must not be trusted.
+    pub fn verify(&self, secrets: &[Secret], now: SystemTime) -> Result<(), SignatureError> {
         self.verify_within(TOLERANCE, secrets, now)
     }
 
-    /// Whether it was signed with one of `secrets`, at most `tolerance` away from `now`.
+    /// Verifies that the request was signed with one of `secrets`, at most `tolerance` away from `now`.
     ///
     /// # Errors
-    /// Says why it must not be believed.
+    /// The reason why the request must not be trusted.
     pub fn verify_within(
         &self,
         tolerance: Duration,
         secrets: &[Secret],
         now: SystemTime,
-    ) -> Result<(), Refused> {
-        let sent: u64 = self.timestamp.parse().map_err(|_| Refused::Unreadable)?;
+    ) -> Result<(), SignatureError> {
+        let sent: u64 = self.timestamp.parse().map_err(|_| SignatureError::Unreadable)?;
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         if now.saturating_sub(sent) > tolerance.as_secs() {
-            return Err(Refused::TooOld);
+            return Err(SignatureError::TooOld);
         }
         if sent.saturating_sub(now) > tolerance.as_secs() {
-            return Err(Refused::TooNew);
+            return Err(SignatureError::TooNew);
         }
-        // Signatures of other versions are for others.
+        // Signatures of other versions are ignored.
         let claimed = self.signature.split(' ').filter_map(|each| each.strip_prefix(VERSION));
         let claimed: Vec<_> = claimed.filter_map(|each| STANDARD.decode(each).ok()).collect();
-        let is_ours = secrets.iter().any(|secret| {
+        let is_valid = secrets.iter().any(|secret| {
             let mac = secret.mac(self.id, self.timestamp, self.body);
             // In constant time.
             claimed.iter().any(|claimed| mac.clone().verify_slice(claimed).is_ok())
         });
-        if is_ours { Ok(()) } else { Err(Refused::Forged) }
+        if is_valid { Ok(()) } else { Err(SignatureError::Forged) }
     }
 }
 
@@ -210,7 +213,7 @@ mod tests {
         UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
-    fn verified(signature: &str, body: &[u8], secrets: &[Secret], now: u64) -> Result<(), Refused> {
+    fn verified(signature: &str, body: &[u8], secrets: &[Secret], now: u64) -> Result<(), SignatureError> {
         let timestamp = NOW.to_string();
         let got = Signed { id: "msg_p5jXN8AQM9LWM0D4loKWxJek", timestamp: &timestamp, signature, body };
         got.verify(secrets, at(now))
@@ -220,25 +223,25 @@ mod tests {
         sign(secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", &timestamp(at(NOW)), BODY)
     }
 
-    /// The example of the Standard's own libraries.
+    /// The example of the standard's own libraries.
     #[test]
-    fn the_signature_is_that_of_the_standard() {
+    fn sign_matches_the_example_of_standard_webhooks() {
         assert_eq!(signed(&[old()]), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
 
     #[test]
-    fn while_secrets_change_either_is_enough() {
+    fn rotated_secrets_verify_with_either() {
         let both = signed(&[new(), old()]);
         assert_eq!(both.split(' ').count(), 2);
         for receiver in [&[old()][..], &[new()], &[new(), old()]] {
             assert_eq!(verified(&both, BODY, receiver, NOW), Ok(()));
         }
-        assert_eq!(verified(&signed(&[new()]), BODY, &[old()], NOW), Err(Refused::Forged));
-        assert_eq!(verified(&both, BODY, &[], NOW), Err(Refused::Forged));
+        assert_eq!(verified(&signed(&[new()]), BODY, &[old()], NOW), Err(SignatureError::Forged));
+        assert_eq!(verified(&both, BODY, &[], NOW), Err(SignatureError::Forged));
     }
 
     #[test]
-    fn a_change_of_any_part_is_noticed() {
+    fn change_of_any_part_fails_verification() {
         let signature = signed(&[old()]);
         let (id, timestamp) = ("msg_p5jXN8AQM9LWM0D4loKWxJek", NOW.to_string());
         let whole = Signed { id, timestamp: &timestamp, signature: &signature, body: BODY };
@@ -253,29 +256,29 @@ mod tests {
             Signed { signature: "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", ..whole },
         ];
         for each in forged {
-            assert_eq!(each.verify(&[old()], at(NOW)), Err(Refused::Forged), "{each:?}");
+            assert_eq!(each.verify(&[old()], at(NOW)), Err(SignatureError::Forged), "{each:?}");
         }
     }
 
     #[test]
-    fn signatures_of_other_versions_are_passed_over() {
+    fn signatures_of_other_versions_are_ignored() {
         let signature = format!("v1a,AAAA v2,xyz {}", signed(&[old()]));
         assert_eq!(verified(&signature, BODY, &[old()], NOW), Ok(()));
     }
 
     #[test]
-    fn what_is_too_old_or_too_new_is_refused() {
+    fn timestamp_outside_tolerance_is_refused() {
         let (signature, tolerance) = (signed(&[old()]), TOLERANCE.as_secs());
         assert_eq!(verified(&signature, BODY, &[old()], NOW + tolerance), Ok(()));
-        assert_eq!(verified(&signature, BODY, &[old()], NOW + tolerance + 1), Err(Refused::TooOld));
+        assert_eq!(verified(&signature, BODY, &[old()], NOW + tolerance + 1), Err(SignatureError::TooOld));
         assert_eq!(verified(&signature, BODY, &[old()], NOW - tolerance), Ok(()));
-        assert_eq!(verified(&signature, BODY, &[old()], NOW - tolerance - 1), Err(Refused::TooNew));
+        assert_eq!(verified(&signature, BODY, &[old()], NOW - tolerance - 1), Err(SignatureError::TooNew));
         let unreadable = Signed { id: "1", timestamp: "soon", signature: &signature, body: BODY };
-        assert_eq!(unreadable.verify(&[old()], at(NOW)), Err(Refused::Unreadable));
+        assert_eq!(unreadable.verify(&[old()], at(NOW)), Err(SignatureError::Unreadable));
     }
 
     #[test]
-    fn a_secret_is_checked_and_never_shown() {
+    fn secret_is_validated_and_never_shown() {
         let parsed = |text| sign(&[Secret::parse(text).unwrap()], "1", "2", b"3");
         let padded = parsed("whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBk=");
         assert_eq!(padded, parsed("whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBk\n"));

@@ -1,6 +1,6 @@
-//! What would lose messages.
+//! Checks topics for settings that would lose messages.
 
-use super::{answer, link::KafkaLink, options::KafkaOptions, wire};
+use super::{connection::KafkaConnection, error, options::KafkaOptions, wire};
 use postrider_core::{Finding, PublishError};
 use rdkafka::{
     ClientConfig,
@@ -13,40 +13,40 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 const HOUR: i64 = 60 * 60 * 1000;
-/// Readers that are away for a weekend should find everything when they come back.
-const SHORT: i64 = 72 * HOUR;
+/// Consumers that are stopped over a weekend should find all messages afterwards.
+const SHORT_RETENTION: i64 = 72 * HOUR;
 
-/// What the cluster says about a topic.
+/// The metadata of a topic.
 #[derive(Debug)]
-pub(super) struct Topic {
+pub(super) struct TopicMetadata {
     pub(super) error: Option<Code>,
-    /// The replicas of its partitions, the fewest of all.
+    /// The smallest number of replicas of any partition.
     replicas: usize,
-    /// Partitions that nobody leads.
+    /// The number of partitions without a leader.
     leaderless: usize,
 }
 
-impl Topic {
-    /// Picks it out of what was said.
+impl TopicMetadata {
+    /// Picks one topic out of the cluster's metadata.
     pub(super) fn of(metadata: &Metadata, topic: &str) -> Option<Self> {
-        let about = metadata.topics().iter().find(|about| about.name() == topic)?;
-        let partitions = about.partitions();
+        let topic = metadata.topics().iter().find(|each| each.name() == topic)?;
+        let partitions = topic.partitions();
         Some(Self {
-            error: about.error().map(Code::from),
+            error: topic.error().map(Code::from),
             replicas: partitions.iter().map(|one| one.replicas().len()).min().unwrap_or_default(),
             leaderless: partitions.iter().filter(|one| one.leader() < 0).count(),
         })
     }
 
-    /// Whether there is no such topic.
-    pub(super) fn is_missing(seen: Option<&Self>) -> bool {
+    /// Whether the topic does not exist.
+    pub(super) fn is_missing(metadata: Option<&Self>) -> bool {
         let missing = [Code::UnknownTopic, Code::UnknownTopicOrPartition];
-        seen.is_none_or(|seen| seen.error.is_some_and(|error| missing.contains(&error)))
+        metadata.is_none_or(|topic| topic.error.is_some_and(|error| missing.contains(&error)))
     }
 }
 
 pub(super) async fn findings(
-    link: &Arc<KafkaLink>,
+    connection: &Arc<KafkaConnection>,
     options: &KafkaOptions,
     destinations: &[&str],
 ) -> Result<Vec<Finding>, PublishError> {
@@ -54,149 +54,164 @@ pub(super) async fn findings(
     for topic in destinations.iter().copied() {
         if let Err(why) = wire::check_topic(topic) {
             findings.push(
-                Finding::problem("bad_topic", topic).because(why).fixed_by("write the name of a topic"),
+                Finding::problem("bad_topic", topic)
+                    .because(why)
+                    .fixed_by("correct the topic name in the address of the route"),
             );
             continue;
         }
-        let seen = look(link, options.cluster.connect_timeout, topic.to_owned()).await?;
-        let is_there = seen.as_ref().is_some_and(|seen| seen.error.is_none());
-        findings.extend(of_topic(topic, seen.as_ref()));
-        if let (true, Some(seen)) = (is_there, seen) {
-            match settings(
+        let metadata = fetch_topic(connection, options.cluster.connect_timeout, topic.to_owned()).await?;
+        let is_readable = metadata.as_ref().is_some_and(|metadata| metadata.error.is_none());
+        findings.extend(topic_findings(topic, metadata.as_ref()));
+        if let (true, Some(metadata)) = (is_readable, metadata) {
+            match describe_config(
                 &options.config(),
                 options.cluster.connect_timeout,
                 ResourceSpecifier::Topic(topic),
             )
             .await
             {
-                Ok(settings) => findings.extend(of_settings(topic, &seen, &settings, options.message_bytes)),
-                Err(error) => findings.push(hidden(topic, &error)),
+                Ok(config) => {
+                    findings.extend(config_findings(topic, &metadata, &config, options.message_bytes));
+                }
+                Err(error) => findings.push(hidden_config(topic, &error)),
             }
         }
     }
     Ok(findings)
 }
 
-async fn look(link: &Arc<KafkaLink>, within: Duration, topic: String) -> Result<Option<Topic>, PublishError> {
-    let asking = link
-        .ask(within, move |client, _| Ok(Topic::of(&client.fetch_metadata(Some(&topic), within)?, &topic)));
-    asking.await
-}
-
-/// The settings of a topic, or of a broker.
-pub(super) async fn settings(
-    config: &ClientConfig,
+async fn fetch_topic(
+    connection: &Arc<KafkaConnection>,
     within: Duration,
-    whose: ResourceSpecifier<'_>,
-) -> Result<ConfigResource, KafkaError> {
-    let admin: AdminClient<DefaultClientContext> = config.create()?;
-    let asked = AdminOptions::new().request_timeout(Some(within)).operation_timeout(Some(within));
-    let answered = timeout(within * 2, admin.describe_configs([&whose], &asked)).await;
-    // It waits for a thread of its own.
-    tokio::task::spawn_blocking(move || drop(admin));
-    let silence = KafkaError::AdminOp(Code::OperationTimedOut);
-    let answer = answered.unwrap_or(Err(silence.clone()))?.into_iter().next().ok_or(silence)?;
-    answer.map_err(KafkaError::AdminOp)
+    topic: String,
+) -> Result<Option<TopicMetadata>, PublishError> {
+    let query = connection.query(within, move |client, _| {
+        Ok(TopicMetadata::of(&client.fetch_metadata(Some(&topic), within)?, &topic))
+    });
+    query.await
 }
 
-fn of_topic(topic: &str, seen: Option<&Topic>) -> Vec<Finding> {
+/// The configuration of a topic, or of a broker.
+pub(super) async fn describe_config(
+    client: &ClientConfig,
+    within: Duration,
+    resource: ResourceSpecifier<'_>,
+) -> Result<ConfigResource, KafkaError> {
+    let admin: AdminClient<DefaultClientContext> = client.create()?;
+    let options = AdminOptions::new().request_timeout(Some(within)).operation_timeout(Some(within));
+    let response = timeout(within * 2, admin.describe_configs([&resource], &options)).await;
+    // Dropping the client joins its thread.
+    tokio::task::spawn_blocking(move || drop(admin));
+    let timed_out = KafkaError::AdminOp(Code::OperationTimedOut);
+    let config = response.unwrap_or(Err(timed_out.clone()))?.into_iter().next().ok_or(timed_out)?;
+    config.map_err(KafkaError::AdminOp)
+}
+
+fn topic_findings(topic: &str, metadata: Option<&TopicMetadata>) -> Vec<Finding> {
     let subject = format!("topic {topic}");
-    match seen {
-        seen if Topic::is_missing(seen) => vec![
+    match metadata {
+        metadata if TopicMetadata::is_missing(metadata) => vec![
             Finding::problem("missing_topic", subject)
-                .because("it does not exist, and nothing here makes it: every message to it is refused")
-                .fixed_by(answer::create(topic)),
+                .because("the topic does not exist and is not created automatically: every message to it is refused")
+                .fixed_by(error::create_topic_command(topic)),
         ],
-        Some(Topic { error: Some(error), .. }) => vec![not_shown(topic, *error, "producer")],
-        Some(seen) => of_partitions(topic, seen, "what goes there is refused"),
+        Some(TopicMetadata { error: Some(error), .. }) => vec![hidden_topic(topic, *error, "producer")],
+        Some(metadata) => partition_findings(topic, metadata, "their messages are refused"),
         None => Vec::new(),
     }
 }
 
-/// Who wants to be a `--producer` or a `--consumer` of it may not.
-pub(super) fn not_shown(topic: &str, error: Code, wants: &str) -> Finding {
+/// The cluster does not show the topic to a client that needs the ACLs of a `--producer` or a `--consumer`.
+pub(super) fn hidden_topic(topic: &str, error: Code, role: &str) -> Finding {
     Finding::problem("refused", format!("topic {topic}"))
-        .because(format!("the cluster does not show it: {error}"))
+        .because(format!("the cluster does not show the topic: {error}"))
         .fixed_by(format!(
-            "kafka-acls.sh --bootstrap-server … --add --allow-principal User:… --{wants} --topic {topic}"
+            "kafka-acls.sh --bootstrap-server … --add --allow-principal User:… --{role} --topic {topic}"
         ))
 }
 
-/// Who leads the partitions of a topic, and who follows.
-pub(super) fn of_partitions(topic: &str, seen: &Topic, without_leader: &str) -> Vec<Finding> {
+/// Findings about leaders and replicas. `consequence` says what a missing leader means for messages.
+pub(super) fn partition_findings(topic: &str, metadata: &TopicMetadata, consequence: &str) -> Vec<Finding> {
     let (subject, mut findings) = (format!("topic {topic}"), Vec::new());
-    if seen.leaderless > 0 {
+    if metadata.leaderless > 0 {
         findings.push(
             Finding::problem("no_leader", &subject)
-                .because(format!("nobody leads {} of its partitions: {without_leader}", seen.leaderless))
-                .fixed_by("bring the brokers back that hold them"),
+                .because(format!("{} of its partitions have no leader: {consequence}", metadata.leaderless))
+                .fixed_by("restart the brokers that hold these partitions"),
         );
     }
-    if seen.replicas == 1 {
+    if metadata.replicas == 1 {
         findings.push(
             Finding::warning("single_replica", subject)
-                .because("one broker has it: what was accepted is lost with that broker's disk, or by a power failure")
+                .because("only one broker has each message: accepted messages are lost with that broker's disk, or by a power failure")
                 .fixed_by("kafka-reassign-partitions.sh, to three replicas; and min.insync.replicas=2"),
         );
     }
     findings
 }
 
-/// What a topic is told, in the words of Kafka's tools.
-fn alter(topic: &str, setting: &str) -> String {
+fn alter_command(topic: &str, setting: &str) -> String {
     format!("kafka-configs.sh --bootstrap-server … --alter --topic {topic} --add-config {setting}")
 }
 
-/// A setting's value.
-pub(super) fn number(settings: &ConfigResource, name: &str) -> Option<i64> {
-    settings.get(name)?.value.as_deref()?.parse().ok()
+/// The value of a numeric setting.
+pub(super) fn number(config: &ConfigResource, name: &str) -> Option<i64> {
+    config.get(name)?.value.as_deref()?.parse().ok()
 }
 
-fn of_settings(topic: &str, seen: &Topic, settings: &ConfigResource, message_bytes: usize) -> Vec<Finding> {
+fn config_findings(
+    topic: &str,
+    metadata: &TopicMetadata,
+    config: &ConfigResource,
+    message_bytes: usize,
+) -> Vec<Finding> {
     let subject = || format!("topic {topic}");
-    let alter = |setting: &str| alter(topic, setting);
+    let alter = |setting: &str| alter_command(topic, setting);
     let mut findings = Vec::new();
-    match number(settings, "min.insync.replicas") {
+    match number(config, "min.insync.replicas") {
         None => findings.push(
             Finding::note("not_visible", subject())
-                .because("the cluster does not say how many replicas must have a message before it is accepted")
+                .because("the cluster does not show min.insync.replicas: how many replicas have an accepted message is unknown")
                 .fixed_by(alter("min.insync.replicas=2")),
         ),
-        Some(least) if usize::try_from(least).is_ok_and(|least| least > seen.replicas) => findings.push(
+        Some(least) if usize::try_from(least).is_ok_and(|least| least > metadata.replicas) => findings.push(
             Finding::problem("too_few_replicas", subject())
-                .because(format!("{least} replicas must have a message, and there are {}: nothing is ever accepted", seen.replicas))
+                .because(format!("min.insync.replicas = {least}, but there are {} replicas: no message is ever accepted", metadata.replicas))
                 .fixed_by(alter("min.insync.replicas=2")),
         ),
-        Some(1) if seen.replicas > 1 => findings.push(
+        Some(1) if metadata.replicas > 1 => findings.push(
             Finding::warning("min_insync_replicas", subject())
-                .because("min.insync.replicas = 1: when the other replicas lag behind, what the leader alone has is accepted, and lost with it")
+                .because("min.insync.replicas = 1: while the other replicas lag, messages are accepted that only the leader has, and are lost with it")
                 .fixed_by(alter("min.insync.replicas=2")),
         ),
         Some(_) => {}
     }
-    findings.extend(of_keeping(topic, settings));
-    if let Some(bytes) = number(settings, "max.message.bytes")
+    findings.extend(retention_findings(topic, config));
+    if let Some(bytes) = number(config, "max.message.bytes")
         .filter(|bytes| usize::try_from(*bytes).is_ok_and(|most| most < message_bytes))
     {
         findings.push(
             Finding::note("max_message_bytes", subject())
-                .because(format!("it takes {bytes} bytes, and `with_message_bytes` allows {message_bytes}: larger messages are refused by the broker, and every batch of records with them"))
+                .because(format!("max.message.bytes = {bytes}, but `with_message_bytes` allows {message_bytes}: the broker refuses larger messages, and every batch of records that contains one"))
                 .fixed_by(format!("`with_message_bytes({bytes})`, or {}", alter(&format!("max.message.bytes={message_bytes}")))),
         );
     }
     findings
 }
 
-/// What removes messages that nobody has read.
-pub(super) fn of_keeping(topic: &str, settings: &ConfigResource) -> Vec<Finding> {
+/// Findings about settings that remove messages before they are read.
+pub(super) fn retention_findings(topic: &str, config: &ConfigResource) -> Vec<Finding> {
     let subject = || format!("topic {topic}");
-    let text = |name: &str| settings.get(name).and_then(|entry| entry.value.as_deref());
-    let alter = |setting: &str| alter(topic, setting);
+    let text = |name: &str| config.get(name).and_then(|entry| entry.value.as_deref());
+    let alter = |setting: &str| alter_command(topic, setting);
     let mut findings = Vec::new();
     if text("unclean.leader.election.enable") == Some("true") {
         findings.push(
             Finding::warning("unclean_election", subject())
-                .because("a replica that lags behind may become the leader, and what it lacks is gone though it was accepted")
+                .because(
+                    "a replica that lags may become the leader: accepted messages that it lacks are lost",
+                )
                 .fixed_by(alter("unclean.leader.election.enable=false")),
         );
     }
@@ -205,22 +220,22 @@ pub(super) fn of_keeping(topic: &str, settings: &ConfigResource) -> Vec<Finding>
     {
         findings.push(
             Finding::problem("compacted", subject())
-                .because("it keeps the last message of each key, and removes those before it, read or not")
+                .because("the topic is compacted: it keeps the last message of each key and removes earlier ones, read or not")
                 .fixed_by(alter("cleanup.policy=delete")),
         );
     }
-    if let Some(age) = number(settings, "retention.ms").filter(|age| (0..SHORT).contains(age)) {
+    if let Some(age) = number(config, "retention.ms").filter(|age| (0..SHORT_RETENTION).contains(age)) {
         findings.push(
             Finding::warning("short_retention", subject())
-                .because(format!("it removes messages after {} hours, read or not", age / HOUR))
+                .because(format!("the topic removes messages after {} hours, read or not", age / HOUR))
                 .fixed_by(alter("retention.ms=604800000")),
         );
     }
-    if let Some(bytes) = number(settings, "retention.bytes").filter(|bytes| *bytes >= 0) {
+    if let Some(bytes) = number(config, "retention.bytes").filter(|bytes| *bytes >= 0) {
         findings.push(
             Finding::warning("retention_bytes", subject())
                 .because(format!(
-                    "what is above {bytes} bytes in a partition pushes the oldest messages out, read or not"
+                    "a partition larger than {bytes} bytes removes its oldest messages, read or not"
                 ))
                 .fixed_by(alter("retention.bytes=-1")),
         );
@@ -228,8 +243,8 @@ pub(super) fn of_keeping(topic: &str, settings: &ConfigResource) -> Vec<Finding>
     findings
 }
 
-pub(super) fn hidden(topic: &str, error: &KafkaError) -> Finding {
+pub(super) fn hidden_config(topic: &str, error: &KafkaError) -> Finding {
     Finding::note("not_visible", format!("topic {topic}"))
-        .because(format!("it exists, and the cluster does not show its settings: {}", answer::said(error)))
+        .because(format!("the topic exists, but the cluster does not show its configuration: {}", error::describe(error)))
         .fixed_by(format!("kafka-acls.sh --bootstrap-server … --add --allow-principal User:… --operation DescribeConfigs --topic {topic}"))
 }

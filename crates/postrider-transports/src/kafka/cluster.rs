@@ -1,6 +1,6 @@
-//! A cluster, and what a connection to it needs.
+//! The connection settings of a cluster, shared by the transport and the source.
 
-use super::answer;
+use super::error;
 use crate::{file::contents, timeout::check_timeout};
 use postrider_core::Invalid;
 use rdkafka::{ClientConfig, error::KafkaError};
@@ -8,22 +8,22 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Names of settings of the client, each with a value or a word.
-pub(super) type Named = &'static [(&'static str, &'static str)];
+/// Properties of librdkafka, each with a value or a remark.
+pub(super) type Properties = &'static [(&'static str, &'static str)];
 
-/// How it says who it is.
+/// The SASL mechanism that authenticates the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SaslMechanism {
-    /// The password goes over the wire: only with TLS.
+    /// PLAIN: the password goes over the wire. Use it with TLS only.
     Plain,
-    /// SCRAM with SHA-256.
+    /// SCRAM-SHA-256.
     ScramSha256,
-    /// SCRAM with SHA-512.
+    /// SCRAM-SHA-512.
     ScramSha512,
 }
 
-/// How a cluster is reached, as it was written down.
+/// Addresses, credentials and client properties of a cluster.
 #[derive(Clone)]
 pub(super) struct ClusterOptions {
     url: String,
@@ -50,15 +50,15 @@ impl ClusterOptions {
         }
     }
 
-    /// Checks it all: the properties against those that are always `fixed`, and those that are `ours`, with what to use instead.
-    pub(super) fn settle(&mut self, fixed: Named, ours: Named) -> Result<(), Invalid> {
+    /// Checks all settings: a `fixed` property keeps its value, and a `reserved` one names the method to use instead.
+    pub(super) fn validate(&mut self, fixed: Properties, reserved: Properties) -> Result<(), Invalid> {
         (self.servers, self.is_tls) = servers(&self.url)?;
         self.url = String::new();
         check_timeout("connect_timeout", self.connect_timeout)?;
         if !self.is_tls && (self.root_certificates.is_some() || self.client_certificate.is_some()) {
             return Err(Invalid::rule(
                 "url",
-                "has no TLS and there are certificates: begin it with kafka+ssl://",
+                "certificates are set but the URL has no TLS; begin it with kafka+ssl://",
             ));
         }
         let certificates = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
@@ -66,16 +66,16 @@ impl ClusterOptions {
             contents("certificate", file)?;
         }
         for (name, value) in &self.properties {
-            check_property(name, value, fixed, ours)?;
+            check_property(name, value, fixed, reserved)?;
         }
         Ok(())
     }
 
-    /// What the client is told: what is usual, the properties, and what is always so.
-    pub(super) fn config(&self, usual: Named, fixed: Named) -> ClientConfig {
+    /// The configuration of the client: `defaults`, overridden by the properties, overridden by what is `fixed`.
+    pub(super) fn config(&self, defaults: Properties, fixed: Properties) -> ClientConfig {
         let mut config = ClientConfig::new();
         config.set("client.id", "postrider").set("reconnect.backoff.max.ms", "1000");
-        for (name, value) in usual {
+        for (name, value) in defaults {
             config.set(*name, *value);
         }
         for (name, value) in &self.properties {
@@ -88,7 +88,7 @@ impl ClusterOptions {
             "socket.connection.setup.timeout.ms",
             self.connect_timeout.max(Duration::from_secs(1)).as_millis().to_string(),
         );
-        // Mechanisms that have no method here are named by a property.
+        // Mechanisms that have no method here are set by a property.
         let is_sasl =
             self.sasl.is_some() || self.properties.keys().any(|name| name.starts_with("sasl.mechanism"));
         let protocol = match (self.is_tls, is_sasl) {
@@ -120,7 +120,7 @@ impl ClusterOptions {
     }
 }
 
-/// The servers without their scheme, and whether they speak TLS.
+/// The servers without their scheme, and whether they use TLS.
 fn servers(url: &str) -> Result<(String, bool), Invalid> {
     let wrong = |rule: &'static str| Err(Invalid::rule("url", rule));
     let (mut servers, mut is_tls) = (Vec::new(), None);
@@ -128,18 +128,20 @@ fn servers(url: &str) -> Result<(String, bool), Invalid> {
         let part = part.trim();
         let (scheme, server) =
             part.split_once("://").map_or((None, part), |(scheme, server)| (Some(scheme), server));
-        let asks = match scheme {
+        let wants_tls = match scheme {
             Some("kafka") => Some(false),
             Some("kafka+ssl") => Some(true),
             None => None,
             Some(_) => return wrong("write kafka://host:9092, or kafka+ssl://host:9093 with TLS"),
         };
-        if asks.is_some() && is_tls.is_some() && asks != is_tls {
-            return wrong("names servers with TLS and servers without it; a cluster has one or the other");
+        if wants_tls.is_some() && is_tls.is_some() && wants_tls != is_tls {
+            return wrong(
+                "mixes kafka:// and kafka+ssl://; use the same scheme for all servers of a cluster",
+            );
         }
-        is_tls = is_tls.or(asks);
+        is_tls = is_tls.or(wants_tls);
         if server.contains('@') {
-            return wrong("has a user; give user and password to `with_sasl`");
+            return wrong("contains a user; set user and password with `with_sasl`");
         }
         let server = server.trim_end_matches('/');
         let is_port = |port: &str| port.parse::<u16>().is_ok();
@@ -147,39 +149,39 @@ fn servers(url: &str) -> Result<(String, bool), Invalid> {
             .rsplit_once(':')
             .is_some_and(|(host, port)| !host.is_empty() && !host.contains('/') && is_port(port))
         {
-            return wrong("names no host and port: write kafka://host:9092, several with commas in between");
+            return wrong("has no host and port; write kafka://host:9092, and separate several with commas");
         }
         servers.push(server);
     }
     Ok((servers.join(","), is_tls.unwrap_or(false)))
 }
 
-fn check_property(name: &str, value: &str, fixed: Named, ours: Named) -> Result<(), Invalid> {
+fn check_property(name: &str, value: &str, fixed: Properties, reserved: Properties) -> Result<(), Invalid> {
     let refused = |why: &str| Err(Invalid::rule("properties", format!("{name}: {why}")));
     if let Some((_, fixed)) = fixed.iter().find(|(fixed, _)| *fixed == name) {
         let is_same = value == *fixed || (name == "acks" && value == "-1");
         return if is_same {
             Ok(())
         } else {
-            refused(&format!("is always {fixed}: messages would be lost otherwise"))
+            refused(&format!("is always {fixed}; any other value would lose messages"))
         };
     }
-    if let Some((_, instead)) = ours.iter().find(|(ours, _)| *ours == name) {
+    if let Some((_, instead)) = reserved.iter().find(|(reserved, _)| *reserved == name) {
         return refused(instead);
     }
     Ok(())
 }
 
-/// In the words of the client, but for what must not be shown.
+/// The client's own description of an invalid setting, without values that may be secret.
 pub(super) fn wrong_setting(error: &KafkaError) -> Invalid {
     let rule = match error {
         KafkaError::ClientConfig(_, described, name, _) => {
             let is_secret = ["password", "secret", "key", "token"].iter().any(|word| name.contains(word));
-            format!("{name}: {}", if is_secret { "has a value that is not allowed" } else { described })
+            format!("{name}: {}", if is_secret { "invalid value" } else { described })
         }
         KafkaError::ClientCreation(why) => why.clone(),
-        KafkaError::Nul(_) => "one of them has a character NUL".to_owned(),
-        error => answer::said(error),
+        KafkaError::Nul(_) => "a value contains a NUL character; remove it".to_owned(),
+        error => error::describe(error),
     };
     Invalid::rule("properties", rule)
 }

@@ -1,29 +1,29 @@
-//! Kafka, written and read.
+//! Kafka: a transport that publishes to topics, and a source that reads one as a member of a consumer group.
 //!
 //! A message is accepted when all in-sync replicas of its partition have it, and not before: `acks=all`, and a delivery report for each
-//! message. The client is librdkafka, with its idempotent producer: what it sends again by itself, while a call waits, is recognised by
-//! the broker, and nothing overtakes.
+//! message. The client is librdkafka with its idempotent producer: the broker recognises the records that the client retries by itself
+//! during a call, so they are neither duplicated nor reordered.
 //!
-//! | what happens | answer |
+//! | event | publish result |
 //! |---|---|
 //! | acknowledged by all in-sync replicas | accepted |
-//! | the topic does not exist, may not be written to, or has too few replicas | refused for now |
-//! | the client's queue is full | waited for; refused for now if there is no room until the end of the call |
-//! | too large, not a topic, headers with a name of ours | refused for good |
-//! | no acknowledgement within [`with_ack_timeout`](KafkaOptions::with_ack_timeout), a lost connection | nobody knows |
-//! | no server answers | down, before anything is sent |
+//! | the topic does not exist, may not be written to, or has too few in-sync replicas | retry |
+//! | the client's queue is full | the call waits; retry if the queue is still full at the deadline of the call |
+//! | too large, an invalid topic name, a header with a reserved name | rejected permanently |
+//! | no acknowledgement within [`with_ack_timeout`](KafkaOptions::with_ack_timeout), a lost connection | unknown |
+//! | no server responds | unavailable, before anything is sent |
 //!
-//! **On the wire.** The destination is the topic; the key is the ordering key, or the message's id where there is none. CloudEvents
+//! **On the wire.** The destination is the topic; the record key is the ordering key, or the message's id if it has no key. CloudEvents
 //! attributes are headers that begin with `ce_`, and the content type is `content-type`. A message's own headers keep their names.
 //!
-//! **One bad record harms only itself.** A broker refuses a batch of records for the sake of one, and does not say which. What
-//! was in it is refused for now, and what goes to that topic next travels in batches of one, until all of it got through.
+//! **One bad record harms only itself.** A broker refuses a whole batch of records because of one of them, and does not say which. All
+//! messages of that batch are retried, and the next messages to that topic travel in batches of one, until all of them are accepted.
 
-mod answer;
 mod check;
+mod client_events;
 mod cluster;
-mod ear;
-mod link;
+mod connection;
+mod error;
 mod options;
 mod source;
 mod wire;
@@ -32,9 +32,9 @@ pub use cluster::SaslMechanism;
 pub use options::{Compression, KafkaOptions};
 pub use source::{KafkaSource, KafkaSourceBuilder};
 
-use crate::line::{Doubt, Line, Link};
+use crate::reconnect::{ConnectionSlot, ReusableConnection, SuspectGuard};
 use async_trait::async_trait;
-use link::KafkaLink;
+use connection::KafkaConnection;
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use std::{
     collections::BTreeSet,
@@ -43,15 +43,15 @@ use std::{
 };
 use tokio::time::{Instant, timeout_at};
 
-/// At most so many go together: enough to fill the line, and little to send again when it breaks.
+/// The largest batch: enough to fill the connection, and little to resend when it breaks.
 const BATCH: usize = 500;
 const BATCH_BYTES: usize = 16 << 20;
-/// So many messages are under way at once, of all calls together.
-const UNDER_WAY: usize = 10_000;
+/// The most messages in flight, over all calls together.
+const MAX_IN_FLIGHT: usize = 10_000;
 
-type Answer = Result<Receipt, PublishError>;
+type PublishResult = Result<Receipt, PublishError>;
 
-/// Publishes to the topics of Kafka.
+/// Publishes to the topics of a Kafka cluster.
 ///
 /// ```no_run
 /// # use postrider_core::Transport;
@@ -66,134 +66,136 @@ type Answer = Result<Receipt, PublishError>;
 /// ```
 pub struct KafkaTransport {
     options: KafkaOptions,
-    line: Line<KafkaLink>,
-    /// Every record in a batch of its own.
-    alone: Line<KafkaLink>,
-    /// Topics to which messages go alone for now.
-    fragile: Mutex<BTreeSet<String>>,
+    batched: ConnectionSlot<KafkaConnection>,
+    /// A client that sends every record in a batch of its own.
+    unbatched: ConnectionSlot<KafkaConnection>,
+    /// Topics whose messages are sent unbatched for now.
+    unbatched_topics: Mutex<BTreeSet<String>>,
 }
 
 impl KafkaTransport {
-    /// A transport to the cluster that these servers are of, `kafka://host:9092` or `kafka+ssl://host:9093` with TLS, several with
-    /// commas in between. It connects with the first message, and again by itself.
+    /// A transport to the cluster of these bootstrap servers: `kafka://host:9092`, or `kafka+ssl://host:9093` with TLS; separate several
+    /// with commas. It connects when the first message is published, and reconnects by itself.
     ///
     /// # Errors
-    /// When that names no servers.
+    /// If `servers` names no server.
     pub fn connect(servers: impl Into<String>) -> Result<Self, Invalid> {
         KafkaOptions::new(servers).build()
     }
 
     fn with(options: KafkaOptions) -> Self {
-        let (line, alone) = (Line::new(UNDER_WAY), Line::new(UNDER_WAY));
-        Self { options, line, alone, fragile: Mutex::default() }
+        let (batched, unbatched) = (ConnectionSlot::new(MAX_IN_FLIGHT), ConnectionSlot::new(MAX_IN_FLIGHT));
+        Self { options, batched, unbatched, unbatched_topics: Mutex::default() }
     }
 
-    fn fragile(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.fragile.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unbatched_topics(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.unbatched_topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what goes together, and then what goes alone. Where a message is in neither, it was answered for.
-    async fn publish_part(&self, part: &[Outgoing]) -> Vec<Answer> {
-        let mut answers: Vec<Option<Answer>> = part.iter().map(|_| None).collect();
-        let (mut together, mut alone) = (Vec::new(), Vec::new());
+    /// Sends the batched messages, then the unbatched ones. A message in neither group has its result already.
+    async fn publish_part(&self, part: &[Outgoing]) -> Vec<PublishResult> {
+        let mut results: Vec<Option<PublishResult>> = part.iter().map(|_| None).collect();
+        let (mut batched, mut unbatched) = (Vec::new(), Vec::new());
         {
-            let fragile = self.fragile();
-            for (place, outgoing) in part.iter().enumerate() {
+            let unbatched_topics = self.unbatched_topics();
+            for (index, outgoing) in part.iter().enumerate() {
                 match wire::check_topic(&outgoing.destination) {
-                    Err(why) => answers[place] = Some(Err(PublishError::reject(why))),
-                    Ok(()) if fragile.contains(&outgoing.destination) => alone.push((place, outgoing)),
-                    Ok(()) => together.push((place, outgoing)),
+                    Err(why) => results[index] = Some(Err(PublishError::reject(why))),
+                    Ok(()) if unbatched_topics.contains(&outgoing.destination) => {
+                        unbatched.push((index, outgoing));
+                    }
+                    Ok(()) => batched.push((index, outgoing)),
                 }
             }
         }
-        self.publish_on(&self.line, &together, &mut answers).await;
-        if !alone.is_empty() {
-            self.publish_on(&self.alone, &alone, &mut answers).await;
-            self.mend(&alone, &answers);
+        self.publish_on(&self.batched, &batched, &mut results).await;
+        if !unbatched.is_empty() {
+            self.publish_on(&self.unbatched, &unbatched, &mut results).await;
+            self.restore_batching(&unbatched, &results);
         }
-        let unanswered = || Err(PublishError::unknown("the client gave no answer"));
-        answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
+        let no_result = || Err(PublishError::unknown("the Kafka client returned no result for this message"));
+        results.into_iter().map(|result| result.unwrap_or_else(no_result)).collect()
     }
 
-    /// Topics all of whose messages got through go together again.
-    fn mend(&self, alone: &[(usize, &Outgoing)], answers: &[Option<Answer>]) {
+    /// Topics all of whose messages were accepted are batched again.
+    fn restore_batching(&self, unbatched: &[(usize, &Outgoing)], results: &[Option<PublishResult>]) {
         let mut topics: BTreeSet<&str> =
-            alone.iter().map(|(_, outgoing)| outgoing.destination.as_str()).collect();
-        for (place, outgoing) in alone {
-            if !matches!(answers[*place], Some(Ok(_))) {
+            unbatched.iter().map(|(_, outgoing)| outgoing.destination.as_str()).collect();
+        for (index, outgoing) in unbatched {
+            if !matches!(results[*index], Some(Ok(_))) {
                 topics.remove(outgoing.destination.as_str());
             }
         }
-        self.fragile().retain(|topic| !topics.contains(topic.as_str()));
+        self.unbatched_topics().retain(|topic| !topics.contains(topic.as_str()));
     }
 
     async fn publish_on(
         &self,
-        line: &Line<KafkaLink>,
-        parcels: &[(usize, &Outgoing)],
-        answers: &mut [Option<Answer>],
+        slot: &ConnectionSlot<KafkaConnection>,
+        messages: &[(usize, &Outgoing)],
+        results: &mut [Option<PublishResult>],
     ) {
-        if parcels.is_empty() {
+        if messages.is_empty() {
             return;
         }
-        let _room = line.room(parcels.len()).await;
-        if let Err(error) = self.send_on(line, parcels, answers).await {
+        let _permits = slot.reserve(messages.len()).await;
+        if let Err(error) = self.send_on(slot, messages, results).await {
             let error = error.to_string();
-            for (place, _) in parcels {
-                answers[*place].get_or_insert_with(|| Err(PublishError::down(error.clone())));
+            for (index, _) in messages {
+                results[*index].get_or_insert_with(|| Err(PublishError::unavailable(error.clone())));
             }
         }
     }
 
-    /// Puts all in line, then waits for what is said of each. An error says that nothing was sent.
+    /// Enqueues all messages, then waits for the delivery report of each. An error means that nothing was sent.
     async fn send_on(
         &self,
-        line: &Line<KafkaLink>,
-        parcels: &[(usize, &Outgoing)],
-        answers: &mut [Option<Answer>],
+        slot: &ConnectionSlot<KafkaConnection>,
+        messages: &[(usize, &Outgoing)],
+        results: &mut [Option<PublishResult>],
     ) -> Result<(), PublishError> {
-        let is_alone = std::ptr::eq(line, &raw const self.alone);
-        let link = line.link(async { KafkaLink::connect(&self.options, is_alone) }).await?;
-        let _call = link.call();
-        let mut doubt = Doubt::about(&*link);
-        let topics = parcels.iter().map(|(_, outgoing)| outgoing.destination.as_str()).collect();
-        let unusable = link.unusable(topics, self.options.cluster.connect_timeout).await?;
+        let is_unbatched = std::ptr::eq(slot, &raw const self.unbatched);
+        let connection =
+            slot.connection(async { KafkaConnection::connect(&self.options, is_unbatched) }).await?;
+        let _call = connection.call();
+        let mut guard = SuspectGuard::new(&*connection);
+        let topics = messages.iter().map(|(_, outgoing)| outgoing.destination.as_str()).collect();
+        let unusable = connection.unusable_topics(topics, self.options.cluster.connect_timeout).await?;
         let deadline = Instant::now() + self.options.ack_timeout;
-        let mut sent = Vec::with_capacity(parcels.len());
-        for (place, outgoing) in parcels {
+        let mut sent = Vec::with_capacity(messages.len());
+        for (index, outgoing) in messages {
             match unusable.get(&outgoing.destination) {
-                Some(refusal) => answers[*place] = Some(Err(refusal.of(&outgoing.destination))),
-                None => match link.send(outgoing, deadline).await {
-                    Ok(waiting) => sent.push((*place, outgoing, waiting)),
-                    Err(error) => answers[*place] = Some(Err(error)),
+                Some(refusal) => results[*index] = Some(Err(refusal.publish_error(&outgoing.destination))),
+                None => match connection.send(outgoing, deadline).await {
+                    Ok(report) => sent.push((*index, outgoing, report)),
+                    Err(error) => results[*index] = Some(Err(error)),
                 },
             }
         }
-        for (place, outgoing, waiting) in sent {
+        for (index, outgoing, report) in sent {
             let topic = &outgoing.destination;
-            answers[place] = Some(match timeout_at(deadline, waiting).await {
+            results[index] = Some(match timeout_at(deadline, report).await {
                 Ok(Ok(Ok(_))) => Ok(Receipt::new()),
-                Ok(Ok(Err((error, _)))) if answer::is_of_a_record(&error) => Err(match is_alone {
-                    true => {
-                        PublishError::reject(format!("{topic}: {}", answer::said(&error))).named("TooLarge")
-                    }
+                Ok(Ok(Err((error, _)))) if error::is_record_refusal(&error) => Err(match is_unbatched {
+                    true => PublishError::reject(format!("topic {topic}: {}", error::describe(&error)))
+                        .named("TooLarge"),
                     false => {
-                        self.fragile().insert(topic.clone());
-                        let why = answer::said(&error);
+                        self.unbatched_topics().insert(topic.clone());
+                        let why = error::describe(&error);
                         PublishError::retry(format!(
-                            "{topic}: {why}; it will be sent alone, to see which message that is"
+                            "topic {topic}: {why}; the batch is resent one message at a time to find the bad one"
                         ))
                     }
                 }),
-                Ok(Ok(Err((error, _)))) => Err(answer::reported(&error, topic)),
-                Ok(Err(_)) | Err(_) => Err(link.silence()),
+                Ok(Ok(Err((error, _)))) => Err(error::from_delivery_report(&error, topic)),
+                Ok(Err(_)) | Err(_) => Err(connection.no_ack()),
             });
         }
-        doubt.is_cleared = true;
-        for (place, outgoing) in parcels {
-            match &answers[*place] {
-                Some(Err(PublishError::Unknown { .. })) => doubt.is_cleared = false,
-                Some(Err(PublishError::Retry { .. })) => link.forget(&outgoing.destination),
+        guard.is_disarmed = true;
+        for (index, outgoing) in messages {
+            match &results[*index] {
+                Some(Err(PublishError::Unknown { .. })) => guard.is_disarmed = false,
+                Some(Err(PublishError::Retry { .. })) => connection.forget_topic(&outgoing.destination),
                 _ => {}
             }
         }
@@ -211,28 +213,29 @@ impl Transport for KafkaTransport {
         Capacity::of(BATCH).with_message_bytes(self.options.message_bytes).with_batch_bytes(BATCH_BYTES)
     }
 
-    async fn publish(&self, batch: &[Outgoing]) -> Vec<Answer> {
-        let mut answers = Vec::with_capacity(batch.len());
+    async fn publish(&self, batch: &[Outgoing]) -> Vec<PublishResult> {
+        let mut results = Vec::with_capacity(batch.len());
         for part in batch.chunks(BATCH) {
-            answers.extend(self.publish_part(part).await);
+            results.extend(self.publish_part(part).await);
         }
-        answers
+        results
     }
 
     async fn check(&self, destinations: &[&str]) -> Result<Vec<Finding>, PublishError> {
-        let link = self.line.link(async { KafkaLink::connect(&self.options, false) }).await?;
-        let found = check::findings(&link, &self.options, destinations).await;
-        if found.is_err() {
-            link.doubt();
+        let connection =
+            self.batched.connection(async { KafkaConnection::connect(&self.options, false) }).await?;
+        let findings = check::findings(&connection, &self.options, destinations).await;
+        if findings.is_err() {
+            connection.mark_suspect();
         }
-        found
+        findings
     }
 
     async fn close(&self) {
-        for line in [&self.line, &self.alone] {
-            // Nobody waits on it any more. Whoever asked a question may hold it for a moment, and then takes it along.
-            if let Some(link) = line.close().await.and_then(Arc::into_inner) {
-                link.close().await;
+        for slot in [&self.batched, &self.unbatched] {
+            // No call waits on the connection any more. A query may hold it for a moment; then the query drops it.
+            if let Some(connection) = slot.close().await.and_then(Arc::into_inner) {
+                connection.close().await;
             }
         }
     }

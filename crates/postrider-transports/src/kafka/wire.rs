@@ -1,31 +1,31 @@
-//! A message as Kafka carries it: topic, key and headers.
+//! Maps messages to Kafka records and back: topic, key and headers.
 
 use postrider_core::{Incoming, Outgoing, PublishError};
 use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 
-/// What Kafka allows in the name of a topic.
+/// Kafka's limit for the name of a topic.
 const NAME_BYTES: usize = 249;
 const CONTENT_TYPE: &str = "content-type";
 
-/// What is wrong with the name of a topic.
+/// Checks the name of a topic; the error says what is wrong with it.
 pub(super) fn check_topic(topic: &str) -> Result<(), String> {
-    check_name(topic, "a topic")
+    check_name(topic, "a valid topic name")
 }
 
-/// What is wrong with a name that Kafka treats as it treats those of topics.
+/// Checks a name to which Kafka's rules for topic names apply.
 pub(super) fn check_name(name: &str, of: &str) -> Result<(), String> {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if name.is_empty() || name.len() > NAME_BYTES || matches!(name, "." | "..") || !name.bytes().all(is_legal)
     {
         let start: String = name.chars().take(64).collect();
         return Err(format!(
-            "{start:?} is not {of}: 1 to {NAME_BYTES} letters, digits, dots, hyphens and underscores"
+            "{start:?} is not {of}: use 1 to {NAME_BYTES} letters, digits, dots, hyphens and underscores"
         ));
     }
     Ok(())
 }
 
-/// Attributes under the names of the binding, everything else under its own.
+/// The headers of a record: attributes under the names of the CloudEvents binding, everything else under its own name.
 pub(super) fn headers(outgoing: &Outgoing) -> Result<OwnedHeaders, PublishError> {
     let names: Vec<String> = outgoing.attributes.iter().map(|(name, _)| format!("ce_{name}")).collect();
     let mut headers = OwnedHeaders::new_with_capacity(1 + names.len() + outgoing.headers.len());
@@ -34,11 +34,11 @@ pub(super) fn headers(outgoing: &Outgoing) -> Result<OwnedHeaders, PublishError>
     }
     headers = headers.insert(Header { key: CONTENT_TYPE, value: Some(outgoing.content_type.as_str()) });
     for (name, value) in &outgoing.headers {
-        // Kafka would carry both, and readers would see one of them.
-        let is = |taken: &str| taken.eq_ignore_ascii_case(name);
-        if is(CONTENT_TYPE) || names.iter().any(|taken| is(taken)) {
+        // Kafka would carry both, and consumers would see one of them.
+        let is = |reserved: &str| reserved.eq_ignore_ascii_case(name);
+        if is(CONTENT_TYPE) || names.iter().any(|reserved| is(reserved)) {
             return Err(PublishError::reject(format!(
-                "the header {name:?} is also the name of what Postrider writes: choose another name"
+                "the header name {name:?} is reserved for Postrider; rename the header of the message"
             )));
         }
         headers = headers.insert(Header { key: name, value: Some(value) });
@@ -46,7 +46,7 @@ pub(super) fn headers(outgoing: &Outgoing) -> Result<OwnedHeaders, PublishError>
     Ok(headers)
 }
 
-/// The binding undone, of whatever somebody wrote. What is there twice counts once, and a key that is no text stays outside.
+/// Reads a record of any producer. The first of several content types counts, and a key that is not UTF-8 is left out.
 pub(super) fn read(message: &impl Message) -> Incoming {
     let mut incoming = Incoming::new(message.topic(), message.payload().unwrap_or_default().to_vec());
     incoming.key = message.key().and_then(|key| String::from_utf8(key.to_vec()).ok());
@@ -86,21 +86,21 @@ mod tests {
     }
 
     #[test]
-    fn attributes_have_the_prefix_of_the_binding_and_all_else_its_own_name() {
+    fn headers_prefix_attributes_and_keep_other_names() {
         let binary = written(&order(Format::Binary));
         let has = |name: &str, value: &str| binary.contains(&(name.to_owned(), value.to_owned()));
         assert!(has("ce_specversion", "1.0") && has("ce_type", "order.placed"), "{binary:?}");
         assert!(has("content-type", "application/json") && has("color", "ä€"), "{binary:?}");
         assert!(
             !binary.iter().any(|(name, _)| name == "ce_datacontenttype"),
-            "it is the header content-type"
+            "the content type is the header content-type"
         );
         let structured = written(&order(Format::Structured));
         assert_eq!(structured[0].1, "application/cloudevents+json; charset=utf-8");
     }
 
     #[test]
-    fn what_others_wrote_is_read_without_complaint() {
+    fn read_accepts_records_of_other_producers() {
         let mut headers = OwnedHeaders::new();
         for (key, value) in
             [("ce_type", Some(&b"t"[..])), ("Content-Type", Some(b"a/b")), ("x", Some(b"\xff")), ("y", None)]
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_with_a_name_of_ours_is_refused_for_good() {
+    fn headers_with_reserved_name_are_rejected() {
         for name in ["content-type", "Content-Type", "ce_id"] {
             let mut outgoing = order(Format::Binary);
             outgoing.headers.push((name.to_owned(), "x".to_owned()));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_topic_can_have_are_refused() {
+    fn check_topic_refuses_invalid_names() {
         for topic in ["", ".", "..", "a b", "a/b", "größe", "a\0", &"t".repeat(NAME_BYTES + 1)] {
             assert!(check_topic(topic).is_err(), "{topic:?}");
         }

@@ -1,4 +1,4 @@
-//! Keeps what it is given: for tests of users' own, with failures on demand.
+//! An in-memory transport and queue for tests, with failures on demand.
 
 mod queue;
 mod source;
@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Keeps what is published. Cheap to clone; clones share what they keep.
+/// Keeps published messages in memory. Cheap to clone; clones share the messages.
 ///
 /// ```
 /// # use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Transport};
@@ -43,47 +43,50 @@ pub struct MemoryTransport {
 #[derive(Default)]
 struct State {
     published: Vec<Outgoing>,
-    fails: Option<Fails>,
+    failure_rule: Option<FailureRule>,
     is_closed: bool,
 }
 
-type Fails = Arc<dyn Fn(&Outgoing) -> Option<PublishError> + Send + Sync>;
+type FailureRule = Arc<dyn Fn(&Outgoing) -> Option<PublishError> + Send + Sync>;
 
 impl MemoryTransport {
-    /// Takes everything.
+    /// A transport that accepts every message, in batches of up to 1,000.
     pub fn new() -> Self {
         Self::with_capacity(Capacity::of(1_000))
     }
 
-    /// Takes so much at once.
+    /// A transport with these limits.
     pub fn with_capacity(capacity: Capacity) -> Self {
         Self { capacity, state: Arc::default() }
     }
 
-    /// What was accepted so far, in that order.
+    /// The messages that were accepted so far, in order.
     pub fn published(&self) -> Vec<Outgoing> {
         self.lock().published.clone()
     }
 
-    /// From now on, fails those for which `fails` answers with an error.
-    pub fn fail_when(&self, fails: impl Fn(&Outgoing) -> Option<PublishError> + Send + Sync + 'static) {
-        self.lock().fails = Some(Arc::new(fails));
+    /// From now on, fails the messages for which `rule` returns an error.
+    pub fn fail_when(&self, rule: impl Fn(&Outgoing) -> Option<PublishError> + Send + Sync + 'static) {
+        self.lock().failure_rule = Some(Arc::new(rule));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn publish_one(&self, outgoing: &Outgoing, fails: Option<&Fails>) -> Result<Receipt, PublishError> {
-        if let Some(error) = fails.and_then(|fails| fails(outgoing)) {
+    fn publish_one(&self, outgoing: &Outgoing, rule: Option<&FailureRule>) -> Result<Receipt, PublishError> {
+        if let Some(error) = rule.and_then(|rule| rule(outgoing)) {
             return Err(error);
         }
         if self.capacity.message_bytes.is_some_and(|most| outgoing.size() > most) {
-            return Err(PublishError::reject(format!("{} bytes are too many", outgoing.size())));
+            return Err(PublishError::reject(format!(
+                "the message has {} bytes, more than the limit",
+                outgoing.size()
+            )));
         }
         let mut state = self.lock();
         if state.is_closed {
-            return Err(PublishError::down("it was closed"));
+            return Err(PublishError::unavailable("the transport is closed"));
         }
         let is_duplicate = state.published.iter().any(|other| other.id == outgoing.id);
         state.published.push(outgoing.clone());
@@ -98,7 +101,7 @@ impl Default for MemoryTransport {
 }
 
 impl fmt::Debug for State {
-    /// Shows no payload: it may carry personal data.
+    /// Omits payloads: they may contain personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State").field("published", &self.published.len()).finish_non_exhaustive()
     }
@@ -115,14 +118,15 @@ impl Transport for MemoryTransport {
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
-        // Called without the lock, so that it may look at what was published.
-        let fails = self.lock().fails.clone();
-        batch.iter().map(|outgoing| self.publish_one(outgoing, fails.as_ref())).collect()
+        // Called without the lock, so that the rule may read the published messages.
+        let rule = self.lock().failure_rule.clone();
+        batch.iter().map(|outgoing| self.publish_one(outgoing, rule.as_ref())).collect()
     }
 
     async fn check(&self, _: &[&str]) -> Result<Vec<Finding>, PublishError> {
         let fix = "publish to a broker that keeps messages on disk";
-        let lost = Finding::warning("in_memory", "memory").because("what it holds is gone with the process");
+        let lost =
+            Finding::warning("in_memory", "memory").because("its messages are lost when the process ends");
         Ok(vec![lost.fixed_by(fix)])
     }
 

@@ -1,8 +1,10 @@
-//! A consumer of a queue in memory.
+//! A source that receives from an in-memory queue.
 
 use super::queue::{Holder, MemoryQueue};
 use async_trait::async_trait;
-use postrider_core::{Abilities, Answer, Finding, Parcel, Redelivers, Source, SourceError, Ticket};
+use postrider_core::{
+    Ack, AckHandle, Capabilities, Finding, ReceivedMessage, RedeliveryWindow, Source, SourceError,
+};
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     time::Duration,
@@ -11,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A consumer of a [`MemoryQueue`]. What it has not answered when it is closed or dropped comes to others.
+/// Receives from a [`MemoryQueue`]. Messages that are not acked when it is closed or dropped are redelivered to other sources.
 #[derive(Debug)]
 pub struct MemorySource {
     queue: MemoryQueue,
@@ -19,57 +21,57 @@ pub struct MemorySource {
     is_closed: AtomicBool,
 }
 
-/// Which entry, and in whose hand.
+/// The content of an ack handle: the number of an entry, and its holder.
 #[derive(Debug, Clone, Copy)]
-struct Held(u64, Holder);
+struct EntryHandle(u64, Holder);
 
 impl MemorySource {
     pub(super) fn new(queue: MemoryQueue, consumer: u64) -> Self {
         Self { queue, consumer, is_closed: AtomicBool::new(false) }
     }
 
-    fn try_receive(&self, most: usize) -> Result<(Vec<Parcel>, Option<Duration>), SourceError> {
-        let mut shelf = self.queue.lock();
+    fn try_receive(&self, most: usize) -> Result<(Vec<ReceivedMessage>, Option<Duration>), SourceError> {
+        let mut state = self.queue.lock();
         if self.is_closed.load(SeqCst) {
-            return Err(SourceError::down("it was closed"));
+            return Err(SourceError::unavailable("the source is closed"));
         }
-        if shelf.failing_receives > 0 {
-            shelf.failing_receives -= 1;
-            return Err(SourceError::down("the connection was lost, as ordered"));
+        if state.failing_receives > 0 {
+            state.failing_receives -= 1;
+            return Err(SourceError::unavailable("the connection was lost (injected failure)"));
         }
-        let (taken, wait) = shelf.take(self.consumer, most, Instant::now());
-        let parcel = |number: u64| {
-            let entry = shelf.entries.get(&number)?;
-            let ticket = Ticket::new(Held(number, entry.holder?));
-            let parcel = Parcel::new(entry.incoming.clone(), ticket).delivered(entry.deliveries);
+        let (taken, wait) = state.take(self.consumer, most, Instant::now());
+        let message = |number: u64| {
+            let entry = state.entries.get(&number)?;
+            let handle = AckHandle::new(EntryHandle(number, entry.holder?));
+            let message = ReceivedMessage::new(entry.incoming.clone(), handle).delivered(entry.deliveries);
             Some(match entry.lane {
-                Some(lane) => parcel.in_lane(lane),
-                None => parcel,
+                Some(lane) => message.in_lane(lane),
+                None => message,
             })
         };
-        Ok((taken.into_iter().filter_map(parcel).collect(), wait))
+        Ok((taken.into_iter().filter_map(message).collect(), wait))
     }
 
-    fn answer_one(&self, ticket: &Ticket, answer: Answer) -> Result<(), SourceError> {
-        let Held(number, holder) = held(ticket)?;
-        let mut shelf = self.queue.lock();
-        let entry = shelf.held(number, holder).ok_or_else(stale)?;
-        match answer {
-            Answer::Again { after } => {
+    fn ack_one(&self, handle: &AckHandle, ack: Ack) -> Result<(), SourceError> {
+        let EntryHandle(number, holder) = entry_handle(handle)?;
+        let mut state = self.queue.lock();
+        let entry = state.in_flight(number, holder).ok_or_else(stale)?;
+        match ack {
+            Ack::Nack { after } => {
                 entry.holder = None;
                 entry.due_at = Some(Instant::now() + after.min(A_YEAR));
             }
-            Answer::Done | Answer::Refuse => {
-                let entry = shelf.entries.remove(&number);
-                if answer == Answer::Refuse {
-                    shelf.refused.extend(entry.map(|entry| entry.incoming));
+            Ack::Ack | Ack::Reject => {
+                let entry = state.entries.remove(&number);
+                if ack == Ack::Reject {
+                    state.rejected.extend(entry.map(|entry| entry.incoming));
                 }
             }
         }
         Ok(())
     }
 
-    fn give_back(&self) {
+    fn release(&self) {
         self.is_closed.store(true, SeqCst);
         for entry in self.queue.lock().entries.values_mut() {
             if entry.holder.is_some_and(|holder| holder.consumer == self.consumer) {
@@ -80,17 +82,20 @@ impl MemorySource {
     }
 }
 
-fn held(ticket: &Ticket) -> Result<Held, SourceError> {
-    ticket.inside::<Held>().copied().ok_or_else(|| SourceError::stale("another source received it"))
+fn entry_handle(handle: &AckHandle) -> Result<EntryHandle, SourceError> {
+    handle
+        .downcast::<EntryHandle>()
+        .copied()
+        .ok_or_else(|| SourceError::stale("the message came from another source"))
 }
 
 fn stale() -> SourceError {
-    SourceError::stale("it was answered before, or taken back")
+    SourceError::stale("the message was acked before, or requeued")
 }
 
 impl Drop for MemorySource {
     fn drop(&mut self) {
-        self.give_back();
+        self.release();
     }
 }
 
@@ -104,16 +109,16 @@ impl Source for MemorySource {
         self.queue.name()
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::answering(1_000).counting().delaying(A_YEAR)
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(1_000).with_delivery_counts().with_max_delay(A_YEAR)
     }
 
-    async fn receive(&self, most: usize) -> Result<Vec<Parcel>, SourceError> {
+    async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         loop {
             let change = self.queue.change.notified();
-            let (parcels, wait) = self.try_receive(most)?;
-            if !parcels.is_empty() {
-                return Ok(parcels);
+            let (messages, wait) = self.try_receive(most)?;
+            if !messages.is_empty() {
+                return Ok(messages);
             }
             tokio::select! {
                 () = change => {}
@@ -122,39 +127,39 @@ impl Source for MemorySource {
         }
     }
 
-    async fn answer(&self, answers: &[(Ticket, Answer)]) -> Vec<Result<(), SourceError>> {
+    async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
         {
-            let mut shelf = self.queue.lock();
-            if shelf.failing_answers > 0 && !answers.is_empty() {
-                shelf.failing_answers -= 1;
-                let lost = || Err(SourceError::down("the connection was lost, as ordered"));
-                return answers.iter().map(|_| lost()).collect();
+            let mut state = self.queue.lock();
+            if state.failing_acks > 0 && !acks.is_empty() {
+                state.failing_acks -= 1;
+                let lost = || Err(SourceError::unavailable("the connection was lost (injected failure)"));
+                return acks.iter().map(|_| lost()).collect();
             }
         }
-        let told = answers.iter().map(|(ticket, answer)| self.answer_one(ticket, *answer)).collect();
+        let results = acks.iter().map(|(handle, ack)| self.ack_one(handle, *ack)).collect();
         self.queue.change.notify_waiters();
-        told
+        results
     }
 
-    async fn extend(&self, tickets: &[Ticket]) -> Vec<Result<(), SourceError>> {
-        let extend = |ticket| {
-            let Held(number, holder) = held(ticket)?;
-            self.queue.lock().held(number, holder).map(|_| ()).ok_or_else(stale)
+    async fn extend(&self, handles: &[AckHandle]) -> Vec<Result<(), SourceError>> {
+        let extend = |handle| {
+            let EntryHandle(number, holder) = entry_handle(handle)?;
+            self.queue.lock().in_flight(number, holder).map(|_| ()).ok_or_else(stale)
         };
-        tickets.iter().map(extend).collect()
+        handles.iter().map(extend).collect()
     }
 
-    async fn redelivers(&self) -> Result<Redelivers, SourceError> {
-        Ok(Redelivers::for_ever("a queue in memory forgets nothing while its process lives"))
+    async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError> {
+        Ok(RedeliveryWindow::unbounded("an in-memory queue keeps its messages while the process runs"))
     }
 
     async fn check(&self) -> Result<Vec<Finding>, SourceError> {
         let lost = Finding::warning("in_memory", self.origin());
-        let lost = lost.because("what it holds is gone with the process");
+        let lost = lost.because("its messages are lost when the process ends");
         Ok(vec![lost.fixed_by("receive from a broker that keeps messages on disk")])
     }
 
     async fn close(&self) {
-        self.give_back();
+        self.release();
     }
 }

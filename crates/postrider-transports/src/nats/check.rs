@@ -1,6 +1,6 @@
-//! What a stream would lose, and how to mend it.
+//! Checks streams for settings that lose messages.
 
-use super::{answer, link::NatsLink, wire};
+use super::{connection::NatsConnection, error, wire};
 use async_nats::jetstream::{
     context::GetStreamByNameErrorKind,
     stream::{Config, DiscardPolicy, Info, PersistenceMode, RetentionPolicy, StorageType},
@@ -8,12 +8,12 @@ use async_nats::jetstream::{
 use postrider_core::{Finding, PublishError};
 use std::{collections::BTreeSet, time::Duration};
 
-/// The server's own default. A relay's retries are seldom all within less.
-const USEFUL_WINDOW: Duration = Duration::from_secs(120);
+/// The server's default. A relay rarely completes all retries within a shorter window.
+const MIN_DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// Everything that concerns these subjects.
+/// The findings for these subjects and their streams.
 pub(super) async fn findings(
-    link: &NatsLink,
+    connection: &NatsConnection,
     subjects: &[&str],
     expected: Option<&str>,
 ) -> Result<Vec<Finding>, PublishError> {
@@ -24,37 +24,37 @@ pub(super) async fn findings(
             findings.push(Finding::problem("bad_subject", subject).because(wrong).fixed_by(fix));
             continue;
         }
-        let stream = match link.context.stream_by_subject(subject).await {
+        let stream = match connection.context.stream_by_subject(subject).await {
             Ok(stream) => stream,
             Err(error) if error.kind() == GetStreamByNameErrorKind::NotFound => {
                 findings.push(
                     Finding::problem("no_stream", subject)
-                        .because("no stream holds it: nothing can be published there")
-                        .fixed_by(answer::create(subject)),
+                        .because("no stream has this subject: nothing can be published to it")
+                        .fixed_by(error::create_stream_command(subject)),
                 );
                 continue;
             }
-            Err(error) => return Err(cannot_ask(&error)),
+            Err(error) => return Err(query_failed(&error)),
         };
         if let Some(expected) = expected.filter(|expected| *expected != stream) {
             findings.push(
                 Finding::problem("other_stream", subject)
-                    .because(format!("{stream} holds it, and {expected} is expected: everything is refused"))
-                    .fixed_by(format!("give `with_stream` the name {stream}, or move the subject")),
+                    .because(format!("the subject belongs to the stream {stream}, but {expected} is expected: every message is refused"))
+                    .fixed_by(format!("set `with_stream` to {stream}, or move the subject")),
             );
         }
         streams.insert(stream);
     }
     for name in &streams {
-        let stream = link.context.get_stream(name).await.map_err(|error| cannot_ask(&error))?;
-        findings.extend(of_stream(stream.cached_info()));
+        let stream = connection.context.get_stream(name).await.map_err(|error| query_failed(&error))?;
+        findings.extend(stream_findings(stream.cached_info()));
     }
     if !streams.is_empty() {
         findings.push(
             Finding::note("sync_interval", "server")
                 .because(
-                    "the server acknowledges what it has written and not synced, for two minutes unless told otherwise; \
-                     it does not say how it is set. What a power failure takes with it was acknowledged",
+                    "the server acknowledges messages that are written but not yet synced to disk (default interval: two minutes) and \
+                     does not show its setting. A power failure may lose acknowledged messages",
                 )
                 .fixed_by("set jetstream { sync_interval: always } in the configuration of the servers"),
         );
@@ -62,35 +62,35 @@ pub(super) async fn findings(
     Ok(findings)
 }
 
-fn cannot_ask(error: &dyn std::fmt::Display) -> PublishError {
-    PublishError::retry(format!("JetStream cannot be asked about its streams: {error}"))
+fn query_failed(error: &dyn std::fmt::Display) -> PublishError {
+    PublishError::retry(format!("JetStream's streams cannot be inspected: {error}"))
 }
 
-fn of_stream(info: &Info) -> Vec<Finding> {
-    let mut findings = of_config(&info.config);
+fn stream_findings(info: &Info) -> Vec<Finding> {
+    let mut findings = config_findings(&info.config);
     let name = info.config.name.as_str();
     if info.config.retention == RetentionPolicy::Interest && info.state.consumer_count == 0 {
         findings.push(
             Finding::problem("no_interest", name)
-                .because("it keeps what consumers wait for, and there is none: everything is acknowledged and gone")
-                .fixed_by(format!("nats consumer add {name}, or make the stream with --retention limits")),
+                .because("the stream keeps messages only while a consumer wants them, and it has no consumer: every message is acknowledged and dropped")
+                .fixed_by(format!("nats consumer add {name}, or recreate the stream with --retention limits")),
         );
     }
     findings
 }
 
-/// How a stream loses messages that it has.
-pub(super) fn losing(config: &Config) -> Vec<Finding> {
+/// Settings by which a stream loses stored messages.
+pub(super) fn retention_findings(config: &Config) -> Vec<Finding> {
     let name = config.name.as_str();
-    let edit = |what: &str| format!("nats stream edit {name} {what} --force");
+    let edit = |option: &str| format!("nats stream edit {name} {option} --force");
     let mut findings = Vec::new();
     let limits = limits(config);
     if config.discard == DiscardPolicy::Old && !limits.is_empty() {
         findings.push(
             Finding::problem("discard_old", name)
                 .because(format!(
-                    "it has limits ({}) and makes room by removing the oldest: what was acknowledged is lost unread. One that \
-                     discards what is new refuses when it is full, and the relay tries again",
+                    "the stream has limits ({}) and removes the oldest messages above them: acknowledged messages are lost unread. With \
+                     --discard new a full stream refuses new messages, and the relay retries",
                     limits.join(", ")
                 ))
                 .fixed_by(edit("--discard new")),
@@ -99,7 +99,7 @@ pub(super) fn losing(config: &Config) -> Vec<Finding> {
         findings.push(
             Finding::problem("discard_old", name)
                 .because(format!(
-                    "it keeps the last {} of each subject and removes those before: what was acknowledged is lost unread",
+                    "the stream keeps the last {} messages of each subject and removes older ones: acknowledged messages are lost unread",
                     config.max_messages_per_subject
                 ))
                 .fixed_by(edit("--max-msgs-per-subject=-1")),
@@ -108,54 +108,54 @@ pub(super) fn losing(config: &Config) -> Vec<Finding> {
     if !config.max_age.is_zero() {
         findings.push(
             Finding::warning("max_age", name)
-                .because(format!("it removes what is older than {:?}, read or not; give it longer than its readers are ever away, or no limit", config.max_age))
+                .because(format!("the stream removes messages older than {:?}, consumed or not; set it longer than any outage of its consumers, or remove it", config.max_age))
                 .fixed_by(edit("--max-age=0")),
         );
     }
     if config.storage == StorageType::Memory {
         findings.push(
             Finding::warning("memory_storage", name)
-                .because("it is held in memory: a restart of its servers loses everything")
+                .because("the stream is stored in memory: a restart of its servers loses every message")
                 .fixed_by(format!(
-                    "make it anew, a stream cannot change this: nats stream add {name} --storage file"
+                    "recreate it, the storage of a stream cannot change: nats stream add {name} --storage file"
                 )),
         );
     }
     findings
 }
 
-fn of_config(config: &Config) -> Vec<Finding> {
+fn config_findings(config: &Config) -> Vec<Finding> {
     let name = config.name.as_str();
-    let edit = |what: &str| format!("nats stream edit {name} {what} --force");
-    let mut findings = losing(config);
+    let edit = |option: &str| format!("nats stream edit {name} {option} --force");
+    let mut findings = retention_findings(config);
     if config.no_ack {
         findings.push(
             Finding::problem("no_ack", name)
-                .because("it never acknowledges: nothing counts as published, and everything is sent again")
+                .because("the stream never acknowledges: no message counts as published, and every message is sent again")
                 .fixed_by(edit("--ack")),
         );
     }
     if config.sealed {
         findings.push(
             Finding::problem("sealed", name)
-                .because("it is sealed: everything is refused, for good")
-                .fixed_by("move its subjects to a stream that is not"),
+                .because("the stream is sealed: it refuses every message, permanently")
+                .fixed_by("move its subjects to a stream that is not sealed"),
         );
     }
     if config.persist_mode == Some(PersistenceMode::Async) {
         findings.push(
             Finding::warning("async_persist", name)
                 .because(
-                    "it acknowledges before it writes: a crash of the server loses what was acknowledged",
+                    "the stream acknowledges before it writes: a crash of the server loses acknowledged messages",
                 )
-                .fixed_by(format!("make it anew without it: nats stream add {name} --persist-mode default")),
+                .fixed_by(format!("recreate it without async persistence: nats stream add {name} --persist-mode default")),
         );
     }
-    if config.duplicate_window < USEFUL_WINDOW {
+    if config.duplicate_window < MIN_DUPLICATE_WINDOW {
         findings.push(
             Finding::note("duplicate_window", name)
                 .because(format!(
-                    "it recognises duplicates for {:?} only: what is sent again later is there twice",
+                    "the stream deduplicates within {:?} only: a message that is resent later is stored twice",
                     config.duplicate_window
                 ))
                 .fixed_by(edit("--dupe-window=2m")),
@@ -164,7 +164,7 @@ fn of_config(config: &Config) -> Vec<Finding> {
     if config.num_replicas < 2 {
         findings.push(
             Finding::note("single_replica", name)
-                .because("one server holds it: it is gone with that server's disk. A cluster of three can hold it three times")
+                .because("the stream has one replica: it is lost with that server's disk. A cluster of three servers can keep three replicas")
                 .fixed_by(edit("--replicas=3")),
         );
     }
@@ -188,10 +188,10 @@ fn limits(config: &Config) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// What the servers of the tests do not know yet.
+    /// The servers of the tests do not support this setting yet.
     #[test]
-    fn a_stream_that_acknowledges_before_it_writes_is_told() {
+    fn check_reports_async_persistence() {
         let config = Config { persist_mode: Some(PersistenceMode::Async), ..Config::default() };
-        assert!(of_config(&config).iter().any(|finding| finding.code == "async_persist"));
+        assert!(config_findings(&config).iter().any(|finding| finding.code == "async_persist"));
     }
 }

@@ -1,41 +1,41 @@
 //! NATS JetStream.
 //!
-//! A message is accepted when a stream says that it has it, and not before. Publishing in NATS has two awaits: the first hands the
-//! message to the connection and says nothing; only the second is the stream's word. A batch is sent whole and then answered for one
-//! by one.
+//! A message is accepted when a stream has acknowledged it, and not before. Publishing to JetStream has two awaits: the first hands the
+//! message to the connection and proves nothing; only the second is the stream's acknowledgement. The transport sends a whole batch and
+//! then awaits the acknowledgement of each message.
 //!
-//! | what NATS says | what it means |
+//! | reply | publish result |
 //! |---|---|
 //! | acknowledged, or acknowledged as a duplicate | accepted |
-//! | no stream holds the subject, nobody answers, the stream is full, no leader yet | refused for now |
-//! | too large for the server or the stream, not a subject, a header it cannot carry | refused for good |
-//! | silence, a lost connection, an answer that cannot be read | nobody knows |
-//! | no connection | nothing gets through |
+//! | no stream has the subject, no responders, the stream is full, no leader yet | retry |
+//! | too large for the server or the stream, invalid subject, invalid header | reject |
+//! | timeout, lost connection, unreadable reply | unknown |
+//! | no connection | unavailable |
 //!
-//! **On the wire.** The destination is the subject. `Nats-Msg-Id` is the message's id, so that the stream drops what comes twice within
-//! its window. CloudEvents attributes are headers that begin with `ce-`, percent-encoded as that binding says, the content type
-//! among them as `ce-datacontenttype`; in the other formats it is `Content-Type`. A message's own headers keep their names and
-//! values; what NATS would change on the way, or take for an order, is refused.
+//! **On the wire.** The destination is the subject. `Nats-Msg-Id` is the message's id, so that the stream drops duplicates within
+//! its window. CloudEvents attributes are headers with the prefix `ce-`, percent-encoded as the binding requires, including the content
+//! type as `ce-datacontenttype`; in the other formats it is `Content-Type`. A message's own headers keep their names and values; the
+//! transport rejects headers that NATS would change in transit or interpret as an instruction.
 
-mod answer;
 mod builder;
 mod check;
-mod inbox;
-mod link;
+mod connection;
+mod error;
+mod reply_inbox;
 mod source;
 mod wire;
 
 pub use builder::NatsBuilder;
 pub use source::{NatsSource, NatsSourceBuilder};
 
-use crate::line::{Doubt, Line, Link};
+use crate::reconnect::{ConnectionSlot, ReusableConnection, SuspectGuard};
 use async_trait::async_trait;
-use link::NatsLink;
+use connection::NatsConnection;
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use std::{fmt, sync::Arc};
 
-/// At most so many go together: enough to fill the line, and little to send again when it breaks.
-const BATCH: usize = 500;
+/// Batch size: enough to use the connection fully, and little to send again when it breaks.
+const BATCH_SIZE: usize = 500;
 
 /// Publishes to the streams of NATS JetStream.
 ///
@@ -51,46 +51,49 @@ const BATCH: usize = 500;
 /// ```
 pub struct NatsTransport {
     options: NatsBuilder,
-    line: Line<NatsLink>,
+    slot: ConnectionSlot<NatsConnection>,
 }
 
 impl NatsTransport {
-    /// A transport to the server at `url`, such as `nats://user:password@host:4222`, with `tls` for TLS; several with commas in
-    /// between. It connects with the first message, and again by itself.
+    /// A transport to the server at `url`, such as `nats://user:password@host:4222`, or `tls://` for TLS; several servers are separated
+    /// by commas. It connects with the first message, and reconnects by itself.
     ///
     /// # Errors
-    /// When the URL cannot be read.
+    /// When the URL is invalid.
     pub fn connect(url: impl Into<String>) -> Result<Self, Invalid> {
         Self::builder(url).build()
     }
 
-    /// The same with settings.
+    /// A builder for the same URL, with more settings.
     pub fn builder(url: impl Into<String>) -> NatsBuilder {
         NatsBuilder::new(url.into())
     }
 
     fn with(options: NatsBuilder) -> Self {
-        let line = Line::new(options.acks_pending);
-        Self { options, line }
+        let slot = ConnectionSlot::new(options.max_acks_pending);
+        Self { options, slot }
     }
 
-    async fn link(&self) -> Result<Arc<NatsLink>, PublishError> {
-        let connecting = async { NatsLink::connect(&self.options).await.map_err(PublishError::down) };
-        self.line.link(connecting).await
+    async fn connection(&self) -> Result<Arc<NatsConnection>, PublishError> {
+        let connecting =
+            async { NatsConnection::connect(&self.options).await.map_err(PublishError::unavailable) };
+        self.slot.connection(connecting).await
     }
 
-    /// Sends all, then waits for what is said of each.
+    /// Sends all messages, then waits for the acknowledgement of each.
     async fn publish_part(&self, part: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
-        let _room = self.line.room(part.len()).await;
-        let link = match self.link().await {
-            Ok(link) => link,
-            Err(error) => return part.iter().map(|_| Err(PublishError::down(error.to_string()))).collect(),
+        let _permit = self.slot.reserve(part.len()).await;
+        let connection = match self.connection().await {
+            Ok(connection) => connection,
+            Err(error) => {
+                return part.iter().map(|_| Err(PublishError::unavailable(error.to_string()))).collect();
+            }
         };
         let stream = self.options.stream.as_deref();
-        let mut doubt = Doubt::about(&*link);
-        let answers = link.publish(part, stream, self.options.ack_timeout).await;
-        doubt.is_cleared = !answers.iter().any(|answer| matches!(answer, Err(PublishError::Unknown { .. })));
-        answers
+        let mut guard = SuspectGuard::new(&*connection);
+        let results = connection.publish(part, stream, self.options.ack_timeout).await;
+        guard.is_disarmed = !results.iter().any(|result| matches!(result, Err(PublishError::Unknown { .. })));
+        results
     }
 }
 
@@ -101,30 +104,30 @@ impl Transport for NatsTransport {
     }
 
     fn capacity(&self) -> Capacity {
-        // How large a message may be is the server's to say, and known when it was asked first.
-        Capacity::of(BATCH.min(self.options.acks_pending))
+        // The server decides the maximum message size, which is known after the first connect.
+        Capacity::of(BATCH_SIZE.min(self.options.max_acks_pending))
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
-        let mut answers = Vec::with_capacity(batch.len());
+        let mut results = Vec::with_capacity(batch.len());
         for part in batch.chunks(self.capacity().batch) {
-            answers.extend(self.publish_part(part).await);
+            results.extend(self.publish_part(part).await);
         }
-        answers
+        results
     }
 
     async fn check(&self, destinations: &[&str]) -> Result<Vec<Finding>, PublishError> {
-        let link = self.link().await?;
-        let found = check::findings(&link, destinations, self.options.stream.as_deref()).await;
-        if found.is_err() {
-            link.doubt();
+        let connection = self.connection().await?;
+        let findings = check::findings(&connection, destinations, self.options.stream.as_deref()).await;
+        if findings.is_err() {
+            connection.mark_suspect();
         }
-        found
+        findings
     }
 
     async fn close(&self) {
-        if let Some(link) = self.line.close().await {
-            link.close().await;
+        if let Some(connection) = self.slot.close().await {
+            connection.close().await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A message as NATS carries it: subject and headers.
+//! Encodes a message for NATS: subject and headers.
 
 use async_nats::{
     HeaderMap, HeaderName, HeaderValue,
@@ -8,36 +8,36 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use postrider_core::{Outgoing, PublishError};
 use std::str::FromStr;
 
-/// The line that announces a message holds its subject, and may have 4,096 bytes. The server ends a connection that sends a longer
-/// one, and with it everybody else's messages.
-const SUBJECT_BYTES: usize = 3_900;
-/// What CloudEvents has encoded in header values, besides all that is not ASCII.
+/// The protocol line of a message contains its subject and may have 4,096 bytes. The server closes a connection that sends a longer
+/// line, and with it the messages of all other calls.
+const MAX_SUBJECT_BYTES: usize = 3_900;
+/// ASCII characters that the CloudEvents binding percent-encodes in header values; all non-ASCII characters are encoded, too.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
-/// What is wrong with a subject to publish to.
+/// Checks a subject to publish to.
 pub(super) fn check_subject(subject: &str) -> Result<(), String> {
-    let wrong = |what: &str| Err(format!("{subject:?} is not a subject to publish to: {what}"));
-    if subject.len() > SUBJECT_BYTES {
+    let wrong = |why: &str| Err(format!("{subject:?} is not a valid subject: {why}"));
+    if subject.len() > MAX_SUBJECT_BYTES {
         let length = subject.len();
-        return Err(format!("a subject of {length} bytes is too long; {SUBJECT_BYTES} are allowed"));
+        return Err(format!("a subject of {length} bytes is too long; {MAX_SUBJECT_BYTES} are allowed"));
     }
     if subject.split('.').any(str::is_empty) {
-        return wrong("there is nothing before, after or between its dots");
+        return wrong("it has an empty token");
     }
     if subject.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return wrong("it has a blank or a control character");
+        return wrong("it contains a blank or a control character");
     }
     if subject.contains(['*', '>']) {
-        return wrong("'*' and '>' are for those who listen");
+        return wrong("'*' and '>' are wildcards for subscribers");
     }
-    // Messages there are orders to the server: a name that somebody made up must not become one.
+    // Messages to such subjects are requests to the server: a name taken from data must not become one.
     if subject.starts_with('$') || subject.starts_with("_INBOX.") {
-        return wrong("it belongs to the server");
+        return wrong("it is reserved for the server");
     }
     Ok(())
 }
 
-/// Attributes under their names in the binding, and the id where the server looks for duplicates.
+/// The headers: attributes under their names in the binding, and the id where the server deduplicates.
 pub(super) fn headers(outgoing: &Outgoing, stream: Option<&str>) -> Result<HeaderMap, PublishError> {
     let mut headers = HeaderMap::new();
     for (name, value) in &outgoing.headers {
@@ -47,8 +47,8 @@ pub(super) fn headers(outgoing: &Outgoing, stream: Option<&str>) -> Result<Heade
     for (name, value) in &outgoing.attributes {
         headers.insert(attribute(name), encoded(value));
     }
-    // A `Content-Type` tells readers that the whole event is in the body, where it is that of an event. In binary mode the body's
-    // type is an attribute like all others, so that nobody can mistake the one for the other.
+    // A `Content-Type` of a CloudEvent tells readers that the whole event is in the body. In binary mode the type of the body is an
+    // attribute like all others, so that the two cannot be confused.
     match outgoing.attributes.is_empty() {
         true => headers.insert("Content-Type", encoded_type(&outgoing.content_type)?),
         false => headers.insert(attribute("datacontenttype"), encoded(&outgoing.content_type)),
@@ -60,7 +60,7 @@ pub(super) fn headers(outgoing: &Outgoing, stream: Option<&str>) -> Result<Heade
     Ok(headers)
 }
 
-/// The name of an attribute in the binding. Those that every message has cost nothing.
+/// The header name of an attribute. The names that every message has are static.
 fn attribute(name: &str) -> HeaderName {
     HeaderName::from_static(match name {
         "specversion" => "ce-specversion",
@@ -73,13 +73,13 @@ fn attribute(name: &str) -> HeaderName {
     })
 }
 
-/// A value as CloudEvents has it encoded. Hardly any needs it.
+/// A value, percent-encoded where necessary. Most values need no encoding.
 fn encoded(value: &str) -> String {
     let is_plain = value.bytes().fold(true, |is_plain, byte| is_plain & is_plain_byte(byte));
     if is_plain { value.to_owned() } else { utf8_percent_encode(value, ENCODED).to_string() }
 }
 
-/// What stands for itself: told apart without asking a table, many bytes at a time.
+/// Whether a byte needs no encoding. Branchless, so that many bytes are tested at a time.
 const fn is_plain_byte(byte: u8) -> bool {
     byte > b' ' && byte < 0x7f && byte != b'"' && byte != b'%'
 }
@@ -88,17 +88,17 @@ fn encoded_type(content_type: &str) -> Result<HeaderValue, PublishError> {
     Ok(header("content-type", content_type).map_err(PublishError::reject)?.1)
 }
 
-/// A header under its own name, as it is. What readers would not see as it was is refused.
+/// A header with its own name and value. Headers that would not arrive unchanged are rejected.
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    // They are orders to the server: to replace all messages of a subject, for one.
+    // They are instructions to the server, for example to replace all messages of a subject.
     if name.len() >= 5 && name.as_bytes()[..5].eq_ignore_ascii_case(b"nats-") {
-        return Err(format!("header {name:?} belongs to the server; choose another name"));
+        return Err(format!("header {name:?} is reserved for the server; choose another name"));
     }
     if value.contains(char::is_control) {
-        return Err(format!("header {name:?} has a control character, which NATS cannot carry"));
+        return Err(format!("header {name:?} contains a control character, which NATS cannot carry"));
     }
     if value.trim() != value {
-        return Err(format!("header {name:?} begins or ends with a blank, which NATS takes away"));
+        return Err(format!("header {name:?} begins or ends with a blank, which NATS strips"));
     }
     let name = HeaderName::from_str(name).map_err(|error| format!("header {name:?}: {error}"))?;
     let value = HeaderValue::from_str(value).map_err(|error| format!("header {name:?}: {error}"))?;
@@ -119,21 +119,21 @@ mod tests {
     }
 
     #[test]
-    fn subjects_that_say_nothing_or_too_much_are_refused() {
+    fn check_subject_rejects_invalid_and_reserved_subjects() {
         for subject in
             ["", ".", "a.", ".a", "a..b", "a b", "a\tb", "a\nb", "a.*", "a.>", ">", "a*b", "$JS.API.INFO"]
         {
             assert!(check_subject(subject).is_err(), "{subject:?}");
         }
         assert!(check_subject("_INBOX.a").is_err());
-        assert!(check_subject(&"s".repeat(SUBJECT_BYTES + 1)).is_err());
-        for subject in ["a", "orders.placed", "größe.€", "a-b_c.d/e", &"s".repeat(SUBJECT_BYTES)] {
+        assert!(check_subject(&"s".repeat(MAX_SUBJECT_BYTES + 1)).is_err());
+        for subject in ["a", "orders.placed", "größe.€", "a-b_c.d/e", &"s".repeat(MAX_SUBJECT_BYTES)] {
             check_subject(subject).unwrap();
         }
     }
 
     #[test]
-    fn attributes_are_encoded_as_the_binding_says() {
+    fn attributes_are_percent_encoded() {
         let mut outgoing = order("orders", Format::Binary);
         outgoing.attributes = vec![("subject", "Euro € 😀 \"%\"".into())];
         let headers = headers(&outgoing, None).unwrap();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_is_what_needs_no_encoding() {
+    fn plain_byte_test_matches_percent_encoding_set() {
         for byte in 0..=u8::MAX {
             let is_kept = byte.is_ascii()
                 && utf8_percent_encode(char::from(byte).encode_utf8(&mut [0; 2]), ENCODED)
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_would_not_arrive_as_they_were_are_refused() {
+    fn headers_that_nats_would_change_are_rejected() {
         for (name, value) in [
             ("nats-rollup", "all"),
             ("Nats-Msg-Id", "1"),

@@ -1,11 +1,11 @@
-//! Where a message goes in RabbitMQ: an exchange and a routing key.
+//! The address of a message in RabbitMQ: an exchange and a routing key.
 
 use lapin::types::ShortString;
 use postrider_core::PublishError;
 use std::fmt;
 
-/// `exchange/routing.key`. The text before the first `/` is the exchange, and nothing before it, or no `/` at all, is the default
-/// exchange, which routes to the queue of the routing key's name.
+/// `exchange/routing.key`. The text before the first `/` is the exchange. If that is empty, or there is no `/`, it is the default
+/// exchange, which routes to the queue named by the routing key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) exchange: ShortString,
@@ -17,7 +17,7 @@ impl Address {
         let (exchange, key) = destination.split_once('/').unwrap_or(("", destination));
         if exchange.is_empty() && key.is_empty() {
             return Err(PublishError::reject(format!(
-                "{destination:?} names neither an exchange nor a queue: write exchange/routing.key, or the name of a queue"
+                "{destination:?} names neither an exchange nor a queue; write exchange/routing.key, or the name of a queue"
             )));
         }
         Ok(Self { exchange: short("exchange", exchange)?, key: short("routing key", key)? })
@@ -33,11 +33,10 @@ impl fmt::Display for Address {
     }
 }
 
-/// Text where AMQP has room for 255 bytes.
+/// Text of at most 255 bytes, the limit of a short string in AMQP.
 pub(super) fn short(what: &str, text: &str) -> Result<ShortString, PublishError> {
-    ShortString::try_new(text).map_err(|_| {
-        PublishError::reject(format!("the {what} has {} bytes, and AMQP has room for 255", text.len()))
-    })
+    ShortString::try_new(text)
+        .map_err(|_| PublishError::reject(format!("the {what} has {} bytes; AMQP allows 255", text.len())))
 }
 
 #[cfg(test)]
@@ -50,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_slash_ends_the_exchange() {
+    fn address_parse_splits_at_first_slash() {
         let pair = |exchange: &str, key: &str| (exchange.to_owned(), key.to_owned());
         assert_eq!(parsed("shop/order.placed"), pair("shop", "order.placed"));
         assert_eq!(parsed("shop/a/b"), pair("shop", "a/b"));
@@ -60,12 +59,12 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_or_too_much_is_refused_for_good() {
+    fn address_parse_rejects_empty_and_overlong_names() {
         for destination in
             ["", "/", &format!("shop/{}", "k".repeat(256)), &format!("{}/key", "x".repeat(256))]
         {
-            let refused = Address::parse(destination);
-            assert!(matches!(refused, Err(PublishError::Reject { .. })), "{destination}: {refused:?}");
+            let result = Address::parse(destination);
+            assert!(matches!(result, Err(PublishError::Reject { .. })), "{destination}: {result:?}");
         }
     }
 }

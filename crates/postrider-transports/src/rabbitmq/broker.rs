@@ -1,4 +1,4 @@
-//! A broker, and what a connection to it needs.
+//! Broker address and TLS settings.
 
 use crate::file::contents;
 use lapin::{
@@ -14,37 +14,37 @@ use rustls::{
 };
 use std::path::{Path, PathBuf};
 
-/// A broker that says nothing for about twice as long is taken for gone.
+/// A connection without traffic for about twice this long is considered lost.
 const HEARTBEAT_SECONDS: u16 = 10;
 
-/// How a broker is reached, as it was written down.
+/// Broker address and TLS settings, before they are checked.
 #[derive(Clone)]
 pub(super) struct BrokerOptions {
     url: String,
-    pub(super) root_certificates: Option<PathBuf>,
+    pub(super) ca_bundle: Option<PathBuf>,
     pub(super) client_certificate: Option<(PathBuf, PathBuf)>,
 }
 
 impl BrokerOptions {
     pub(super) fn new(url: String) -> Self {
-        Self { url, root_certificates: None, client_certificate: None }
+        Self { url, ca_bundle: None, client_certificate: None }
     }
 
-    /// Checks it all, and shows nothing of the URL.
-    pub(super) fn broker(&self) -> Result<Broker, Invalid> {
-        // The parser's own words may hold the password.
+    /// Checks the settings. Errors never contain the URL.
+    pub(super) fn build(&self) -> Result<Broker, Invalid> {
+        // The parser's error may contain the password.
         let mut uri: AMQPUri = self.url.parse().map_err(|_| {
             Invalid::rule(
                 "url",
-                "is not one of RabbitMQ: write amqp://user:password@host:port/vhost, or amqps:// for TLS",
+                "is not an AMQP URL; write amqp://user:password@host:port/vhost, or amqps:// for TLS",
             )
         })?;
         uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
-        let has_certificates = self.root_certificates.is_some() || self.client_certificate.is_some();
+        let has_certificates = self.ca_bundle.is_some() || self.client_certificate.is_some();
         let tls = match uri.scheme {
             AMQPScheme::AMQPS => Some(self.tls()?),
             AMQPScheme::AMQP if has_certificates => {
-                let rule = "has no TLS and there are certificates: begin it with amqps://";
+                let rule = "has no TLS, but certificates are configured; write amqps://";
                 return Err(Invalid::rule("url", rule));
             }
             AMQPScheme::AMQP => None,
@@ -53,22 +53,22 @@ impl BrokerOptions {
     }
 
     fn tls(&self) -> Result<RustlsConnector, Invalid> {
-        let config = match &self.root_certificates {
+        let config = match &self.ca_bundle {
             None => RustlsConnectorConfig::new_with_webpki_root_certs(),
             Some(file) => RustlsConnectorConfig::default().with_parsable_certificates(roots(file)?),
         };
         let (setting, connector) = match &self.client_certificate {
             None => ("TLS", config.connector_with_no_client_auth()),
             Some((certificate, key)) => {
-                let (shown, key) = (certificates("client_certificate", certificate)?, private_key(key)?);
-                ("client_certificate", config.connector_with_single_cert(shown, key))
+                let (chain, key) = (certificates("client_certificate", certificate)?, private_key(key)?);
+                ("client_certificate", config.connector_with_single_cert(chain, key))
             }
         };
         connector.map_err(|error| Invalid::rule(setting, format!("cannot be used: {error}")))
     }
 }
 
-/// A broker, and how to connect to it.
+/// A broker, ready to connect to.
 pub(super) struct Broker {
     pub(super) uri: AMQPUri,
     tls: Option<RustlsConnector>,
@@ -79,7 +79,7 @@ impl Broker {
         let (uri, properties) =
             (self.uri.clone(), ConnectionProperties::default().with_connection_name("postrider".into()));
         let Some(tls) = self.tls.clone() else { return Connection::connect_uri(uri, properties).await };
-        // Left to itself, the client trusts what it is given besides what it knows, and never instead of it.
+        // By default the client trusts the given roots in addition to the bundled ones, never instead of them.
         let connect = async move |mut uri: AMQPUri, runtime| {
             uri.scheme = AMQPScheme::AMQP;
             let plain = uri.connect_async(&runtime).await?;
@@ -89,14 +89,14 @@ impl Broker {
     }
 }
 
-/// The certificates that are trusted. The client would pass over one that it does not understand, and refuse its broker later.
+/// The certificates of the CA bundle. The client would skip one that it cannot parse, and reject the broker later.
 fn roots(file: &Path) -> Result<Vec<CertificateDer<'static>>, Invalid> {
-    let (roots, mut store) = (certificates("root_certificates", file)?, RootCertStore::empty());
+    let (roots, mut store) = (certificates("ca_bundle", file)?, RootCertStore::empty());
     for root in &roots {
-        // The words for what is wrong with one are about peers.
+        // The error texts of rustls speak of peers.
         store.add(root.clone()).map_err(|_| {
-            let rule = format!("{} has one that is not understood", file.display());
-            Invalid::rule("root_certificates", rule)
+            let rule = format!("{} contains a certificate that cannot be parsed", file.display());
+            Invalid::rule("ca_bundle", rule)
         })?;
     }
     Ok(roots)
@@ -104,15 +104,15 @@ fn roots(file: &Path) -> Result<Vec<CertificateDer<'static>>, Invalid> {
 
 fn certificates(setting: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Invalid> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&contents(setting, file)?).collect();
-    // The reader's own words may hold a line of the file, which may be the wrong one and have a key.
-    read.ok().filter(|read| !read.is_empty()).ok_or_else(|| {
-        Invalid::rule(setting, format!("{} has no certificate of the format PEM", file.display()))
-    })
+    // The parser's error may contain a line of the file, which may be the wrong file and hold a key.
+    read.ok()
+        .filter(|read| !read.is_empty())
+        .ok_or_else(|| Invalid::rule(setting, format!("{} contains no PEM certificate", file.display())))
 }
 
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, Invalid> {
     PrivateKeyDer::from_pem_slice(&contents("client_certificate", file)?).map_err(|_| {
-        let rule = format!("{} has no key of the format PEM without a password", file.display());
+        let rule = format!("{} contains no unencrypted PEM key", file.display());
         Invalid::rule("client_certificate", rule)
     })
 }

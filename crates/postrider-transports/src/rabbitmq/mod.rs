@@ -1,46 +1,46 @@
 //! RabbitMQ, by AMQP 0-9-1.
 //!
-//! A message is accepted when the broker has confirmed it *and* has not returned it ([`batch`](self) tells why both matter). Messages
-//! are persistent, mandatory, and carry their id as `message_id`.
+//! A message is accepted when the broker has confirmed it *and* has not returned it ([`publish`](self) explains why both matter).
+//! Messages are persistent, mandatory, and carry their id as `message_id`.
 //!
-//! | what happens | answer |
+//! | broker's reply | publish result |
 //! |---|---|
 //! | confirmed, not returned | accepted |
-//! | returned: no queue is bound, or the queue does not exist | refused for now, with exchange and routing key |
-//! | the exchange does not exist, or may not be written to | refused for now |
-//! | nacked: a queue is full and rejects | refused for now |
-//! | too large, or nothing that AMQP can carry | refused for good |
-//! | memory or disk alarm (`connection.blocked`) | down, before anything is sent; what is under way waits |
-//! | connection or channel lost with messages under way | nobody knows |
-//! | no connection | down |
+//! | returned: no queue is bound, or the queue does not exist | retry, with exchange and routing key |
+//! | the exchange does not exist, or publishing to it is not permitted | retry |
+//! | nacked: a queue is full and rejects | retry |
+//! | too large, or not representable in AMQP | reject |
+//! | memory or disk alarm (`connection.blocked`) | unavailable, before anything is sent; messages in flight wait |
+//! | connection or channel lost with messages in flight | unknown |
+//! | no connection | unavailable |
 //!
-//! **One bad message harms only itself.** A broker closes the channel on which something was published to a missing exchange, and
-//! forgets about everything else that was under way there. So the messages of a batch go on one channel for each exchange. Where the
-//! broker closes one for the sake of a single message and does not say which, the next messages to that exchange are sent one by one, until
-//! all of them got through.
+//! **One bad message harms only itself.** The broker closes the channel when a message is published to a missing exchange, and
+//! drops every unconfirmed message of that channel. So the messages of a batch use one channel per exchange. When the broker closes a
+//! channel because of a single message and does not say which, the next messages to that exchange are published one by one until all
+//! of them are accepted.
 
 mod address;
-mod batch;
 mod broker;
 mod check;
-mod line;
+mod connection;
+mod error;
+mod options;
 mod probe;
+mod publish;
 mod source;
 mod wire;
 
+pub use options::RabbitMqOptions;
 pub use source::{RabbitMqSource, RabbitMqSourceBuilder};
 
 use async_trait::async_trait;
-use batch::Answer;
-use broker::BrokerOptions;
+use connection::{BrokerConnection, ConnectError, ConnectionManager};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use lapin::types::ShortString;
-use line::{Line, Lines, NoLine};
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
+use publish::PublishResult;
 use std::{
     collections::BTreeSet,
-    fmt,
-    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -48,127 +48,16 @@ use std::{
     time::Duration,
 };
 use tokio::{sync::RwLock, time::timeout};
-use wire::Parcel;
+use wire::Publication;
 
-/// So many exchanges of one batch are published to at one moment.
-const EXCHANGES_AT_ONCE: usize = 8;
-
-/// How RabbitMQ is reached, and what is written.
-///
-/// ```
-/// # use postrider_transports::rabbitmq::RabbitMqOptions;
-/// # use std::time::Duration;
-/// let rabbitmq = RabbitMqOptions::new("amqps://relay:secret@rabbit.example/shop")
-///     .with_connect_timeout(Duration::from_secs(5))
-///     .with_prefix("cloudEvents:")
-///     .build()?;
-/// # Ok::<(), postrider_core::Invalid>(())
-/// ```
-#[derive(Clone)]
-#[must_use = "options do nothing until they are built"]
-pub struct RabbitMqOptions {
-    broker: BrokerOptions,
-    prefix: String,
-    connect_within: Duration,
-    batch: usize,
-    message_bytes: usize,
-}
-
-impl RabbitMqOptions {
-    /// The broker at `url`: `amqp://user:password@host:port/vhost`, or `amqps://` for TLS. Without a path the virtual host is `/`; in
-    /// the path it is written `%2f`.
-    pub fn new(url: impl Into<String>) -> Self {
-        Self {
-            broker: BrokerOptions::new(url.into()),
-            prefix: "ce-".to_owned(),
-            connect_within: Duration::from_secs(10),
-            batch: 500,
-            message_bytes: 16 << 20,
-        }
-    }
-
-    /// What the names of CloudEvents attributes begin with; `ce-` unless said otherwise. The binding for AMQP 1.0 has `cloudEvents_` and
-    /// `cloudEvents:`.
-    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Trusts the certificates in this file of the format PEM, instead of Mozilla's, which are compiled in.
-    pub fn with_root_certificates(mut self, file: impl Into<PathBuf>) -> Self {
-        self.broker.root_certificates = Some(file.into());
-        self
-    }
-
-    /// Shows this certificate; both files have the format PEM.
-    pub fn with_client_certificate(
-        mut self,
-        certificate: impl Into<PathBuf>,
-        key: impl Into<PathBuf>,
-    ) -> Self {
-        self.broker.client_certificate = Some((certificate.into(), key.into()));
-        self
-    }
-
-    /// Waits so long for a connection, a channel, and the goodbye; 10 seconds unless said otherwise.
-    pub fn with_connect_timeout(mut self, within: Duration) -> Self {
-        self.connect_within = within;
-        self
-    }
-
-    /// Takes up to so many messages at once; 500 unless said otherwise.
-    pub fn with_batch(mut self, messages: usize) -> Self {
-        self.batch = messages;
-        self
-    }
-
-    /// Refuses messages of more bytes; 16 MiB unless said otherwise, which is what RabbitMQ 4 takes by default (`max_message_size`).
-    pub fn with_message_bytes(mut self, bytes: usize) -> Self {
-        self.message_bytes = bytes;
-        self
-    }
-
-    /// Checks everything, and makes the transport. It connects when it first publishes.
-    ///
-    /// # Errors
-    /// Names the first setting that makes no sense, and says what does. It never shows the URL, which may hold a password.
-    pub fn build(self) -> Result<RabbitMqTransport, Invalid> {
-        let wrong = |field: &'static str, rule: &'static str| Err(Invalid::rule(field, rule));
-        let broker = self.broker.broker()?;
-        if self.connect_within.is_zero() {
-            return wrong("connect_timeout", "is zero; no connection could be made");
-        }
-        if self.batch == 0 || self.message_bytes == 0 {
-            return wrong("batch", "takes nothing; give at least 1");
-        }
-        if self.prefix.is_empty() || self.prefix.len() > 32 || !self.prefix.is_ascii() {
-            return wrong("prefix", "must have 1 to 32 characters of ASCII, such as ce-");
-        }
-        let capacity = Capacity::of(self.batch).with_message_bytes(self.message_bytes);
-        Ok(RabbitMqTransport {
-            lines: Lines::new(broker, self.connect_within),
-            prefix: self.prefix,
-            capacity: capacity.with_batch_bytes(self.message_bytes),
-            answer_within: self.connect_within,
-            fragile: Mutex::default(),
-            under_way: RwLock::default(),
-            is_closed: AtomicBool::new(false),
-        })
-    }
-}
-
-impl fmt::Debug for RabbitMqOptions {
-    /// Without the URL: it has a password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RabbitMqOptions").field("prefix", &self.prefix).finish_non_exhaustive()
-    }
-}
+/// At most this many exchanges of one batch are published to concurrently.
+const EXCHANGE_CONCURRENCY: usize = 8;
 
 /// Publishes to RabbitMQ.
 ///
 /// A destination is `exchange/routing.key`: the text before the first `/` is the exchange. `exchange/` has an empty routing key, for
-/// fanouts. `/name`, or a plain `name` without `/`, is the queue of that name, by the default exchange. Where a template begins with a
-/// hole, write the `/` yourself: what fills the hole may have one.
+/// fanout exchanges. `/name`, or a plain `name` without `/`, is the queue of that name, by the default exchange. If an address
+/// template begins with a placeholder, write the leading `/` yourself: the value of the placeholder may contain one.
 ///
 /// ```no_run
 /// # use postrider_core::Transport;
@@ -183,132 +72,145 @@ impl fmt::Debug for RabbitMqOptions {
 /// ```
 #[derive(Debug)]
 pub struct RabbitMqTransport {
-    lines: Lines,
+    manager: ConnectionManager,
     prefix: String,
     capacity: Capacity,
-    answer_within: Duration,
-    /// Exchanges to which messages go one by one for now.
-    fragile: Mutex<BTreeSet<ShortString>>,
-    /// Held by every call; closing waits for them.
-    under_way: RwLock<()>,
+    response_timeout: Duration,
+    /// Exchanges to which messages are published one by one, after an ambiguous channel error.
+    one_by_one: Mutex<BTreeSet<ShortString>>,
+    /// Read-locked by every call; `close` waits for the write lock.
+    in_flight: RwLock<()>,
     is_closed: AtomicBool,
 }
 
 impl RabbitMqTransport {
-    /// To the broker at `url`, with nothing special. It connects when it first publishes.
+    /// A transport to the broker at `url` with default options. It connects with the first publish.
     ///
     /// # Errors
-    /// When that is no URL of RabbitMQ.
+    /// When the URL is not an AMQP URL.
     pub fn new(url: impl Into<String>) -> Result<Self, Invalid> {
         RabbitMqOptions::new(url).build()
     }
 
-    /// The parcels of a batch; the answers to what cannot be sent are given.
-    fn pack<'a>(&self, batch: &'a [Outgoing], answers: &mut [Option<Answer>]) -> Vec<Parcel<'a>> {
-        let mut parcels = Vec::with_capacity(batch.len());
-        for (place, outgoing) in batch.iter().enumerate() {
-            let most = self.capacity.message_bytes.unwrap_or(usize::MAX);
-            let packed = if outgoing.size() > most {
+    /// Encodes the messages of a batch. Messages that cannot be sent get their result here.
+    fn encode<'a>(
+        &self,
+        batch: &'a [Outgoing],
+        results: &mut [Option<PublishResult>],
+    ) -> Vec<Publication<'a>> {
+        let mut publications = Vec::with_capacity(batch.len());
+        for (index, outgoing) in batch.iter().enumerate() {
+            let max_bytes = self.capacity.message_bytes.unwrap_or(usize::MAX);
+            let encoded = if outgoing.size() > max_bytes {
                 Err(PublishError::reject(format!(
-                    "{} bytes are too many: {most} are allowed",
+                    "the message has {} bytes; {max_bytes} are allowed (`with_message_bytes`)",
                     outgoing.size()
                 )))
             } else {
-                Parcel::pack(place, outgoing, &self.prefix)
+                Publication::encode(index, outgoing, &self.prefix)
             };
-            match packed {
-                Ok(parcel) => parcels.push(parcel),
-                Err(error) => answers[place] = Some(Err(error)),
+            match encoded {
+                Ok(publication) => publications.push(publication),
+                Err(error) => results[index] = Some(Err(error)),
             }
         }
-        parcels
+        publications
     }
 
-    async fn send(&self, batch: &[Outgoing], answers: &mut [Option<Answer>]) -> Result<(), PublishError> {
-        let closed = || PublishError::down("it was closed");
+    async fn send(
+        &self,
+        batch: &[Outgoing],
+        results: &mut [Option<PublishResult>],
+    ) -> Result<(), PublishError> {
+        let closed = || PublishError::unavailable("the transport is closed");
         if self.is_closed.load(Ordering::SeqCst) {
             return Err(closed());
         }
-        let _under_way = self.under_way.read().await;
+        let _in_flight = self.in_flight.read().await;
         if self.is_closed.load(Ordering::SeqCst) {
             return Err(closed());
         }
-        let mut parcels = self.pack(batch, answers);
-        if parcels.is_empty() {
+        let mut publications = self.encode(batch, results);
+        if publications.is_empty() {
             return Ok(());
         }
-        let line = self.lines.line().await.map_err(PublishError::down)?;
-        if line.is_blocked() {
-            return Err(PublishError::down(
-                "the broker is short of memory or disk and asks not to publish (connection.blocked)",
+        let connection = self.manager.connection().await.map_err(PublishError::unavailable)?;
+        if connection.is_blocked() {
+            return Err(PublishError::unavailable(
+                "the broker has a memory or disk alarm and blocks publishers (connection.blocked)",
             ));
         }
-        let frame_bytes = line.frame_bytes();
-        parcels.retain(|parcel| match parcel.fits(frame_bytes) {
+        let frame_bytes = connection.frame_bytes();
+        publications.retain(|publication| match publication.check_frame_size(frame_bytes) {
             Ok(()) => true,
             Err(error) => {
-                answers[parcel.place] = Some(Err(error));
+                results[publication.index] = Some(Err(error));
                 false
             }
         });
-        let sending: Vec<BoxFuture<'_, Vec<(usize, Answer)>>> = by_exchange(parcels)
+        let sending: Vec<BoxFuture<'_, Vec<(usize, PublishResult)>>> = by_exchange(publications)
             .into_iter()
-            .map(|parcels| self.send_to_exchange(&line, parcels).boxed())
+            .map(|publications| self.send_to_exchange(&connection, publications).boxed())
             .collect();
-        let mut sending = stream::iter(sending).buffer_unordered(EXCHANGES_AT_ONCE);
+        let mut sending = stream::iter(sending).buffer_unordered(EXCHANGE_CONCURRENCY);
         while let Some(sent) = sending.next().await {
-            for (place, answer) in sent {
-                answers[place] = Some(answer);
+            for (index, result) in sent {
+                results[index] = Some(result);
             }
         }
         Ok(())
     }
 
-    /// Sends what goes to one exchange.
-    async fn send_to_exchange(&self, line: &Arc<Line>, parcels: Vec<Parcel<'_>>) -> Vec<(usize, Answer)> {
-        let Some(exchange) = parcels.first().map(|parcel| parcel.address.exchange.clone()) else {
+    /// Publishes the messages of one exchange.
+    async fn send_to_exchange(
+        &self,
+        connection: &Arc<BrokerConnection>,
+        publications: Vec<Publication<'_>>,
+    ) -> Vec<(usize, PublishResult)> {
+        let Some(exchange) = publications.first().map(|publication| publication.address.exchange.clone())
+        else {
             return Vec::new();
         };
-        let is_fragile = self.fragile().contains(&exchange);
-        let together = if is_fragile { 1 } else { parcels.len() };
-        let mut answers = Vec::with_capacity(parcels.len());
-        for parcels in parcels.chunks(together) {
-            let (sent, is_spoilt) = match self.lines.lend(line).await {
-                Err(error) => (down(parcels, &error), false),
-                Ok(loan) => {
-                    let sent = batch::send(&loan.channel, parcels).await;
-                    loan.give_back();
-                    (sent.answers, sent.is_spoilt)
+        let is_one_by_one = self.one_by_one().contains(&exchange);
+        let chunk_size = if is_one_by_one { 1 } else { publications.len() };
+        let mut results = Vec::with_capacity(publications.len());
+        for chunk in publications.chunks(chunk_size) {
+            let (sent, is_ambiguous) = match self.manager.checkout(connection).await {
+                Err(error) => (unavailable(chunk, &error), false),
+                Ok(pooled) => {
+                    let outcome = publish::send(&pooled.channel, chunk).await;
+                    pooled.release();
+                    (outcome.results, outcome.is_ambiguous)
                 }
             };
-            if is_spoilt {
-                self.fragile().insert(exchange.clone());
+            if is_ambiguous {
+                self.one_by_one().insert(exchange.clone());
             }
-            answers.extend(parcels.iter().map(|parcel| parcel.place).zip(sent));
+            results.extend(chunk.iter().map(|publication| publication.index).zip(sent));
         }
-        if is_fragile && answers.iter().all(|(_, answer)| answer.is_ok()) {
-            self.fragile().remove(&exchange);
+        if is_one_by_one && results.iter().all(|(_, result)| result.is_ok()) {
+            self.one_by_one().remove(&exchange);
         }
-        answers
+        results
     }
 
-    fn fragile(&self) -> MutexGuard<'_, BTreeSet<ShortString>> {
-        self.fragile.lock().unwrap_or_else(PoisonError::into_inner)
+    fn one_by_one(&self) -> MutexGuard<'_, BTreeSet<ShortString>> {
+        self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn down(parcels: &[Parcel<'_>], error: &NoLine) -> Vec<Answer> {
-    parcels.iter().map(|_| Err(PublishError::down(error.to_string()))).collect()
+fn unavailable(publications: &[Publication<'_>], error: &ConnectError) -> Vec<PublishResult> {
+    publications.iter().map(|_| Err(PublishError::unavailable(error.to_string()))).collect()
 }
 
-/// Parcels of one exchange together, in their order.
-fn by_exchange(parcels: Vec<Parcel<'_>>) -> Vec<Vec<Parcel<'_>>> {
-    let mut groups: Vec<Vec<Parcel<'_>>> = Vec::new();
-    for parcel in parcels {
-        let same = groups.iter_mut().find(|group| group[0].address.exchange == parcel.address.exchange);
+/// Groups messages by exchange, in order.
+fn by_exchange(publications: Vec<Publication<'_>>) -> Vec<Vec<Publication<'_>>> {
+    let mut groups: Vec<Vec<Publication<'_>>> = Vec::new();
+    for publication in publications {
+        let same = groups.iter_mut().find(|group| group[0].address.exchange == publication.address.exchange);
         match same {
-            Some(group) => group.push(parcel),
-            None => groups.push(vec![parcel]),
+            Some(group) => group.push(publication),
+            None => groups.push(vec![publication]),
         }
     }
     groups
@@ -325,32 +227,33 @@ impl Transport for RabbitMqTransport {
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
-        let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
-        // Nothing was sent of what has no answer yet.
-        let unsent = match self.send(batch, &mut answers).await {
-            Ok(()) => "it was not sent".to_owned(),
-            Err(PublishError::Down { source }) => source.to_string(),
+        let mut results: Vec<Option<PublishResult>> = batch.iter().map(|_| None).collect();
+        // Messages without a result were not sent.
+        let unsent = match self.send(batch, &mut results).await {
+            Ok(()) => "the message was not sent".to_owned(),
+            Err(PublishError::Unavailable { source }) => source.to_string(),
             Err(error) => error.to_string(),
         };
-        answers
+        results
             .into_iter()
-            .map(|answer| answer.unwrap_or_else(|| Err(PublishError::down(unsent.clone()))))
+            .map(|result| result.unwrap_or_else(|| Err(PublishError::unavailable(unsent.clone()))))
             .collect()
     }
 
-    /// Sees what AMQP shows, by declarations that are refused and change nothing. For that it takes the right to configure; without it there
-    /// is a note. Exchange and, where messages go to a queue by the default exchange, the queue are looked at. It does not see: what is bound
-    /// to an exchange (only publishing shows that, and then a message that nobody gets is returned), what a policy sets, and the
-    /// queues behind an exchange.
+    /// Inspects exchanges and queues by declarations that the broker refuses and that change nothing. This needs the `configure`
+    /// permission; without it the check returns a note. The check covers the exchange and, for messages that go to a queue by the default
+    /// exchange, the queue. AMQP does not show the bindings of an exchange (only publishing does: an unroutable message is returned),
+    /// settings made by a policy, and the queues behind an exchange.
     async fn check(&self, destinations: &[&str]) -> Result<Vec<Finding>, PublishError> {
         let mut findings: Vec<Finding> = Vec::new();
-        let line = self.lines.line().await.map_err(PublishError::down)?;
+        let connection = self.manager.connection().await.map_err(PublishError::unavailable)?;
         for destination in destinations {
-            let looking = timeout(self.answer_within, check::check(&line, destination)).await;
-            let looked =
-                looking.map_err(|_| PublishError::down(format!("no answer in {:?}", self.answer_within)))?;
+            let checking = timeout(self.response_timeout, check::check(&connection, destination)).await;
+            let checked = checking.map_err(|_| {
+                PublishError::unavailable(format!("no reply within {:?}", self.response_timeout))
+            })?;
             // Destinations may share an exchange.
-            for finding in looked.map_err(PublishError::down)? {
+            for finding in checked.map_err(PublishError::unavailable)? {
                 if !findings.contains(&finding) {
                     findings.push(finding);
                 }
@@ -363,8 +266,8 @@ impl Transport for RabbitMqTransport {
         if self.is_closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        // Whoever is still under way then will never hear.
-        timeout(self.answer_within, self.under_way.write()).await.ok();
-        self.lines.close().await;
+        // Calls still in flight after the timeout lose their connection.
+        timeout(self.response_timeout, self.in_flight.write()).await.ok();
+        self.manager.close().await;
     }
 }

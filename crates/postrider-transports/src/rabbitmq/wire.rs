@@ -1,7 +1,7 @@
-//! A message in the words of AMQP 0-9-1.
+//! Encodes a message for AMQP 0-9-1.
 //!
-//! There is no official binding of CloudEvents to AMQP 0-9-1. Attributes are headers with the prefix `ce-`, as Knative's broker
-//! for RabbitMQ writes them; other prefixes can be chosen.
+//! There is no official CloudEvents binding for AMQP 0-9-1. Attributes are headers with the prefix `ce-`, as Knative's broker
+//! for RabbitMQ writes them; the prefix is configurable.
 
 use super::address::{Address, short};
 use lapin::{
@@ -11,24 +11,24 @@ use lapin::{
 use postrider_core::{Outgoing, PublishError};
 use std::time::SystemTime;
 
-/// Written to disk by queues that are durable.
+/// Delivery mode: durable queues write the message to disk.
 const PERSISTENT: u8 = 2;
-/// What a header frame takes besides the properties: its own frame, class, weight, body size and flags.
+/// Size of a content header frame without the properties: frame, class, weight, body size and flags.
 const HEADER_FRAME_BYTES: usize = 7 + 1 + 2 + 2 + 8 + 2;
 
-/// A message that is ready to be sent.
+/// An encoded message, ready to be published.
 #[derive(Debug)]
-pub(super) struct Parcel<'a> {
-    /// Its place in the batch.
-    pub(super) place: usize,
+pub(super) struct Publication<'a> {
+    /// Its index in the batch.
+    pub(super) index: usize,
     pub(super) outgoing: &'a Outgoing,
     pub(super) id: ShortString,
     pub(super) address: Address,
     pub(super) properties: BasicProperties,
 }
 
-impl<'a> Parcel<'a> {
-    pub(super) fn pack(place: usize, outgoing: &'a Outgoing, prefix: &str) -> Result<Self, PublishError> {
+impl<'a> Publication<'a> {
+    pub(super) fn encode(index: usize, outgoing: &'a Outgoing, prefix: &str) -> Result<Self, PublishError> {
         let address = Address::parse(&outgoing.destination)?;
         let id = short("id", &outgoing.id.to_string())?;
         let mut properties = BasicProperties::default()
@@ -43,16 +43,16 @@ impl<'a> Parcel<'a> {
         if let Some(correlation_id) = &outgoing.correlation_id {
             properties = properties.with_correlation_id(short("correlation id", correlation_id)?);
         }
-        Ok(Self { place, outgoing, id, address, properties })
+        Ok(Self { index, outgoing, id, address, properties })
     }
 
-    /// All that is said about a message has to fit into one frame. What does not would cost the connection, and with it the answers
-    /// of all others.
-    pub(super) fn fits(&self, frame_bytes: usize) -> Result<(), PublishError> {
-        let of = |text: &Option<ShortString>| text.as_ref().map_or(0, |text| 1 + text.as_str().len());
+    /// The properties of a message must fit into one frame. A larger header frame would end the connection, and with it the confirms of
+    /// all other messages.
+    pub(super) fn check_frame_size(&self, frame_bytes: usize) -> Result<(), PublishError> {
+        let length = |text: &Option<ShortString>| text.as_ref().map_or(0, |text| 1 + text.as_str().len());
         let properties = &self.properties;
         let texts = [properties.content_type(), properties.correlation_id(), properties.message_id()];
-        let texts: usize = texts.into_iter().chain([properties.kind()]).map(of).sum();
+        let texts: usize = texts.into_iter().chain([properties.kind()]).map(length).sum();
         let headers = properties.headers().iter().flat_map(FieldTable::inner);
         let headers = headers.map(|(name, value)| {
             let value = if let AMQPValue::LongString(text) = value { text.as_bytes().len() } else { 0 };
@@ -62,7 +62,7 @@ impl<'a> Parcel<'a> {
         let bytes = HEADER_FRAME_BYTES + texts + 4 + headers.sum::<usize>() + 1 + 8;
         if bytes > frame_bytes {
             return Err(PublishError::reject(format!(
-                "its headers take {bytes} bytes, and the broker takes {frame_bytes} in one frame (`frame_max`): send less in headers"
+                "the headers take {bytes} bytes, and the broker allows {frame_bytes} in one frame (`frame_max`); send smaller headers"
             )));
         }
         Ok(())
@@ -75,10 +75,10 @@ fn headers(outgoing: &Outgoing, prefix: &str) -> Result<FieldTable, PublishError
     let attributes =
         outgoing.attributes.iter().map(|(name, value)| (format!("{prefix}{name}"), value.as_str()));
     for (name, value) in own.chain(attributes) {
-        let key = short("name of a header", &name)?;
+        let key = short("header name", &name)?;
         if table.contains_key(name.as_str()) {
             return Err(PublishError::reject(format!(
-                "the header {name:?} is also the name of an attribute: choose another prefix, or another name"
+                "the header {name:?} has the name of a CloudEvents attribute; choose another header name or another prefix"
             )));
         }
         table.insert(key, AMQPValue::LongString(value.into()));
@@ -86,7 +86,7 @@ fn headers(outgoing: &Outgoing, prefix: &str) -> Result<FieldTable, PublishError
     Ok(table)
 }
 
-/// AMQP counts in whole seconds.
+/// AMQP timestamps have whole seconds.
 fn seconds(at: SystemTime) -> u64 {
     at.duration_since(SystemTime::UNIX_EPOCH).map(|since| since.as_secs()).unwrap_or_default()
 }

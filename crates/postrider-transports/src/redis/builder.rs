@@ -1,11 +1,11 @@
-//! What a connection to Redis needs.
+//! Builder of a Redis transport.
 
 use super::{RedisTransport, server::ServerOptions};
 use crate::timeout::check_timeout;
 use postrider_core::Invalid;
 use std::{fmt, path::PathBuf, time::Duration};
 
-/// Collects what a transport to Redis needs; [`build`](Self::build) checks it all.
+/// Builder of a [`RedisTransport`]; [`build`](Self::build) checks the settings.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisBuilder {
@@ -19,62 +19,61 @@ impl RedisBuilder {
         Self { server: ServerOptions::new(url), must_exist: false, replicas: None }
     }
 
-    /// Refuses, for now, what goes to a stream that does not exist, instead of making it. Then a typing error in a name is told and
-    /// not filled with messages that nobody reads. Streams are made with their first reader:
-    /// `XGROUP CREATE orders billing $ MKSTREAM`.
+    /// Retries messages to a stream that does not exist, instead of creating it. A misspelled stream name then shows as an error, and
+    /// not as a stream that no consumer reads. Create streams with their first group: `XGROUP CREATE orders billing $ MKSTREAM`.
     pub fn must_exist(mut self) -> Self {
         self.must_exist = true;
         self
     }
 
-    /// A message counts as accepted when so many replicas have it, too, as `WAIT` tells. Where fewer do after `timeout`, nobody knows
-    /// what a failover would keep, and it is sent again.
+    /// A message is accepted only when `replicas` replicas have it, as `WAIT` reports. If fewer have it after `timeout`, the publish
+    /// result is unknown, because a failover may lose the message, and it is sent again.
     pub fn with_replicas(mut self, replicas: u32, timeout: Duration) -> Self {
         self.replicas = Some((replicas, timeout));
         self
     }
 
-    /// Trusts the certificates in this file of the format PEM, instead of those of the system.
-    pub fn with_root_certificates(mut self, file: impl Into<PathBuf>) -> Self {
-        self.server.root_certificates = Some(file.into());
+    /// CA bundle (PEM) used instead of the system roots.
+    pub fn with_ca_bundle(mut self, file: impl Into<PathBuf>) -> Self {
+        self.server.ca_bundle = Some(file.into());
         self
     }
 
-    /// What is not answered after so long may have arrived, or not; 10 seconds unless said otherwise. Waiting for replicas comes
-    /// on top. The relay's own timeout holds besides.
-    pub fn with_answer_timeout(mut self, timeout: Duration) -> Self {
-        self.server.answer_timeout = timeout;
+    /// Timeout for the server's reply. Default: 10 seconds, plus the time spent waiting for replicas. After it the publish result is unknown:
+    /// the message may have arrived. The relay's own timeout applies, too.
+    pub fn with_response_timeout(mut self, timeout: Duration) -> Self {
+        self.server.response_timeout = timeout;
         self
     }
 
-    /// Gives the server so long to answer a new connection; 5 seconds unless said otherwise.
+    /// Timeout for connecting. Default: 5 seconds.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
         self.server.connect_timeout = timeout;
         self
     }
 
-    /// Checks everything and makes the transport. It connects with the first message.
+    /// Checks the settings and creates the transport. It connects with the first message.
     ///
     /// # Errors
-    /// Names the first setting that makes no sense, and says what does. It never shows the URL, which may hold a password.
+    /// Names the first invalid setting and the allowed values. The error never contains the URL, which may hold a password.
     pub fn build(self) -> Result<RedisTransport, Invalid> {
         if let Some((count, timeout)) = self.replicas
             && (count == 0 || timeout.as_millis() == 0)
         {
-            let rule = "give at least one, and at least a millisecond: to Redis, none means for ever";
+            let rule = "give at least one replica and a timeout of at least a millisecond; zero means no timeout in Redis";
             return Err(Invalid::rule("replicas", rule));
         }
         if let Some((_, timeout)) = self.replicas {
             check_timeout("replicas", timeout)?;
         }
-        let waits = self.replicas.map(|(_, timeout)| timeout).unwrap_or_default();
-        let server = self.server.server(waits)?;
+        let extra = self.replicas.map(|(_, timeout)| timeout).unwrap_or_default();
+        let server = self.server.build(extra)?;
         Ok(RedisTransport::with(server, self.must_exist, self.replicas))
     }
 }
 
 impl fmt::Debug for RedisBuilder {
-    /// Shows no URL: it may hold a password.
+    /// Omits the URL, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisBuilder")
             .field("must_exist", &self.must_exist)

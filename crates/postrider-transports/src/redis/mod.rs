@@ -1,45 +1,45 @@
-//! Redis Streams, written and read.
+//! Redis Streams: transport and source.
 //!
-//! A batch is added in one go and not as a transaction, so that each message has its own answer: one that is refused harms none of
-//! its neighbours, and none of them hides it. Nothing is ever trimmed.
+//! A batch is one pipeline and not a transaction, so that each message has its own publish result: a refused message does not harm
+//! its neighbours, and they do not hide it. The transport never trims a stream.
 //!
-//! | what Redis says | what it means |
+//! | reply | publish result |
 //! |---|---|
-//! | a place in the stream (and enough replicas have it, where that is asked for) | accepted |
-//! | no memory, not permitted, on another node, no such stream where it must exist | refused for now |
-//! | something else has that name, a value is too large, a header has the name of a field | refused for good |
-//! | silence, a lost connection, too few replicas | nobody knows |
-//! | no connection, a replica, still loading, disk errors | nothing gets through |
+//! | an entry id (and enough replicas have the entry, with `with_replicas`) | accepted |
+//! | out of memory, not permitted, on another node, no such stream with `must_exist` | retry |
+//! | another type of key has that name, a value is too large, a header has the name of a field | reject |
+//! | timeout, lost connection, too few replicas | unknown |
+//! | no connection, a replica, still loading, disk errors | unavailable |
 //!
-//! **An entry.** The destination is the stream. Its fields are `id`, `key` if it has one, `content_type`, CloudEvents attributes
-//! as `ce_…`, the message's own headers under their own names, and at last `body`. Values are the bytes they were. Redis does not
-//! recognise what comes twice; whoever reads does, by `id`.
+//! **Entry.** The destination is the stream. The fields are `id`, `key` if there is one, `content_type`, CloudEvents attributes
+//! as `ce_…`, the message's own headers under their own names, and last `body`. Values are stored byte for byte. Redis does not
+//! deduplicate; consumers do, by `id`.
 //!
-//! **Streams are made by the first message** unless [`must_exist`](RedisBuilder::must_exist) is asked for: that is how Redis is used, and
-//! readers that come later create their groups from the start of a stream and miss nothing.
+//! **The first message creates a stream** unless [`must_exist`](RedisBuilder::must_exist) is set: that is how Redis is commonly used, and
+//! consumers that start later create their groups from the beginning of a stream and miss nothing.
 
-mod answer;
 mod builder;
 mod check;
-mod entry;
-mod link;
+mod connection;
+mod error;
 mod server;
 mod source;
+mod wire;
 
 pub use builder::RedisBuilder;
 pub use source::{RedisSource, RedisSourceBuilder};
 
-use crate::line::{Doubt, Line, Link};
+use crate::reconnect::{ConnectionSlot, ReusableConnection, SuspectGuard};
 use async_trait::async_trait;
-use link::RedisLink;
+use connection::RedisConnection;
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use server::Server;
 use std::{fmt, sync::Arc, time::Duration};
 
-const BATCH: usize = 500;
-/// What is sent together is held in memory here and there.
+const BATCH_SIZE: usize = 500;
+/// A batch is buffered in memory by the client and by the server.
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
-const UNDER_WAY: usize = 5_000;
+const MAX_IN_FLIGHT: usize = 5_000;
 
 /// Publishes to Redis Streams.
 ///
@@ -59,45 +59,48 @@ pub struct RedisTransport {
     server: Server,
     must_exist: bool,
     replicas: Option<(u32, Duration)>,
-    line: Line<RedisLink>,
+    slot: ConnectionSlot<RedisConnection>,
 }
 
 impl RedisTransport {
-    /// A transport to the server at `url`, such as `redis://user:password@host:6379/0`, with `rediss` for TLS. It connects with the
-    /// first message, and again by itself.
+    /// A transport to the server at `url`, such as `redis://user:password@host:6379/0`, or `rediss://` for TLS. It connects with
+    /// the first message, and reconnects by itself.
     ///
     /// # Errors
-    /// When the URL cannot be read.
+    /// When the URL is invalid.
     pub fn connect(url: impl Into<String>) -> Result<Self, Invalid> {
         Self::builder(url).build()
     }
 
-    /// The same with settings.
+    /// A builder for the same URL, with more settings.
     pub fn builder(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::new(url.into())
     }
 
     fn with(server: Server, must_exist: bool, replicas: Option<(u32, Duration)>) -> Self {
-        Self { server, must_exist, replicas, line: Line::new(UNDER_WAY) }
+        Self { server, must_exist, replicas, slot: ConnectionSlot::new(MAX_IN_FLIGHT) }
     }
 
-    async fn link(&self) -> Result<Arc<RedisLink>, PublishError> {
-        self.line.link(RedisLink::connect(&self.server)).await
+    async fn connection(&self) -> Result<Arc<RedisConnection>, PublishError> {
+        self.slot.connection(RedisConnection::connect(&self.server)).await
     }
 
     async fn publish_part(&self, part: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
-        let _room = self.line.room(part.len()).await;
-        let link = match self.link().await {
-            Ok(link) => link,
-            Err(error) => return part.iter().map(|_| Err(PublishError::down(error.to_string()))).collect(),
+        let _permit = self.slot.reserve(part.len()).await;
+        let connection = match self.connection().await {
+            Ok(connection) => connection,
+            Err(error) => {
+                return part.iter().map(|_| Err(PublishError::unavailable(error.to_string()))).collect();
+            }
         };
-        let mut doubt = Doubt::about(&*link);
-        let answers = link.add(part, self.must_exist, self.replicas).await;
-        // A server that became a replica does not say where the primary is now. A new connection may find it.
-        let is_bad =
-            |answer: &_| matches!(answer, Err(PublishError::Unknown { .. } | PublishError::Down { .. }));
-        doubt.is_cleared = !answers.iter().any(is_bad);
-        answers
+        let mut guard = SuspectGuard::new(&*connection);
+        let results = connection.add(part, self.must_exist, self.replicas).await;
+        // A server that became a replica does not name its primary. A new connection may reach the primary.
+        let is_bad = |result: &_| {
+            matches!(result, Err(PublishError::Unknown { .. } | PublishError::Unavailable { .. }))
+        };
+        guard.is_disarmed = !results.iter().any(is_bad);
+        results
     }
 }
 
@@ -108,31 +111,35 @@ impl Transport for RedisTransport {
     }
 
     fn capacity(&self) -> Capacity {
-        Capacity::of(BATCH).with_batch_bytes(BATCH_BYTES)
+        Capacity::of(BATCH_SIZE).with_batch_bytes(BATCH_BYTES)
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
-        let mut answers = Vec::with_capacity(batch.len());
-        for part in batch.chunks(BATCH) {
-            answers.extend(self.publish_part(part).await);
+        let mut results = Vec::with_capacity(batch.len());
+        for part in batch.chunks(BATCH_SIZE) {
+            results.extend(self.publish_part(part).await);
         }
-        answers
+        results
     }
 
     async fn check(&self, destinations: &[&str]) -> Result<Vec<Finding>, PublishError> {
-        let link = self.link().await?;
-        let found =
-            check::findings(&link, destinations, self.must_exist, self.replicas.map(|(count, _)| count));
-        let found = found.await;
-        if found.is_err() {
-            link.doubt();
+        let connection = self.connection().await?;
+        let findings = check::findings(
+            &connection,
+            destinations,
+            self.must_exist,
+            self.replicas.map(|(count, _)| count),
+        );
+        let findings = findings.await;
+        if findings.is_err() {
+            connection.mark_suspect();
         }
-        found
+        findings
     }
 
     async fn close(&self) {
-        // Dropped, it is closed.
-        self.line.close().await;
+        // Dropping the connection closes it.
+        self.slot.close().await;
     }
 }
 

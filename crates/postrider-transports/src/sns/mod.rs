@@ -1,30 +1,30 @@
-//! Amazon SNS.
+//! A transport that publishes to Amazon SNS.
 //!
-//! Messages are written, cut into requests and answered for as in SQS; the limit of a message and of a request is 256 KiB with all attributes.
-//! **A destination** is the ARN of a topic, or the name of one in the account and region of the transport, which is looked up in the list of
-//! topics once. Topics that end in `.fifo` have groups and deduplication ids as FIFO queues have.
+//! Messages are encoded, split into requests and matched with their results as in SQS; the size limit of a message and of a request is
+//! 256 KiB with all attributes. **A destination** is the ARN of a topic, or the name of one in the account and region of the transport, which
+//! is looked up once in the list of topics. Topics that end in `.fifo` have groups and deduplication ids as FIFO queues have.
 //!
-//! **Accepted** means that SNS has it and will try to deliver it to each subscription. What becomes of it there is up to the
-//! subscription: without one it is gone at once, a filter may leave it out, and what cannot be delivered is dropped unless the
-//! subscription has a dead-letter queue. [`check`](postrider_core::Transport::check) tells of all three.
+//! **Accepted** means that SNS has the message and will try to deliver it to each subscription. The rest depends on the subscription:
+//! without one the message is lost at once, a filter may leave it out, and a message that cannot be delivered is dropped unless the
+//! subscription has a dead-letter queue. [`check`](postrider_core::Transport::check) reports all three.
 
 mod check;
-mod topic;
+mod client;
 
 pub use crate::aws::AwsOptions;
 
-use crate::aws::Courier;
+use crate::aws::Publisher;
 use async_trait::async_trait;
+use client::Sns;
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use std::fmt;
-use topic::Sns;
 
 /// Ten requests.
 const BATCH: usize = 100;
-/// The most bytes of a message with its attributes, and of a request.
+/// The size limit in bytes of a message with its attributes, and of a request.
 const BYTES: usize = 256 * 1024;
 
-/// Publishes to topics of SNS.
+/// Publishes to SNS topics.
 ///
 /// ```no_run
 /// # use postrider_transports::sns::{AwsOptions, SnsTransport};
@@ -33,15 +33,15 @@ const BYTES: usize = 256 * 1024;
 /// # Ok(())
 /// # }
 /// ```
-pub struct SnsTransport(Courier<Sns>);
+pub struct SnsTransport(Publisher<Sns>);
 
 impl SnsTransport {
-    /// Checks the options. Credentials are looked for, and connections made, when there is something to send.
+    /// Validates the options. Credentials are loaded, and connections opened, when the first message is published.
     ///
     /// # Errors
-    /// Names the option that makes no sense.
+    /// Names the invalid option.
     pub fn new(options: AwsOptions) -> Result<Self, Invalid> {
-        Ok(Self(Courier::new(options)?))
+        Ok(Self(Publisher::new(options)?))
     }
 }
 

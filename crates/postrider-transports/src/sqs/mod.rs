@@ -1,49 +1,49 @@
-//! Amazon SQS, and what speaks its protocol.
+//! Amazon SQS and compatible servers: a transport that publishes to queues, and a source that receives from one.
 //!
-//! Messages go in requests of up to ten, by count and by bytes, side by side where order allows it. An HTTP status of 200 says nothing about a
-//! message: the answer lists the ids of those that were accepted, and whoever is not in that list, once, was not.
+//! Messages are sent in requests of up to ten, split by count and by bytes, concurrently where the order allows it. An HTTP status of 200 says
+//! nothing about a message: the response lists the ids that were accepted, and a message whose id is not in that list exactly once was not.
 //!
-//! | what SQS says | what it means |
+//! | response of SQS | publish result |
 //! |---|---|
-//! | its id is in `Successful`, once, and not in `Failed` | accepted |
-//! | `Failed`, by the sender's fault: contents, attributes, length | refused for good |
-//! | `Failed`, any other reason | refused for now |
-//! | throttled, unavailable | refused for now, with a wait |
-//! | no such queue, not permitted, a key of KMS that cannot be used | refused for now |
-//! | its id is in neither list or more than once; silence, a cut, a status of 5xx | nobody knows |
-//! | no connection, no credentials, a key that is not accepted | nothing gets through |
+//! | the id is in `Successful`, once, and not in `Failed` | accepted |
+//! | `Failed`, by the sender's fault: contents, attributes, length | rejected permanently |
+//! | `Failed`, any other reason | retry |
+//! | throttled, service unavailable | retry, after a wait |
+//! | no such queue, no permission, a KMS key that cannot be used | retry |
+//! | the id is in neither list or more than once; a timeout, a lost connection, a status of 5xx | unknown |
+//! | no connection, no credentials, an access key that is not accepted | unavailable |
 //!
-//! **A destination** is the name of a queue in the account and region of the transport, or the URL of a queue. Names are looked up once, and again
-//! when the queue is gone.
+//! **A destination** is the name of a queue in the account and region of the transport, or the URL of a queue. A name is looked up once, and
+//! again after the queue was deleted.
 //!
-//! **FIFO** is what ends in `.fifo`. The group is the message's key, percent-encoded (its hash where that is longer than 128 characters); a
-//! message without a key is a group of its own. The deduplication id is the message's id, so that what comes again within five minutes
-//! is taken and not delivered twice. A request has at most one message of a group, and when one fails, what is behind it in its group
-//! is not sent.
+//! **FIFO** queues end in `.fifo`. The group is the message's key, percent-encoded (its hash if that is longer than 128 characters); a
+//! message without a key is a group of its own. The deduplication id is the message's id, so that SQS accepts a retry within five minutes and
+//! does not deliver it twice. A request has at most one message of a group, and when a message fails, the messages behind it in its group
+//! are not sent.
 //!
-//! How a message looks there, and how to read it, is in the guide `docs/guides/sqs.md`.
+//! The guide `docs/guides/sqs.md` describes the wire format, and how consumers in other languages read it.
 
 mod check;
-mod queue;
+mod client;
 mod source;
 
 pub use crate::aws::AwsOptions;
 pub use source::{SqsSource, SqsSourceBuilder};
 
-use crate::aws::Courier;
+use crate::aws::Publisher;
 use async_trait::async_trait;
+use client::Sqs;
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
-use queue::Sqs;
 use std::fmt;
 
 /// Ten requests.
 const BATCH: usize = 100;
-/// The most bytes of a message with its attributes, and of a request.
+/// The size limit in bytes of a message with its attributes, and of a request.
 const BYTES: usize = 1024 * 1024;
-/// What is sent together is held in memory.
+/// A batch is held in memory.
 const BATCH_BYTES: usize = 10 * BYTES;
 
-/// Publishes to queues of SQS.
+/// Publishes to SQS queues.
 ///
 /// ```no_run
 /// # use postrider_core::Transport;
@@ -56,15 +56,15 @@ const BATCH_BYTES: usize = 10 * BYTES;
 /// # Ok(())
 /// # }
 /// ```
-pub struct SqsTransport(Courier<Sqs>);
+pub struct SqsTransport(Publisher<Sqs>);
 
 impl SqsTransport {
-    /// Checks the options. Credentials are looked for, and connections made, when there is something to send.
+    /// Validates the options. Credentials are loaded, and connections opened, when the first message is published.
     ///
     /// # Errors
-    /// Names the option that makes no sense.
+    /// Names the invalid option.
     pub fn new(options: AwsOptions) -> Result<Self, Invalid> {
-        Ok(Self(Courier::new(options)?))
+        Ok(Self(Publisher::new(options)?))
     }
 }
 

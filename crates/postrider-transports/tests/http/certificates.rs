@@ -38,30 +38,30 @@ pub(crate) fn encrypted(receiver: &Receiver, trusted: &str) -> (HttpOptions, Str
 }
 
 #[tokio::test]
-async fn messages_travel_over_tls() {
+async fn messages_are_delivered_over_tls() {
     let (receiver, certificate) = receiver("shop.example", false).await;
     let (options, url) = encrypted(&receiver, &certificate);
     publish_one(&transport(options), &url).await.unwrap();
     assert_eq!(receiver.arrived("/in", 1).await.len(), 1);
 }
 
-/// Whoever cannot prove who they are gets nothing: expired, of another name, of an unknown issuer.
+/// A receiver with a bad certificate gets nothing: expired, of another name, of an unknown issuer.
 #[tokio::test]
-async fn a_receiver_that_does_not_prove_who_it_is_gets_nothing() {
+async fn receiver_with_untrusted_certificate_gets_nothing() {
     let (_, unrelated) = receiver("shop.example", false).await;
     for (name, is_expired, is_trusted) in
         [("shop.example", true, true), ("other.example", false, true), ("shop.example", false, false)]
     {
         let (receiver, certificate) = receiver(name, is_expired).await;
         let (options, url) = encrypted(&receiver, if is_trusted { &certificate } else { &unrelated });
-        let answer = publish_one(&transport(options), &url).await;
-        assert!(is_retry(&answer), "{name}: {answer:?}");
-        assert!(receiver.seen().arrived.is_empty());
+        let result = publish_one(&transport(options), &url).await;
+        assert!(is_retry(&result), "{name}: {result:?}");
+        assert!(receiver.log().arrived.is_empty());
     }
 }
 
 #[test]
-fn what_is_no_certificate_is_not_trusted() {
+fn trust_refuses_text_without_certificate() {
     for text in ["", "certificate", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
         let error = HttpOptions::new().trust(text).unwrap_err().to_string();
         assert!(error.contains("PEM"), "{error}");

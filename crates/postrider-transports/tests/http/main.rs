@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod certificates;
-mod checking;
-mod guarding;
+mod check;
+mod guard;
 mod hosts;
 mod naive;
 mod receiver;
-mod relaying;
-mod signing;
+mod relay;
+mod signatures;
 mod statuses;
 mod suite;
 
@@ -17,11 +17,11 @@ use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Receipt
 use postrider_transports::http::{HttpOptions, HttpTransport, signature::Secret};
 use std::{future::Future, time::Duration, time::SystemTime};
 
-type Answer = Result<Receipt, PublishError>;
+type PublishResult = Result<Receipt, PublishError>;
 
 /// Longer than anything takes; a test that reaches it has hung.
-async fn patiently<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("it takes for ever")
+async fn within_timeout<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("the test hangs")
 }
 
 fn secret() -> Secret {
@@ -44,34 +44,34 @@ fn order(number: usize, destination: &str) -> Outgoing {
         .unwrap()
 }
 
-async fn publish(transport: &dyn Transport, batch: &[Outgoing]) -> Vec<Answer> {
-    let answers = patiently(transport.publish(batch)).await;
-    assert_eq!(answers.len(), batch.len(), "one answer for each message");
-    answers
+async fn publish(transport: &dyn Transport, batch: &[Outgoing]) -> Vec<PublishResult> {
+    let results = within_timeout(transport.publish(batch)).await;
+    assert_eq!(results.len(), batch.len(), "one result for each message");
+    results
 }
 
-async fn publish_one(transport: &dyn Transport, destination: &str) -> Answer {
+async fn publish_one(transport: &dyn Transport, destination: &str) -> PublishResult {
     publish(transport, &[order(17, destination)]).await.remove(0)
 }
 
-/// A port of this machine on which nobody listens.
+/// A local port without a listener.
 async fn closed_port() -> u16 {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     listener.local_addr().unwrap().port()
 }
 
-fn is_retry(answer: &Answer) -> bool {
-    matches!(answer, Err(PublishError::Retry { .. }))
+fn is_retry(result: &PublishResult) -> bool {
+    matches!(result, Err(PublishError::Retry { .. }))
 }
 
-fn is_reject(answer: &Answer) -> bool {
-    matches!(answer, Err(PublishError::Reject { .. }))
+fn is_reject(result: &PublishResult) -> bool {
+    matches!(result, Err(PublishError::Reject { .. }))
 }
 
-fn is_unknown(answer: &Answer) -> bool {
-    matches!(answer, Err(PublishError::Unknown { .. }))
+fn is_unknown(result: &PublishResult) -> bool {
+    matches!(result, Err(PublishError::Unknown { .. }))
 }
 
-fn is_down(answer: &Answer) -> bool {
-    matches!(answer, Err(PublishError::Down { .. }))
+fn is_unavailable(result: &PublishResult) -> bool {
+    matches!(result, Err(PublishError::Unavailable { .. }))
 }

@@ -1,4 +1,4 @@
-//! The negative control: webhooks as they are written in ten lines, and what that loses.
+//! Negative controls: a naive ten-line webhook sender, and the messages that it loses.
 
 use crate::{receiver::*, *};
 use async_trait::async_trait;
@@ -6,20 +6,20 @@ use postrider_core::{Capacity, Finding};
 use reqwest::Client;
 use rustls::crypto::ring;
 
-/// Posts, and takes any answer for a success.
+/// Posts, and treats any response as a success.
 #[derive(Debug)]
-struct Naive(Client);
+struct NaiveTransport(Client);
 
-impl Naive {
+impl NaiveTransport {
     fn new() -> Self {
-        // Other tests of this process may have done it.
+        // Another test of this process may have installed it.
         ring::default_provider().install_default().ok();
         Self(Client::new())
     }
 }
 
 #[async_trait]
-impl Transport for Naive {
+impl Transport for NaiveTransport {
     fn kind(&self) -> &'static str {
         "naive"
     }
@@ -28,13 +28,13 @@ impl Transport for Naive {
         Capacity::of(64)
     }
 
-    async fn publish(&self, batch: &[Outgoing]) -> Vec<Answer> {
-        let mut answers = Vec::new();
+    async fn publish(&self, batch: &[Outgoing]) -> Vec<PublishResult> {
+        let mut results = Vec::new();
         for outgoing in batch {
             let sent = self.0.post(&outgoing.destination).body(outgoing.body.clone()).send().await;
-            answers.push(sent.map(|_| Receipt::new()).map_err(PublishError::retry));
+            results.push(sent.map(|_| Receipt::new()).map_err(PublishError::retry));
         }
-        answers
+        results
     }
 
     async fn check(&self, _: &[&str]) -> Result<Vec<Finding>, PublishError> {
@@ -44,34 +44,31 @@ impl Transport for Naive {
     async fn close(&self) {}
 }
 
-/// The receiver did not take it, and says so. The naive one has it settled all the same: the message is lost.
+/// The receiver refuses the message. The naive sender settles it all the same: the message is lost.
 #[tokio::test]
-async fn any_answer_for_a_success_loses_messages() {
+async fn control_sender_that_trusts_any_response_loses_messages() {
     let receiver = Receiver::start().await;
     for status in [302, 404, 429, 500, 503] {
-        receiver.answers(move |_| Reply::Status(status));
-        assert!(publish_one(&Naive::new(), &receiver.url("/")).await.is_ok(), "{status}: lost");
-        assert!(
-            is_retry(&publish_one(&transport(open()), &receiver.url("/")).await),
-            "{status}: comes again"
-        );
+        receiver.respond_with(move |_| ScriptedResponse::Status(status));
+        assert!(publish_one(&NaiveTransport::new(), &receiver.url("/")).await.is_ok(), "{status}: lost");
+        assert!(is_retry(&publish_one(&transport(open()), &receiver.url("/")).await), "{status}: is retried");
     }
 }
 
-/// A receiver sends whoever follows redirects to a server that it could not reach itself, and a 303 makes a GET of it: the message
-/// arrives nowhere, and counts as delivered.
+/// A redirect leads the naive sender to a server that the receiver could not reach itself, and a 303 turns the POST into a GET: the message
+/// is lost, and counts as delivered.
 #[tokio::test]
-async fn whoever_follows_redirects_is_led_inside() {
+async fn control_sender_that_follows_redirects_reaches_private_hosts() {
     let (inside, outside) = (Receiver::start().await, Receiver::start().await);
     for status in [303, 307] {
         let location = inside.url("/latest/meta-data");
-        outside.answers(move |_| Reply::With(status, "location", location.clone()));
-        let connections = inside.seen().connections;
+        outside.respond_with(move |_| ScriptedResponse::WithHeader(status, "location", location.clone()));
+        let connections = inside.log().connections;
         assert!(is_retry(&publish_one(&transport(open()), &outside.url("/")).await));
-        assert_eq!(inside.seen().connections, connections, "ours is not led there");
-        assert!(publish_one(&Naive::new(), &outside.url("/")).await.is_ok());
-        assert_eq!(inside.seen().connections, connections + 1, "the naive one is");
+        assert_eq!(inside.log().connections, connections, "our transport does not follow");
+        assert!(publish_one(&NaiveTransport::new(), &outside.url("/")).await.is_ok());
+        assert_eq!(inside.log().connections, connections + 1, "the naive sender follows");
     }
-    let methods: Vec<_> = inside.seen().arrived.into_iter().map(|arrived| arrived.method).collect();
+    let methods: Vec<_> = inside.log().arrived.into_iter().map(|arrived| arrived.method).collect();
     assert_eq!(methods, ["GET", "POST"]);
 }

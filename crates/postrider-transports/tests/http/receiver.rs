@@ -1,4 +1,4 @@
-//! A receiver of webhooks: a real HTTP server that keeps what it gets and answers as it is told.
+//! A receiver of webhooks: a real HTTP server that records requests and sends scripted responses.
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, Shared as Awaited};
@@ -27,60 +27,60 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// A request, as it came.
+/// A request as it was received.
 #[derive(Debug, Clone)]
-pub(crate) struct Arrived {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: Method,
-    /// With the query.
+    /// Path and query.
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Arrived {
-    /// The text of a header, or nothing.
+impl ReceivedRequest {
+    /// The value of a header, or an empty text.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| std::str::from_utf8(value.as_bytes()).unwrap())
     }
 }
 
-/// What becomes of a request.
+/// The scripted response to a request.
 #[derive(Debug, Clone)]
-pub(crate) enum Reply {
-    /// A whole answer.
+pub(crate) enum ScriptedResponse {
+    /// A complete response.
     Status(u16),
-    /// A whole answer with a header.
-    With(u16, &'static str, String),
-    /// A whole answer with a body.
-    Saying(u16, &'static str),
-    /// An answer that never ends.
+    /// A complete response with a header.
+    WithHeader(u16, &'static str, String),
+    /// A complete response with a body.
+    WithBody(u16, &'static str),
+    /// A response whose body never ends.
     Endless(u16),
-    /// An answer that ends too soon.
-    CutBody(u16),
-    /// The connection ends without an answer.
-    Cut,
-    /// No answer, ever.
-    Silence,
-    /// 200, as soon as so many wait together.
-    Together(Arc<Barrier>),
-    /// Whatever it comes to, when it does.
-    #[allow(dead_code, reason = "only queues let others wait")]
-    Later(Awaited<BoxFuture<'static, Reply>>),
+    /// A response whose body is truncated.
+    TruncatedBody(u16),
+    /// The connection ends without a response.
+    Disconnect,
+    /// No response, ever.
+    NoResponse,
+    /// 200, as soon as enough requests wait at the barrier.
+    AfterBarrier(Arc<Barrier>),
+    /// The response of a future.
+    #[allow(dead_code, reason = "only the SQS server delays responses")]
+    Later(Awaited<BoxFuture<'static, ScriptedResponse>>),
 }
 
-type Script = Arc<dyn Fn(&Arrived) -> Reply + Send + Sync>;
+type Script = Arc<dyn Fn(&ReceivedRequest) -> ScriptedResponse + Send + Sync>;
 
-/// What the receiver has seen.
+/// The connections and requests that a receiver got.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct RequestLog {
     pub(crate) connections: usize,
-    pub(crate) arrived: Vec<Arrived>,
-    pub(crate) under_way: usize,
-    pub(crate) most_under_way: usize,
+    pub(crate) arrived: Vec<ReceivedRequest>,
+    pub(crate) in_flight: usize,
+    pub(crate) max_in_flight: usize,
 }
 
 struct Shared {
-    seen: watch::Sender<Seen>,
+    log: watch::Sender<RequestLog>,
     script: Mutex<Script>,
 }
 
@@ -93,23 +93,26 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Answers everything with 200.
+    /// Responds to every request with 200.
     pub(crate) async fn start() -> Self {
         Self::with(None).await
     }
 
-    /// The same over TLS.
+    /// The same, over TLS if an acceptor is given.
     pub(crate) async fn with(tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let script = Mutex::new(Arc::new(|_: &Arrived| Reply::Status(200)) as Script);
-        let shared = Arc::new(Shared { seen: watch::Sender::default(), script });
+        let script = Mutex::new(Arc::new(|_: &ReceivedRequest| ScriptedResponse::Status(200)) as Script);
+        let shared = Arc::new(Shared { log: watch::Sender::default(), script });
         let serving = Mutex::new(tokio::spawn(serve(listener, Arc::clone(&shared), tls.clone())));
         Self { address, shared, tls, serving }
     }
 
-    /// Answers like this from now on.
-    pub(crate) fn answers(&self, script: impl Fn(&Arrived) -> Reply + Send + Sync + 'static) {
+    /// Responds by this script from now on.
+    pub(crate) fn respond_with(
+        &self,
+        script: impl Fn(&ReceivedRequest) -> ScriptedResponse + Send + Sync + 'static,
+    ) {
         *self.shared.script.lock().unwrap() = Arc::new(script);
     }
 
@@ -118,30 +121,30 @@ impl Receiver {
         format!("http://{}{path}", self.address)
     }
 
-    /// What it has seen so far.
-    pub(crate) fn seen(&self) -> Seen {
-        self.shared.seen.borrow().clone()
+    /// The connections and requests so far.
+    pub(crate) fn log(&self) -> RequestLog {
+        self.shared.log.borrow().clone()
     }
 
-    /// What came to `path`, once it is so much.
-    pub(crate) async fn arrived(&self, path: &str, count: usize) -> Vec<Arrived> {
-        let here = |seen: &Seen| -> Vec<Arrived> {
-            seen.arrived.iter().filter(|arrived| arrived.path == path).cloned().collect()
+    /// The requests to `path`, once there are `count` of them.
+    pub(crate) async fn arrived(&self, path: &str, count: usize) -> Vec<ReceivedRequest> {
+        let here = |log: &RequestLog| -> Vec<ReceivedRequest> {
+            log.arrived.iter().filter(|arrived| arrived.path == path).cloned().collect()
         };
-        let mut seen = self.shared.seen.subscribe();
-        let seen = seen.wait_for(|seen| here(seen).len() >= count).await.unwrap();
-        here(&seen)
+        let mut log = self.shared.log.subscribe();
+        let log = log.wait_for(|log| here(log).len() >= count).await.unwrap();
+        here(&log)
     }
 
-    /// Ends without a word, with all connections.
+    /// Stops abruptly, and drops all connections.
     pub(crate) async fn stop(&self) {
         let serving = std::mem::replace(&mut *self.serving.lock().unwrap(), tokio::spawn(async {}));
         serving.abort();
         serving.await.ok();
     }
 
-    /// Listens again on its port. What it kept is still there.
-    pub(crate) async fn start_again(&self) {
+    /// Listens on the same port again. The log is kept.
+    pub(crate) async fn restart(&self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         let serving = tokio::spawn(serve(listener, Arc::clone(&self.shared), self.tls.clone()));
         *self.serving.lock().unwrap() = serving;
@@ -155,18 +158,18 @@ impl Drop for Receiver {
 }
 
 async fn serve(listener: TcpListener, shared: Arc<Shared>, tls: Option<TlsAcceptor>) {
-    // Dropped with this task, it ends the connections.
+    // Dropped with this task, which ends the connections.
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        shared.seen.send_modify(|seen| seen.connections += 1);
+        shared.log.send_modify(|log| log.connections += 1);
         let (shared, tls) = (Arc::clone(&shared), tls.clone());
         connections.spawn(async move {
             match tls {
-                None => converse(stream, shared).await,
+                None => serve_connection(stream, shared).await,
                 Some(tls) => {
                     if let Ok(stream) = tls.accept(stream).await {
-                        converse(stream, shared).await;
+                        serve_connection(stream, shared).await;
                     }
                 }
             }
@@ -174,73 +177,73 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, tls: Option<TlsAccept
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
-    let service = service_fn(|request| answer(request, Arc::clone(&shared)));
-    // It fails when the script says so, or the client has gone.
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
+    let service = service_fn(|request| respond(request, Arc::clone(&shared)));
+    // This fails if the script says so, or the client has disconnected.
     http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
 }
 
-/// Counts a request as long as it is under way, however it ends.
-struct UnderWay<'s>(&'s Shared);
+/// Counts a request while it is in flight, however it ends.
+struct InFlightRequest<'s>(&'s Shared);
 
-impl<'s> UnderWay<'s> {
-    fn begin(shared: &'s Shared, arrived: Arrived) -> Self {
-        shared.seen.send_modify(|seen| {
-            seen.arrived.push(arrived);
-            seen.under_way += 1;
-            seen.most_under_way = seen.most_under_way.max(seen.under_way);
+impl<'s> InFlightRequest<'s> {
+    fn begin(shared: &'s Shared, arrived: ReceivedRequest) -> Self {
+        shared.log.send_modify(|log| {
+            log.arrived.push(arrived);
+            log.in_flight += 1;
+            log.max_in_flight = log.max_in_flight.max(log.in_flight);
         });
         Self(shared)
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
-        self.0.seen.send_modify(|seen| seen.under_way -= 1);
+        self.0.log.send_modify(|log| log.in_flight -= 1);
     }
 }
 
-async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<Response<Said>> {
+async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<Response<ResponseBody>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let arrived = Arrived { method: head.method, path, headers: head.headers, body };
+    let arrived = ReceivedRequest { method: head.method, path, headers: head.headers, body };
     let script = Arc::clone(&shared.script.lock().unwrap());
-    let mut reply = script(&arrived);
-    let _under_way = UnderWay::begin(&shared, arrived);
-    while let Reply::Later(later) = reply {
-        reply = later.await;
+    let mut response = script(&arrived);
+    let _in_flight = InFlightRequest::begin(&shared, arrived);
+    while let ScriptedResponse::Later(later) = response {
+        response = later.await;
     }
-    let said = |status: u16, said| Ok(Response::builder().status(status).body(said).unwrap());
-    match reply {
-        Reply::Status(status) => said(status, Said::Whole("")),
-        Reply::Saying(status, text) => said(status, Said::Whole(text)),
-        Reply::With(status, name, value) => {
-            let mut response = said(status, Said::Whole(""))?;
+    let build = |status: u16, body| Ok(Response::builder().status(status).body(body).unwrap());
+    match response {
+        ScriptedResponse::Status(status) => build(status, ResponseBody::Whole("")),
+        ScriptedResponse::WithBody(status, text) => build(status, ResponseBody::Whole(text)),
+        ScriptedResponse::WithHeader(status, name, value) => {
+            let mut response = build(status, ResponseBody::Whole(""))?;
             let value = HeaderValue::from_str(&value).unwrap();
             response.headers_mut().insert(HeaderName::from_static(name), value);
             Ok(response)
         }
-        Reply::Endless(status) => said(status, Said::Endless),
-        Reply::CutBody(status) => said(status, Said::CutAfter(3)),
-        Reply::Cut => Err(io::Error::other("cut off")),
-        Reply::Silence | Reply::Later(_) => pending().await,
-        Reply::Together(barrier) => {
+        ScriptedResponse::Endless(status) => build(status, ResponseBody::Endless),
+        ScriptedResponse::TruncatedBody(status) => build(status, ResponseBody::CutAfter(3)),
+        ScriptedResponse::Disconnect => Err(io::Error::other("cut off")),
+        ScriptedResponse::NoResponse | ScriptedResponse::Later(_) => pending().await,
+        ScriptedResponse::AfterBarrier(barrier) => {
             barrier.wait().await;
-            said(200, Said::Whole(""))
+            build(200, ResponseBody::Whole(""))
         }
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
-enum Said {
+enum ResponseBody {
     Whole(&'static str),
     Endless,
     CutAfter(usize),
 }
 
-impl Body for Said {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -253,7 +256,7 @@ impl Body for Said {
             Self::Whole("") => Poll::Ready(None),
             Self::Whole(text) => frame(std::mem::take(text).as_bytes()),
             Self::Endless => frame(&[b'x'; 1024]),
-            // What was said so far goes out first.
+            // The frames so far are sent first.
             Self::CutAfter(1) => {
                 *self = Self::CutAfter(0);
                 context.waker().wake_by_ref();

@@ -1,12 +1,12 @@
-//! What receivers answer, and what follows.
+//! The publish results of responses.
 
 use crate::{receiver::*, *};
 use postrider_transports::http::HttpOptions;
 
-/// A receiver that answers with the status in the path.
+/// A receiver that responds with the status in the path.
 async fn receiver() -> Receiver {
     let receiver = Receiver::start().await;
-    receiver.answers(|arrived| Reply::Status(arrived.path[1..].parse().unwrap()));
+    receiver.respond_with(|arrived| ScriptedResponse::Status(arrived.path[1..].parse().unwrap()));
     receiver
 }
 
@@ -20,46 +20,48 @@ async fn only_2xx_is_accepted() {
     ];
     let batch: Vec<_> =
         statuses.iter().map(|status| order(17, &receiver.url(&format!("/{status}")))).collect();
-    for (status, answer) in statuses.iter().zip(publish(&transport, &batch).await) {
+    for (status, result) in statuses.iter().zip(publish(&transport, &batch).await) {
         let is_right = match status {
-            200..=299 => answer.is_ok(),
-            413 | 414 | 415 | 422 | 431 => is_reject(&answer),
-            _ => is_retry(&answer),
+            200..=299 => result.is_ok(),
+            413 | 414 | 415 | 422 | 431 => is_reject(&result),
+            _ => is_retry(&result),
         };
-        assert!(is_right, "{status}: {answer:?}");
+        assert!(is_right, "{status}: {result:?}");
     }
-    assert_eq!(receiver.seen().arrived.len(), statuses.len(), "each was sent once");
+    assert_eq!(receiver.log().arrived.len(), statuses.len(), "each was sent once");
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_the_receiver_said_and_no_secret() {
+async fn refusal_quotes_response_and_no_secret() {
     let receiver = Receiver::start().await;
-    receiver.answers(|_| Reply::Saying(400, "total is missing\u{7}\n"));
+    receiver.respond_with(|_| ScriptedResponse::WithBody(400, "total is missing\u{7}\n"));
     let url = receiver.url("/in/t0ken?key=hunter2").replace("://", "://ann:hunter2@");
     let error = publish_one(&transport(open()), &url).await.unwrap_err().to_string();
     assert_eq!(
         error,
         format!(
-            "refused for now: http://{} answered 400 Bad Request: total is missing\\u{{7}}",
+            "rejected temporarily: http://{} responded with 400 Bad Request: total is missing\\u{{7}}",
             receiver.address
         )
     );
-    assert_eq!(receiver.seen().arrived[0].header("authorization"), "Basic YW5uOmh1bnRlcjI=");
+    assert_eq!(receiver.log().arrived[0].header("authorization"), "Basic YW5uOmh1bnRlcjI=");
 }
 
 #[tokio::test]
-async fn a_receiver_may_say_when() {
+async fn retry_after_is_obeyed_up_to_the_limit() {
     let receiver = Receiver::start().await;
-    receiver.answers(|_| Reply::With(429, "retry-after", "7".to_owned()));
+    receiver.respond_with(|_| ScriptedResponse::WithHeader(429, "retry-after", "7".to_owned()));
     let transport = transport(open().with_longest_wait(Duration::from_secs(60)));
-    let after = |answer| match answer {
+    let after = |result| match result {
         Err(PublishError::Retry { after, .. }) => after.unwrap(),
         other => panic!("{other:?}"),
     };
     assert_eq!(after(publish_one(&transport, &receiver.url("/")).await), Duration::from_secs(7));
-    receiver.answers(|_| Reply::With(503, "retry-after", "3600".to_owned()));
+    receiver.respond_with(|_| ScriptedResponse::WithHeader(503, "retry-after", "3600".to_owned()));
     assert_eq!(after(publish_one(&transport, &receiver.url("/")).await), Duration::from_secs(60), "capped");
-    receiver.answers(|_| Reply::With(503, "retry-after", "Fri, 31 Dec 2100 23:59:59 GMT".to_owned()));
+    receiver.respond_with(|_| {
+        ScriptedResponse::WithHeader(503, "retry-after", "Fri, 31 Dec 2100 23:59:59 GMT".to_owned())
+    });
     assert_eq!(
         after(publish_one(&transport, &receiver.url("/")).await),
         Duration::from_secs(60),
@@ -68,52 +70,59 @@ async fn a_receiver_may_say_when() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_gone_is_sent_nothing_more() {
+async fn gone_url_gets_no_more_requests() {
     let receiver = Receiver::start().await;
-    receiver.answers(|arrived| Reply::Status(if arrived.path == "/left" { 410 } else { 200 }));
+    receiver
+        .respond_with(|arrived| ScriptedResponse::Status(if arrived.path == "/left" { 410 } else { 200 }));
     let (left, here) = (receiver.url("/left"), receiver.url("/here"));
     let transport = transport(open());
     assert!(transport.gone().is_empty());
     assert!(is_reject(&publish_one(&transport, &left).await));
-    receiver.answers(|_| Reply::Status(200));
-    let answers = publish(&transport, &[order(1, &left), order(2, &here)]).await;
-    assert!(is_reject(&answers[0]) && answers[1].is_ok(), "{answers:?}");
-    assert_eq!(receiver.seen().arrived.len(), 2, "it was asked once");
+    receiver.respond_with(|_| ScriptedResponse::Status(200));
+    let results = publish(&transport, &[order(1, &left), order(2, &here)]).await;
+    assert!(is_reject(&results[0]) && results[1].is_ok(), "{results:?}");
+    assert_eq!(receiver.log().arrived.len(), 2, "it got one request");
     assert_eq!(transport.gone(), [left.as_str()]);
     let anew = crate::transport(open());
-    assert!(publish_one(&anew, &left).await.is_ok(), "a new transport asks again");
+    assert!(publish_one(&anew, &left).await.is_ok(), "a new transport sends again");
 }
 
 #[tokio::test]
-async fn an_answer_that_is_missing_or_cut_off_is_unknown() {
+async fn missing_or_truncated_response_is_unknown() {
     let receiver = Receiver::start().await;
     let transport = transport(open());
-    for (reply, told) in [(Reply::Cut, "did not answer"), (Reply::CutBody(200), "was cut off")] {
-        receiver.answers(move |_| reply.clone());
-        let answer = publish_one(&transport, &receiver.url("/")).await;
-        assert!(is_unknown(&answer), "{answer:?}");
-        assert!(answer.unwrap_err().to_string().contains(told), "{told}");
+    for (reply, told) in [
+        (ScriptedResponse::Disconnect, "did not respond"),
+        (ScriptedResponse::TruncatedBody(200), "was truncated"),
+    ] {
+        receiver.respond_with(move |_| reply.clone());
+        let result = publish_one(&transport, &receiver.url("/")).await;
+        assert!(is_unknown(&result), "{result:?}");
+        assert!(result.unwrap_err().to_string().contains(told), "{told}");
     }
-    receiver.answers(|_| Reply::CutBody(500));
-    assert!(is_retry(&publish_one(&transport, &receiver.url("/")).await), "the refusal is whole");
-    receiver.answers(|_| Reply::Status(200));
+    receiver.respond_with(|_| ScriptedResponse::TruncatedBody(500));
+    assert!(
+        is_retry(&publish_one(&transport, &receiver.url("/")).await),
+        "the status of a truncated refusal counts"
+    );
+    receiver.respond_with(|_| ScriptedResponse::Status(200));
     assert!(publish_one(&transport, &receiver.url("/")).await.is_ok(), "and then it works");
 }
 
 #[tokio::test]
-async fn silence_is_unknown_and_bounded() {
+async fn missing_response_is_unknown_after_timeout() {
     let receiver = Receiver::start().await;
-    receiver.answers(|_| Reply::Silence);
+    receiver.respond_with(|_| ScriptedResponse::NoResponse);
     let transport = transport(open().with_timeout(Duration::from_millis(300)));
-    let answer = publish_one(&transport, &receiver.url("/")).await;
-    assert!(is_unknown(&answer), "{answer:?}");
+    let result = publish_one(&transport, &receiver.url("/")).await;
+    assert!(is_unknown(&result), "{result:?}");
 }
 
-/// A receiver that never ends its answer costs neither time nor memory.
+/// A receiver whose response never ends costs neither time nor memory.
 #[tokio::test]
-async fn an_endless_answer_is_read_only_at_its_beginning() {
+async fn endless_response_is_read_up_to_the_limit() {
     let receiver = Receiver::start().await;
-    receiver.answers(|arrived| Reply::Endless(arrived.path[1..].parse().unwrap()));
+    receiver.respond_with(|arrived| ScriptedResponse::Endless(arrived.path[1..].parse().unwrap()));
     let transport = transport(open().with_timeout(Duration::from_secs(50)));
     assert!(publish_one(&transport, &receiver.url("/200")).await.is_ok());
     let error = publish_one(&transport, &receiver.url("/500")).await.unwrap_err().to_string();
@@ -121,7 +130,7 @@ async fn an_endless_answer_is_read_only_at_its_beginning() {
 }
 
 #[test]
-fn a_success_cannot_be_configured_away() {
+fn success_status_cannot_be_configured() {
     let error = HttpOptions::new().with_rejected(200).unwrap_err().to_string();
-    assert_eq!(error, "status: 200 cannot be a refusal; give one from 300 to 599");
+    assert_eq!(error, "status: 200 cannot be configured as a rejection; use a status from 300 to 599");
 }

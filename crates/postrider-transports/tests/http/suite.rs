@@ -31,11 +31,11 @@ async fn fixture() -> HttpFixture {
     let receiver = Receiver::start().await;
     let dies_next = Arc::new(AtomicBool::new(false));
     let dies = Arc::clone(&dies_next);
-    receiver.answers(move |arrived| match arrived {
-        _ if dies.swap(false, Ordering::Relaxed) => Reply::Cut,
-        _ if arrived.path.contains("missing") => Reply::Status(404),
-        _ if arrived.body.len() >= TOO_LARGE => Reply::Status(413),
-        _ => Reply::Status(204),
+    receiver.respond_with(move |arrived| match arrived {
+        _ if dies.swap(false, Ordering::Relaxed) => ScriptedResponse::Disconnect,
+        _ if arrived.path.contains("missing") => ScriptedResponse::Status(404),
+        _ if arrived.body.len() >= TOO_LARGE => ScriptedResponse::Status(413),
+        _ => ScriptedResponse::Status(204),
     });
     HttpFixture { receiver, dies_next, destinations: AtomicUsize::new(0) }
 }
@@ -82,19 +82,19 @@ impl TransportFixture for HttpFixture {
 
     async fn received(&self, destination: &str, count: usize) -> Vec<Received> {
         let arrived = self.receiver.arrived(&format!("/hooks/{destination}"), count).await;
-        // What it refused it does not have.
+        // The receiver does not have messages that it refused.
         arrived.iter().filter(|arrived| arrived.body.len() < TOO_LARGE).map(undo).collect()
     }
 
     async fn kill_and_restart(&self) {
         self.receiver.stop().await;
-        // It is back so quickly that nobody would feel it between two batches. So one request is the one that it died in.
+        // The restart is too quick to be noticed between two batches. So one request fails as if the receiver died in it.
         self.dies_next.store(true, Ordering::Relaxed);
-        self.receiver.start_again().await;
+        self.receiver.restart().await;
     }
 }
 
-fn undo(arrived: &Arrived) -> Received {
+fn undo(arrived: &ReceivedRequest) -> Received {
     let text = |name: &str| arrived.headers.get(name).map(|_| arrived.header(name).to_owned());
     let mut received = Received {
         id: text("webhook-id"),
@@ -118,25 +118,25 @@ fn undo(arrived: &Arrived) -> Received {
 postrider_testkit::transport_suite!(fixture);
 
 #[tokio::test]
-async fn closing_waits_for_what_is_under_way() {
+async fn close_waits_for_requests_in_flight() {
     let receiver = Receiver::start().await;
     let answered = Arc::new(Barrier::new(2));
     let held = Arc::clone(&answered);
-    receiver.answers(move |_| Reply::Together(Arc::clone(&held)));
+    receiver.respond_with(move |_| ScriptedResponse::AfterBarrier(Arc::clone(&held)));
     let transport = HttpTransport::new(open().with_timeout(Duration::from_secs(50))).unwrap();
     let (url, sender) = (receiver.url("/"), transport.clone());
     let sending = tokio::spawn(async move { crate::publish_one(&sender, &url).await });
-    crate::patiently(receiver.arrived("/", 1)).await;
+    crate::within_timeout(receiver.arrived("/", 1)).await;
     let mut closing = transport.close();
     assert!(closing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it waits");
-    crate::patiently(answered.wait()).await;
-    crate::patiently(closing).await;
+    crate::within_timeout(answered.wait()).await;
+    crate::within_timeout(closing).await;
     sending.await.unwrap().unwrap();
 }
 
-/// What a message looks like on the wire, to the letter.
+/// The exact request of a message.
 #[tokio::test]
-async fn a_message_is_one_post() {
+async fn message_is_one_post() {
     let receiver = Receiver::start().await;
     let transport = HttpTransport::new(open()).unwrap();
     crate::publish_one(&transport, &receiver.url("/in?a=b")).await.unwrap();
@@ -147,5 +147,5 @@ async fn a_message_is_one_post() {
     assert_eq!(arrived.header("content-type"), "application/json");
     assert_eq!(arrived.header("content-length"), "2");
     assert_eq!(arrived.header("ce-specversion"), "1.0");
-    assert_eq!(arrived.header("webhook-signature"), "", "there is no secret to sign with");
+    assert_eq!(arrived.header("webhook-signature"), "", "without a secret there is no signature");
 }

@@ -1,4 +1,4 @@
-//! A source under test, with a store in memory.
+//! A consumer fixture: a source under test with a memory store.
 
 use async_trait::async_trait;
 use postrider_core::{Outgoing, Source, inspect::Inspect};
@@ -8,20 +8,20 @@ use std::sync::Arc;
 
 pub(crate) struct OnMemoryStore<S> {
     source: S,
-    place: String,
+    address: String,
     store: MemoryStore,
 }
 
 impl<S: SourceFixture> OnMemoryStore<S> {
     pub(crate) async fn new(source: S) -> Self {
-        let place = source.place().await;
-        Self { source, place, store: MemoryStore::new() }
+        let address = source.address().await;
+        Self { source, address, store: MemoryStore::new() }
     }
 }
 
 #[async_trait]
 impl<S: SourceFixture> ConsumerFixture for OnMemoryStore<S> {
-    type Receive = MemoryStore;
+    type ConsumerStore = MemoryStore;
     type Outbox = MemoryStore;
 
     fn receive(&self) -> MemoryStore {
@@ -40,19 +40,19 @@ impl<S: SourceFixture> ConsumerFixture for OnMemoryStore<S> {
         self.source.features().keeps_order
     }
 
-    fn place(&self) -> String {
-        self.place.clone()
+    fn address(&self) -> String {
+        self.address.clone()
     }
 
     async fn send(&self, batch: Vec<Outgoing>) {
-        self.source.send(&self.place, batch).await;
+        self.source.send(&self.address, batch).await;
     }
 
     async fn send_bare(&self, body: &str) {
-        self.source.send_bare(&self.place, None, body).await;
+        self.source.send_bare(&self.address, None, body).await;
     }
 
     async fn source(&self) -> Arc<dyn Source> {
-        self.source.source(&self.place).await
+        self.source.source(&self.address).await
     }
 }

@@ -1,4 +1,4 @@
-//! Receiving webhooks as tests see it: servers with stable addresses, senders that try again, and a client that sends what it is told.
+//! Fixtures for receiving webhooks: servers with stable addresses, senders that retry, and a client that sends raw requests.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -63,35 +63,35 @@ impl Server {
     }
 }
 
-/// Where a place is served, and where it is sent to.
-struct Place {
+/// The server of an address, and the address that requests are sent to.
+struct Endpoint {
     server: Server,
     sent_to: SocketAddr,
 }
 
 pub(crate) struct HttpFixture {
-    places: Mutex<BTreeMap<String, Place>>,
+    endpoints: Mutex<BTreeMap<String, Endpoint>>,
     /// Servers and senders; they end with the fixture.
     tasks: Mutex<JoinSet<()>>,
 }
 
 pub(crate) fn fixture() -> HttpFixture {
-    HttpFixture { places: Mutex::default(), tasks: Mutex::default() }
+    HttpFixture { endpoints: Mutex::default(), tasks: Mutex::default() }
 }
 
 impl HttpFixture {
-    fn url(&self, place: &str) -> String {
-        format!("http://{}", self.places.lock().unwrap()[place].sent_to)
+    fn url(&self, address: &str) -> String {
+        format!("http://{}", self.endpoints.lock().unwrap()[address].sent_to)
     }
 
-    /// In the background: it waits for the consumer.
-    fn send_by_and_by(&self, sending: impl Future<Output = ()> + Send + 'static) {
+    /// In the background, because a request waits for the consumer.
+    fn send_in_background(&self, sending: impl Future<Output = ()> + Send + 'static) {
         self.tasks.lock().unwrap().spawn(sending);
     }
 
-    fn show(&self, place: &str) -> Arc<dyn Source> {
+    fn show(&self, address: &str) -> Arc<dyn Source> {
         let source = HttpSource::new(PATH, secret()).unwrap();
-        self.places.lock().unwrap()[place].server.show(&source);
+        self.endpoints.lock().unwrap()[address].server.show(&source);
         Arc::new(source)
     }
 }
@@ -102,25 +102,25 @@ impl SourceFixture for HttpFixture {
         SourceFeatures { keeps_order: false, shares: false, carries_id: true, survives_restarts: false }
     }
 
-    async fn place(&self) -> String {
+    async fn address(&self) -> String {
         let mut tasks = JoinSet::new();
         let server = Server::start(&mut tasks).await;
-        let (place, sent_to) = (server.address.to_string(), server.address);
-        self.send_by_and_by(async move { while tasks.join_next().await.is_some() {} });
-        self.places.lock().unwrap().insert(place.clone(), Place { server, sent_to });
-        place
+        let (address, sent_to) = (server.address.to_string(), server.address);
+        self.send_in_background(async move { while tasks.join_next().await.is_some() {} });
+        self.endpoints.lock().unwrap().insert(address.clone(), Endpoint { server, sent_to });
+        address
     }
 
-    async fn send(&self, place: &str, batch: Vec<Outgoing>) {
-        let options = HttpOptions::below(&self.url(place)).unwrap();
+    async fn send(&self, address: &str, batch: Vec<Outgoing>) {
+        let options = HttpOptions::below(&self.url(address)).unwrap();
         let options = options.allow_http().allow_host("127.0.0.1").with_secret(secret());
-        // As long as a consumer of a test may take, and as many at once.
-        let options = options.with_rejected(422).unwrap().with_timeout(PATIENCE).with_at_once(100);
+        // As long, and as many at the same time, as a consumer of a test may need.
+        let options = options.with_rejected(422).unwrap().with_timeout(PATIENCE).with_concurrency(100);
         let transport = HttpTransport::new(options).unwrap();
         for mut outgoing in batch {
             outgoing.destination = PATH.trim_start_matches('/').to_owned();
             let transport = transport.clone();
-            self.send_by_and_by(async move {
+            self.send_in_background(async move {
                 while let Err(error) = transport.publish(std::slice::from_ref(&outgoing)).await.remove(0) {
                     match error {
                         PublishError::Reject { .. } => return,
@@ -134,35 +134,35 @@ impl SourceFixture for HttpFixture {
         }
     }
 
-    async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
-        let address = self.places.lock().unwrap()[place].sent_to;
+    async fn send_bare(&self, address: &str, id: Option<&str>, body: &str) {
+        let address = self.endpoints.lock().unwrap()[address].sent_to;
         let request = match id {
             Some(id) => Post::signed(id, body),
-            // Webhooks always have an identity. This one says to be an event besides, and is none.
+            // Webhooks always have an id. This one also claims to be an event, and is not.
             None => Post::signed("A-0", body).with("content-type", "application/cloudevents+json"),
         };
-        self.send_by_and_by(async move {
+        self.send_in_background(async move {
             while request.send(address).await.is_none_or(|answer| answer.status == 503) {}
         });
     }
 
-    async fn source(&self, place: &str) -> Arc<dyn Source> {
-        self.show(place)
+    async fn source(&self, address: &str) -> Arc<dyn Source> {
+        self.show(address)
     }
 
     async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
         None
     }
 
-    /// The connections are those of the senders.
-    async fn through_proxy(&self, place: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
-        let proxy = FaultProxy::before(place).await;
-        self.places.lock().unwrap().get_mut(place).unwrap().sent_to = proxy.address();
-        Some((proxy, self.show(place)))
+    /// The proxied connections are those of the senders.
+    async fn through_proxy(&self, address: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
+        let proxy = FaultProxy::before(address).await;
+        self.endpoints.lock().unwrap().get_mut(address).unwrap().sent_to = proxy.address();
+        Some((proxy, self.show(address)))
     }
 
     async fn kill_and_restart(&self) {
-        unreachable!("it dies with the process");
+        unreachable!("the source ends with the process");
     }
 }
 
@@ -174,16 +174,16 @@ pub(crate) struct Post {
     pub(crate) body: Vec<u8>,
 }
 
-/// What came back.
+/// The response to a request.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: String,
 }
 
-impl Answered {
-    /// The word that never changes.
+impl HttpResponse {
+    /// The stable code of the response.
     pub(crate) fn code(&self) -> String {
         let body: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
         body["code"].as_str().unwrap_or_default().to_owned()
@@ -205,7 +205,7 @@ impl Post {
         self.with(ID, id).with(TIMESTAMP, &at).with(SIGNATURE, &signature)
     }
 
-    /// With this header instead of what it had.
+    /// Replaces a header.
     pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
         self = self.without(name);
         self.headers.push((name, value.to_owned()));
@@ -225,7 +225,7 @@ impl Post {
         head
     }
 
-    /// A connection on which it was sent; dropping it, the client is gone.
+    /// Sends the request and returns the connection; dropping it disconnects the client.
     pub(crate) async fn begin(&self, address: SocketAddr) -> Option<TcpStream> {
         let mut stream = TcpStream::connect(address).await.ok()?;
         let head = format!("{}content-length: {}\r\n\r\n", self.head(), self.body.len());
@@ -241,19 +241,19 @@ impl Post {
     }
 
     /// The answer, if one came.
-    pub(crate) async fn send(&self, address: SocketAddr) -> Option<Answered> {
+    pub(crate) async fn send(&self, address: SocketAddr) -> Option<HttpResponse> {
         answer(self.begin(address).await?).await
     }
 }
 
 /// Reads the answer to its end.
-pub(crate) async fn answer(mut stream: TcpStream) -> Option<Answered> {
+pub(crate) async fn answer(mut stream: TcpStream) -> Option<HttpResponse> {
     let mut read = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut read)).await.expect("it takes for ever").ok()?;
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut read)).await.expect("the test hangs").ok()?;
     let text = String::from_utf8(read).unwrap();
     let (head, body) = text.split_once("\r\n\r\n")?;
     let mut lines = head.lines();
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
     let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Some(Answered { status, headers: lines.filter_map(header).collect(), body: body.to_owned() })
+    Some(HttpResponse { status, headers: lines.filter_map(header).collect(), body: body.to_owned() })
 }

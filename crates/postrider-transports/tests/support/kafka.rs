@@ -1,4 +1,4 @@
-//! Topics for tests, made and read with the client alone.
+//! Topics for tests, created and read with the client library alone.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -18,7 +18,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that tells its clients to come to a proxy, and the port of that proxy, which is not there yet.
+/// A server that advertises the address of a proxy, and the port of that proxy, which is not started yet.
 pub(crate) async fn behind_a_proxy() -> (Kafka, u16) {
     let port = free_ports(1).unwrap()[0];
     (Kafka::start_behind(port).await, port)
@@ -35,7 +35,7 @@ impl Cluster {
         Self(config)
     }
 
-    /// The same over TLS, where this certificate is shown.
+    /// The same over TLS, with this CA certificate.
     pub(crate) fn trusting(mut self, certificate: &Path) -> Self {
         self.0.set("security.protocol", "ssl").set("ssl.ca.location", certificate.to_str().unwrap());
         self
@@ -51,7 +51,7 @@ impl Cluster {
         asking.await.unwrap()
     }
 
-    /// A topic of one partition that keeps everything.
+    /// A topic of one partition with unlimited retention.
     pub(crate) async fn topic(&self) -> String {
         self.topic_with(1, 3, &GOOD).await
     }
@@ -79,13 +79,13 @@ impl Cluster {
         tokio::task::spawn_blocking(move || drop(admin));
     }
 
-    /// Everything that is in a topic now, partition by partition.
+    /// All records of a topic, partition by partition.
     pub(crate) async fn records(&self, topic: &str) -> Vec<Record> {
         let (config, topic) = (self.0.clone(), topic.to_owned());
         tokio::task::spawn_blocking(move || read(config, &topic)).await.unwrap()
     }
 
-    /// The same, once there is so much.
+    /// The same, once there are `count` records.
     pub(crate) async fn received(&self, topic: &str, count: usize) -> Vec<Received> {
         loop {
             let records = self.records(topic).await;
@@ -96,7 +96,7 @@ impl Cluster {
     }
 }
 
-/// What a topic needs to have no findings, on a server that says so.
+/// The settings of a topic without findings.
 pub(crate) const GOOD: [(&str, &str); 4] = [
     ("min.insync.replicas", "2"),
     ("cleanup.policy", "delete"),
@@ -127,7 +127,7 @@ fn read(mut config: ClientConfig, topic: &str) -> Vec<Record> {
         let mut last = Instant::now();
         loop {
             assert!(last.elapsed() < PATIENCE, "{topic} cannot be read to its end");
-            // Its errors are news of connections, which it makes anew by itself.
+            // Errors are lost connections, which the client reopens by itself.
             let Some(Ok(message)) = consumer.poll(Duration::from_secs(1)) else { continue };
             last = Instant::now();
             records.push(Record {

@@ -1,4 +1,4 @@
-//! Consumers of Kafka for suites: on a server that all tests share, or on one that is killed.
+//! Kafka sources for suites: on a shared server, or on one that is killed.
 
 #![allow(
     dead_code,
@@ -32,8 +32,8 @@ pub(crate) struct KafkaSourceFixture {
     own: Option<Mutex<Kafka>>,
     /// librdkafka's own cluster, with this topic.
     mock: Option<&'static str>,
-    /// A server that tells its clients to come to a proxy, and that proxy's port. Whoever wants one has it instead of the other, and
-    /// everybody comes through that proxy.
+    /// A server that advertises the address of a proxy, and that proxy's port. Tests that need a proxy use it instead of the other, and
+    /// all connections go through that proxy.
     behind: OnceCell<(Kafka, u16)>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn own_server() -> KafkaSourceFixture {
     }
 }
 
-/// librdkafka's mock cluster of three brokers. It lives as long as the process: whoever uses it may not wait for its end.
+/// librdkafka's mock cluster of three brokers. It lives as long as the process, because its users may outlive a test.
 pub(crate) async fn mock_cluster() -> KafkaSourceFixture {
     let mock = MockCluster::new(3).unwrap();
     mock.create_topic("orders", 3, 3).unwrap();
@@ -94,7 +94,7 @@ impl SourceFixture for KafkaSourceFixture {
         }
     }
 
-    async fn place(&self) -> String {
+    async fn address(&self) -> String {
         match self.mock {
             Some(topic) => topic.to_owned(),
             None => Cluster::at(&self.url).topic_with(3, 3, &GOOD).await,
@@ -105,7 +105,7 @@ impl SourceFixture for KafkaSourceFixture {
         if self.behind.get().is_none() {
             return send(&self.url, &batch).await;
         }
-        // It may be the proxy's turn to be silent: sent again until it got through, as the relay does.
+        // The proxy may drop traffic at this moment: retried until accepted, as the relay does.
         let url = self.url().to_owned();
         tokio::spawn(async move {
             let options = KafkaOptions::new(url).with_connect_timeout(Duration::from_secs(3));
@@ -118,16 +118,16 @@ impl SourceFixture for KafkaSourceFixture {
         });
     }
 
-    async fn send_bare(&self, place: &str, _: Option<&str>, body: &str) {
+    async fn send_bare(&self, address: &str, _: Option<&str>, body: &str) {
         let mut config = rdkafka::ClientConfig::new();
         config.set("bootstrap.servers", self.url.trim_start_matches("kafka://"));
         let producer: FutureProducer = config.create().unwrap();
-        let record = FutureRecord::<(), _>::to(place).payload(body);
+        let record = FutureRecord::<(), _>::to(address).payload(body);
         producer.send(record, PATIENCE).await.unwrap();
     }
 
-    async fn source(&self, place: &str) -> Arc<dyn Source> {
-        Arc::new(builder(self.url(), place).build().unwrap())
+    async fn source(&self, address: &str) -> Arc<dyn Source> {
+        Arc::new(builder(self.url(), address).build().unwrap())
     }
 
     async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
@@ -135,15 +135,15 @@ impl SourceFixture for KafkaSourceFixture {
         Some(Arc::new(builder(&url, "orders").build().unwrap()))
     }
 
-    async fn through_proxy(&self, place: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
-        // The mock cluster's brokers are where they say they are.
+    async fn through_proxy(&self, address: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
+        // The mock cluster's brokers advertise their own addresses.
         if self.mock.is_some() {
             return None;
         }
         let (behind, port) = self.behind.get_or_init(server::behind_a_proxy).await;
         let proxy = FaultProxy::on(*port, &format!("127.0.0.1:{}", behind.port())).await;
-        Cluster::at(behind.url()).create(place, 3, 3, &GOOD).await;
-        let source = builder(behind.url(), place).build().unwrap();
+        Cluster::at(behind.url()).create(address, 3, 3, &GOOD).await;
+        let source = builder(behind.url(), address).build().unwrap();
         Some((proxy, Arc::new(source)))
     }
 

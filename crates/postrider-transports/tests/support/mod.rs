@@ -1,4 +1,4 @@
-//! What the tests of several transports have in common.
+//! Helpers shared by the tests of all transports.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -10,11 +10,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Longer than anything takes; a test that reaches it has hung.
+/// Test timeout; a test that reaches it has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it takes for ever")
+    tokio::time::timeout(PATIENCE, future).await.expect("the test has hung")
 }
 
 pub(crate) fn order(number: usize, destination: &str) -> Outgoing {
@@ -32,17 +32,17 @@ pub(crate) async fn publish(
     transport: &dyn Transport,
     batch: &[Outgoing],
 ) -> Vec<Result<Receipt, PublishError>> {
-    let answers = soon(transport.publish(batch)).await;
-    assert_eq!(answers.len(), batch.len(), "one answer for each message");
-    answers
+    let results = soon(transport.publish(batch)).await;
+    assert_eq!(results.len(), batch.len(), "one result per message");
+    results
 }
 
-/// Sends until everything is accepted: a broker that has just started may refuse. Then closes.
+/// Publishes until every message is accepted, because a broker that has just started may refuse some; then closes the transport.
 pub(crate) async fn send(transport: &dyn Transport, mut batch: Vec<Outgoing>) {
     let sending = async {
         while !batch.is_empty() {
-            let answers = transport.publish(&batch).await;
-            let unsent = batch.into_iter().zip(answers).filter(|(_, answer)| answer.is_err());
+            let results = transport.publish(&batch).await;
+            let unsent = batch.into_iter().zip(results).filter(|(_, result)| result.is_err());
             batch = unsent.map(|(outgoing, _)| outgoing).collect();
             tokio::task::yield_now().await;
         }
@@ -51,12 +51,12 @@ pub(crate) async fn send(transport: &dyn Transport, mut batch: Vec<Outgoing>) {
     soon(sending).await;
 }
 
-/// A port on which nobody listens.
+/// A port without a listener.
 pub(crate) fn unused_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// A certificate for `localhost` that vouches for itself, in files.
+/// A self-signed certificate for `localhost`, in files.
 pub(crate) struct Certificate(tempfile::TempDir);
 
 impl Certificate {

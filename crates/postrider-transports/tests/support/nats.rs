@@ -1,4 +1,4 @@
-//! Streams for tests, made and read with the client alone.
+//! A NATS client for tests: creates and reads streams.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -11,7 +11,7 @@ pub(crate) async fn context(url: &str) -> jetstream::Context {
     jetstream::new(async_nats::connect(url).await.unwrap())
 }
 
-/// A stream that keeps everything, and the subject that it holds.
+/// A stream that keeps every message, and its subject.
 pub(crate) async fn stream(
     url: &str,
     change: impl FnOnce(&mut Config),
@@ -41,7 +41,7 @@ pub(crate) async fn stored(url: &str, subject: &str) -> Vec<jetstream::message::
     messages
 }
 
-/// The binding, backwards.
+/// Decodes a message, independently of the transport.
 pub(crate) fn undo(message: jetstream::message::StreamMessage) -> Received {
     let mut received = Received { body: message.payload, ..Received::default() };
     let mut headers = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Streams of NATS with a durable consumer, as the suites of those who receive want them.
+//! NATS fixture of the source suite: streams with a durable consumer.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -21,7 +21,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::Mutex;
 
 pub(crate) const DURABLE: &str = "billing";
-/// Long enough for a slow machine to handle what it has, and short enough to wait for.
+/// Long enough for a slow machine to handle its messages, and short enough for a test to wait.
 const ACK_WAIT: Duration = Duration::from_secs(5);
 
 pub(crate) struct NatsSourceFixture {
@@ -30,24 +30,24 @@ pub(crate) struct NatsSourceFixture {
 }
 
 impl NatsSourceFixture {
-    /// On the server that all tests share.
+    /// On the shared server.
     pub(crate) fn shared() -> Self {
         Self { url: shared::url(Kind::Nats), own: None }
     }
 
-    /// On one that may be killed.
+    /// On the test's own server, which may be killed.
     pub(crate) async fn own() -> Self {
         let own = Nats::start().await;
         Self { url: own.url().to_owned(), own: Some(Mutex::new(own)) }
     }
 }
 
-/// The stream that holds a subject of [`stream`].
+/// The stream of a subject made by [`stream`].
 pub(crate) fn stream_of(subject: &str) -> &str {
     subject.split('.').next().unwrap()
 }
 
-/// A consumer as it should be.
+/// A good consumer configuration.
 pub(crate) fn config() -> pull::Config {
     pull::Config {
         durable_name: Some(DURABLE.to_owned()),
@@ -58,7 +58,7 @@ pub(crate) fn config() -> pull::Config {
 }
 
 /// A stream with a consumer, and its subject.
-pub(crate) async fn place(url: &str, change: impl FnOnce(&mut pull::Config)) -> String {
+pub(crate) async fn address(url: &str, change: impl FnOnce(&mut pull::Config)) -> String {
     let (stream, subject) = stream(url, |_| ()).await;
     let mut config = config();
     change(&mut config);
@@ -70,7 +70,7 @@ pub(crate) fn builder(url: &str, subject: &str) -> NatsSourceBuilder {
     NatsSource::builder(url, stream_of(subject), DURABLE).with_connect_timeout(PATIENCE)
 }
 
-/// Sends all of them.
+/// Publishes all messages.
 pub(crate) async fn put(url: &str, batch: Vec<Outgoing>) {
     send(&NatsTransport::builder(url).with_connect_timeout(PATIENCE).build().unwrap(), batch).await;
 }
@@ -86,41 +86,41 @@ impl SourceFixture for NatsSourceFixture {
         }
     }
 
-    async fn place(&self) -> String {
-        place(&self.url, |_| ()).await
+    async fn address(&self) -> String {
+        address(&self.url, |_| ()).await
     }
 
-    async fn send(&self, place: &str, batch: Vec<Outgoing>) {
-        assert!(batch.iter().all(|outgoing| outgoing.destination == place), "it is sent elsewhere");
+    async fn send(&self, address: &str, batch: Vec<Outgoing>) {
+        assert!(batch.iter().all(|outgoing| outgoing.destination == address), "wrong destination");
         put(&self.url, batch).await;
     }
 
-    async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
+    async fn send_bare(&self, address: &str, id: Option<&str>, body: &str) {
         let mut headers = HeaderMap::new();
         if let Some(id) = id {
             headers.insert("Nats-Msg-Id", id);
         }
         let context = context(&self.url).await;
-        let sent = context.publish_with_headers(place.to_owned(), headers, body.to_owned().into()).await;
+        let sent = context.publish_with_headers(address.to_owned(), headers, body.to_owned().into()).await;
         sent.unwrap().await.unwrap();
     }
 
-    async fn source(&self, place: &str) -> Arc<dyn Source> {
-        Arc::new(builder(&self.url, place).build().unwrap())
+    async fn source(&self, address: &str) -> Arc<dyn Source> {
+        Arc::new(builder(&self.url, address).build().unwrap())
     }
 
     async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
-        let nowhere = format!("nats://127.0.0.1:{}", unused_port());
-        Some(Arc::new(builder(&nowhere, "ORDERS.placed").build().unwrap()))
+        let unreachable = format!("nats://127.0.0.1:{}", unused_port());
+        Some(Arc::new(builder(&unreachable, "ORDERS.placed").build().unwrap()))
     }
 
-    async fn through_proxy(&self, place: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
+    async fn through_proxy(&self, address: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
         let (proxy, url) = FaultProxy::before_url(&self.url).await;
-        Some((proxy, Arc::new(builder(&url, place).build().unwrap())))
+        Some((proxy, Arc::new(builder(&url, address).build().unwrap())))
     }
 
     async fn kill_and_restart(&self) {
-        let mut own = self.own.as_ref().expect("this one is not ours to kill").lock().await;
+        let mut own = self.own.as_ref().expect("the shared server must not be killed").lock().await;
         own.kill();
         own.restart().await;
     }

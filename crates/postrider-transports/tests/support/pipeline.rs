@@ -1,29 +1,29 @@
-//! The whole way, with everything that can die dying: PostgreSQL → relay → broker → consumer → another PostgreSQL.
+//! End-to-end test: PostgreSQL → relay → broker → consumer → another PostgreSQL, while every process is killed.
 //!
 //! A producer stages messages in transactions, some of which it rolls back. A relay and a consumer run in processes of their own, which are
-//! killed and started again, and so is the broker. The consumer's handler writes an effect into a table that would take it twice, and stages
-//! a follow-up. What is checked at the end:
+//! killed and restarted, and so is the broker. The consumer's handler writes an effect into a table without a unique key, and stages
+//! a follow-up message. The test checks at the end:
 //!
-//! - every committed message has exactly one effect and one follow-up, and nothing else has any;
-//! - inbox, effects and follow-ups name the same messages: none of the three has one that another has not;
-//! - some messages were delivered more than once: it was not too quiet.
+//! - every committed message has exactly one effect and one follow-up, and no other message has any;
+//! - deduplication records, effects and follow-ups name the same messages;
+//! - some messages were delivered more than once, so the faults had an effect.
 //!
-//! The seed is printed; `POSTRIDER_SEED` repeats its choices, though not the moments at which they fall.
+//! The seed is printed; `POSTRIDER_SEED` repeats its choices, but not their timing.
 
 use async_trait::async_trait;
 use postrider_core::{
-    Abilities, Answer, Finding, Format, Message, MessageId, Outbox, OutboxExt, Parcel, QueueName, Redelivers,
-    RetryStrategy, Source, SourceError, Ticket, Transport, schema::Schema,
+    Ack, AckHandle, Capabilities, Finding, Format, Message, MessageId, Outbox, OutboxExt, QueueName,
+    ReceivedMessage, RedeliveryWindow, RetryStrategy, Source, SourceError, Transport, schema::Schema,
 };
 use postrider_engine::{
     Consumer, Context, Failure, Tx,
-    relay::{Destination, Relay, Route, To},
+    relay::{Destination, Relay, Route, RouteTarget},
 };
 use postrider_stores::postgres::PostgresStore;
 use postrider_testkit::{
     broker,
     postgres::TestDatabase,
-    process::{Process, told},
+    process::{Process, argument},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use sqlx::{PgPool, Postgres, Row, Transaction, postgres::PgPoolOptions};
@@ -37,28 +37,28 @@ use uuid::Uuid;
 const MESSAGES: usize = 20_000;
 const KILLS: usize = 20;
 const RESTARTS: usize = 2;
-/// A transaction of the producer.
-const STAGED_TOGETHER: usize = 100;
-/// One of so many transactions is rolled back.
-const ROLLED_BACK: u32 = 10;
-/// The producer is never further ahead, so that it is there until the end.
-const AHEAD: i64 = 3_000;
-/// Without progress for so long, it has come to a stop.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a dead relay's messages wait.
+/// Messages per transaction of the producer.
+const BATCH_SIZE: usize = 100;
+/// One in this many transactions is rolled back.
+const ROLLBACK_RATIO: u32 = 10;
+/// The producer stays at most this far ahead, so that it runs until the end.
+const MAX_AHEAD: i64 = 3_000;
+/// Without progress for this long the test fails.
+const STALL_TIMEOUT: Duration = Duration::from_secs(120);
+/// Lease of the relay: the messages of a dead relay wait this long.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// The broker of a test, and how processes reach it.
+/// The broker of a test, and its connection settings for other processes.
 #[async_trait]
 pub(crate) trait Broker: Send + Sync {
-    /// Everything that another process has to be told to reach it, and the place that is sent to and read.
-    fn told(&self) -> String;
+    /// Everything that another process needs to connect, and the address of the messages.
+    fn connection_settings(&self) -> String;
 
-    /// Kills it without a word, starts it again with its data, and returns when it answers.
+    /// Kills the broker, restarts it with its data, and returns when it accepts connections.
     async fn kill_and_restart(&self);
 }
 
-/// A broker of the test's own, told by its URL.
+/// The test's own broker, which other processes reach by its URL.
 pub(crate) struct Killed<K>(Mutex<broker::Broker<K>>, String);
 
 impl<K: broker::Durable> Killed<K> {
@@ -70,7 +70,7 @@ impl<K: broker::Durable> Killed<K> {
 
 #[async_trait]
 impl<K: broker::Durable + Send + Sync> Broker for Killed<K> {
-    fn told(&self) -> String {
+    fn connection_settings(&self) -> String {
         self.1.clone()
     }
 
@@ -81,39 +81,39 @@ impl<K: broker::Durable + Send + Sync> Broker for Killed<K> {
     }
 }
 
-/// The names of the tests that are the bodies of the processes.
+/// The names of the tests that are the bodies of the relay and consumer processes.
 pub(crate) struct Bodies {
     pub(crate) relay: &'static str,
     pub(crate) consumer: &'static str,
 }
 
-/// What a process is told: the two databases and the broker.
-struct Told {
+/// The settings of a child process: the two databases and the broker.
+struct ProcessSettings {
     outbox: String,
     inbox: String,
     broker: String,
 }
 
-impl Told {
-    fn read(told: &str) -> Self {
-        let mut parts = told.splitn(3, '\n').map(str::to_owned);
+impl ProcessSettings {
+    fn parse(text: &str) -> Self {
+        let mut parts = text.splitn(3, '\n').map(str::to_owned);
         let mut next = || parts.next().unwrap();
         Self { outbox: next(), inbox: next(), broker: next() }
     }
 }
 
-/// The body of the relay's process. `make` gives the transport, and where it sends to.
+/// The body of the relay process. `make` creates the transport and returns it with its address.
 pub(crate) async fn relay<F>(format: Format, make: impl FnOnce(String) -> F)
 where
     F: Future<Output = (Arc<dyn Transport>, String)>,
 {
-    let Some(told) = told() else { return };
-    let told = Told::read(&told);
-    let (transport, address) = make(told.broker).await;
-    let store = PostgresStore::connect(&told.outbox).await.unwrap();
-    let again = RetryStrategy::constant(Duration::from_millis(100)).without_max_attempts();
-    let to = To::new("broker", address).format(format);
-    let route = Route::new("orders").to_with(to).lease_for(LEASE).retry(again).without_max_deliveries();
+    let Some(settings) = argument() else { return };
+    let settings = ProcessSettings::parse(&settings);
+    let (transport, address) = make(settings.broker).await;
+    let store = PostgresStore::connect(&settings.outbox).await.unwrap();
+    let retry = RetryStrategy::constant(Duration::from_millis(100)).without_max_attempts();
+    let to = RouteTarget::new("broker", address).format(format);
+    let route = Route::new("orders").to_with(to).lease_for(LEASE).retry(retry).without_max_deliveries();
     let relay = Relay::builder(store, "/shop")
         .destination(Destination::shared("broker", transport))
         .route(route)
@@ -123,27 +123,27 @@ where
     std::future::pending::<()>().await;
 }
 
-/// The body of the consumer's process.
+/// The body of the consumer process.
 pub(crate) async fn consumer<F>(make: impl FnOnce(String) -> F)
 where
     F: Future<Output = Arc<dyn Source>>,
 {
-    let Some(told) = told() else { return };
-    let told = Told::read(&told);
-    let source = make(told.broker).await;
-    let pool = pool(&told.inbox).await;
-    let store = PostgresStore::connect(&told.inbox).await.unwrap();
+    let Some(settings) = argument() else { return };
+    let settings = ProcessSettings::parse(&settings);
+    let source = make(settings.broker).await;
+    let pool = pool(&settings.inbox).await;
+    let store = PostgresStore::connect(&settings.inbox).await.unwrap();
     let outbox = store.outbox();
-    let witnessed = Arc::new(Witnessed { source, pool: pool.clone() });
+    let recording = Arc::new(RecordingSource { source, pool: pool.clone() });
     let soon = RetryStrategy::constant(Duration::from_millis(50)).without_max_attempts();
-    let consumer = Consumer::builder_on("billing", witnessed, store.transactions(pool))
+    let consumer = Consumer::builder_on("billing", recording, store.transactions(pool))
         .concurrency(3)
         .redeliver(soon)
-        .redelivered_within(Duration::from_secs(60))
+        .redelivery_window(Duration::from_secs(60))
         .on_json(move |number: i64, mut tx: Tx<Transaction<'static, Postgres>>, context: Context| {
             let outbox = outbox.clone();
             async move {
-                // Now and then a handler fails after it has written.
+                // Occasionally the handler fails after it has written.
                 sqlx::query("insert into effect (message_id, number) values ($1, $2)")
                     .bind(context.id().as_uuid())
                     .bind(number)
@@ -167,15 +167,15 @@ async fn pool(url: &str) -> PgPool {
     PgPoolOptions::new().max_connections(5).connect(url).await.unwrap()
 }
 
-/// Writes down what is delivered, whatever becomes of it.
+/// Records every delivery.
 #[derive(Debug)]
-struct Witnessed {
+struct RecordingSource {
     source: Arc<dyn Source>,
     pool: PgPool,
 }
 
 #[async_trait]
-impl Source for Witnessed {
+impl Source for RecordingSource {
     fn kind(&self) -> &'static str {
         self.source.kind()
     }
@@ -184,35 +184,35 @@ impl Source for Witnessed {
         self.source.origin()
     }
 
-    fn abilities(&self) -> Abilities {
-        self.source.abilities()
+    fn capabilities(&self) -> Capabilities {
+        self.source.capabilities()
     }
 
-    async fn receive(&self, most: usize) -> Result<Vec<Parcel>, SourceError> {
-        let parcels = self.source.receive(most).await?;
-        let queue = QueueName::stored("witnessed");
-        let ids: Vec<Uuid> = parcels
+    async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
+        let messages = self.source.receive(most).await?;
+        let queue = QueueName::stored("recorded");
+        let ids: Vec<Uuid> = messages
             .iter()
-            .filter_map(|parcel| Some(parcel.incoming.read(&queue).ok()?.id.as_uuid()))
+            .filter_map(|message| Some(message.incoming.read(&queue).ok()?.id.as_uuid()))
             .collect();
         sqlx::query("insert into delivered select unnest($1::uuid[])")
             .bind(ids)
             .execute(&self.pool)
             .await
             .unwrap();
-        Ok(parcels)
+        Ok(messages)
     }
 
-    async fn answer(&self, answers: &[(Ticket, Answer)]) -> Vec<Result<(), SourceError>> {
-        self.source.answer(answers).await
+    async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
+        self.source.ack(acks).await
     }
 
-    async fn extend(&self, tickets: &[Ticket]) -> Vec<Result<(), SourceError>> {
-        self.source.extend(tickets).await
+    async fn extend(&self, handles: &[AckHandle]) -> Vec<Result<(), SourceError>> {
+        self.source.extend(handles).await
     }
 
-    async fn redelivers(&self) -> Result<Redelivers, SourceError> {
-        self.source.redelivers().await
+    async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError> {
+        self.source.redelivery_window().await
     }
 
     async fn check(&self) -> Result<Vec<Finding>, SourceError> {
@@ -224,14 +224,14 @@ impl Source for Witnessed {
     }
 }
 
-/// A database with our tables.
+/// A database with Postrider's tables.
 async fn database() -> TestDatabase {
     let database = TestDatabase::empty().await;
     PostgresStore::connect(database.url()).await.unwrap().migrate().await.unwrap();
     database
 }
 
-/// Sends everything the whole way, and checks what came of it.
+/// Runs the pipeline under faults and checks the result.
 pub(crate) async fn run(broker: impl Broker, bodies: Bodies) {
     let seed =
         env::var("POSTRIDER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
@@ -246,24 +246,24 @@ pub(crate) async fn run(broker: impl Broker, bodies: Bodies) {
     .execute(&effects)
     .await
     .unwrap();
-    let told = format!("{}\n{}\n{}", outbox.url(), inbox.url(), broker.told());
-    let start = |body: &str| Process::start(body, &told);
+    let settings = format!("{}\n{}\n{}", outbox.url(), inbox.url(), broker.connection_settings());
+    let start = |body: &str| Process::start(body, &settings);
     let producer = tokio::spawn(produce(outbox.url().to_owned(), effects.clone(), random.random()));
     let (mut relay, mut consumer) = (Some(start(bodies.relay)), Some(start(bodies.consumer)));
 
-    // Every kill has its share of the way, at a random moment of it.
+    // Each fault has its share of the messages, and happens at a random moment of it.
     let steps = KILLS * 2 + RESTARTS;
-    let mut mischief: Vec<usize> = (0..steps).collect();
-    for place in (1..steps).rev() {
-        mischief.swap(place, random.random_range(0..=place));
+    let mut faults: Vec<usize> = (0..steps).collect();
+    for index in (1..steps).rev() {
+        faults.swap(index, random.random_range(0..=index));
     }
-    for (step, what) in mischief.into_iter().enumerate() {
+    for (step, fault) in faults.into_iter().enumerate() {
         let share = MESSAGES * 8 / 10 / steps;
         until_effects(&effects, (step * share + random.random_range(0..share)) as i64).await;
-        if what < KILLS {
+        if fault < KILLS {
             drop(relay.take());
             relay = Some(start(bodies.relay));
-        } else if what < 2 * KILLS {
+        } else if fault < 2 * KILLS {
             drop(consumer.take());
             consumer = Some(start(bodies.consumer));
         } else {
@@ -273,13 +273,13 @@ pub(crate) async fn run(broker: impl Broker, bodies: Bodies) {
     let (committed, rolled_back) = producer.await.unwrap();
     until_effects(&effects, committed.len() as i64).await;
     until_sent(outbox.url()).await;
-    // Whatever is still on its way has time to do harm until the consumer has seen the last of it.
+    // Late redeliveries get time to cause duplicates.
     sleep(Duration::from_secs(2)).await;
     drop((relay, consumer));
-    judge(&effects, &committed, &rolled_back).await;
+    check_result(&effects, &committed, &rolled_back).await;
 }
 
-/// Stages everything, and answers with what was committed and what was rolled back.
+/// Stages all messages. Returns the committed and the rolled-back ids.
 async fn produce(url: String, effects: PgPool, seed: u64) -> (BTreeSet<Uuid>, BTreeSet<Uuid>) {
     let mut random = StdRng::seed_from_u64(seed);
     let pool = pool(&url).await;
@@ -287,8 +287,8 @@ async fn produce(url: String, effects: PgPool, seed: u64) -> (BTreeSet<Uuid>, BT
     let (mut committed, mut rolled_back, mut number) = (BTreeSet::new(), BTreeSet::new(), 0_i64);
     while committed.len() < MESSAGES {
         let done = committed.len() as i64;
-        until_effects(&effects, done - AHEAD).await;
-        let batch: Vec<Message> = (0..STAGED_TOGETHER)
+        until_effects(&effects, done - MAX_AHEAD).await;
+        let batch: Vec<Message> = (0..BATCH_SIZE)
             .map(|_| {
                 number += 1;
                 let message =
@@ -298,8 +298,8 @@ async fn produce(url: String, effects: PgPool, seed: u64) -> (BTreeSet<Uuid>, BT
             .collect();
         let mut tx = pool.begin().await.unwrap();
         let staged = store.outbox().stage_all(&mut tx, &batch).await.unwrap();
-        let ids = staged.fates().iter().map(|(id, _): &(MessageId, _)| id.as_uuid());
-        if random.random_ratio(1, ROLLED_BACK) {
+        let ids = staged.outcomes().iter().map(|(id, _): &(MessageId, _)| id.as_uuid());
+        if random.random_ratio(1, ROLLBACK_RATIO) {
             rolled_back.extend(ids);
             tx.rollback().await.unwrap();
         } else {
@@ -314,7 +314,7 @@ async fn count(pool: &PgPool, sql: &'static str) -> i64 {
     sqlx::query(sql).fetch_one(pool).await.unwrap().try_get(0).unwrap()
 }
 
-/// Waits until there are so many effects. Panics when there is no progress.
+/// Waits until there are `wanted` effects. Panics without progress.
 async fn until_effects(pool: &PgPool, wanted: i64) {
     let (mut last, mut since) = (-1, Instant::now());
     loop {
@@ -325,7 +325,7 @@ async fn until_effects(pool: &PgPool, wanted: i64) {
         if now > last {
             (last, since) = (now, Instant::now());
         }
-        assert!(since.elapsed() < PATIENCE, "{now} effects, and no more: {wanted} are wanted");
+        assert!(since.elapsed() < STALL_TIMEOUT, "stalled at {now} effects of {wanted}");
         sleep(Duration::from_millis(20)).await;
     }
 }
@@ -334,32 +334,32 @@ async fn until_sent(url: &str) {
     let (pool, since) = (pool(url).await, Instant::now());
     while count(
         &pool,
-        "select (select count(*) from postrider.ready) + (select count(*) from postrider.later)",
+        "select (select count(*) from postrider.ready) + (select count(*) from postrider.scheduled)",
     )
     .await
         > 0
     {
-        assert!(since.elapsed() < PATIENCE, "messages are left in the outbox");
+        assert!(since.elapsed() < STALL_TIMEOUT, "messages are left in the outbox");
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(count(&pool, "select count(*) from postrider.dead").await, 0, "the relay gave up");
 }
 
-async fn judge(pool: &PgPool, committed: &BTreeSet<Uuid>, rolled_back: &BTreeSet<Uuid>) {
-    // Nobody has had the time to tell the planner how much there is.
+async fn check_result(pool: &PgPool, committed: &BTreeSet<Uuid>, rolled_back: &BTreeSet<Uuid>) {
+    // Autoanalyze had no time yet.
     sqlx::query("analyze").execute(pool).await.unwrap();
     let rows = sqlx::query("select message_id from effect").fetch_all(pool).await.unwrap();
     let effects: Vec<Uuid> = rows.iter().map(|row| row.try_get(0).unwrap()).collect();
     let distinct: BTreeSet<Uuid> = effects.iter().copied().collect();
     assert_eq!(distinct.len(), effects.len(), "an effect happened twice");
-    assert!(distinct.is_disjoint(rolled_back), "what was rolled back had an effect");
+    assert!(distinct.is_disjoint(rolled_back), "a rolled-back message had an effect");
     assert_eq!(distinct.difference(committed).count(), 0, "an effect was invented");
     assert_eq!(committed.difference(&distinct).count(), 0, "an effect is missing");
     // A follow-up is caused by its message.
     let follow_ups = "(select (r.headers ->> 'causation-id')::uuid as message_id from postrider.ready r \
         join postrider.queue q on q.id = r.queue and q.name = 'follow-ups')";
     let inbox = "(select message_id from postrider.inbox where consumer = 'billing')";
-    let sets = [("effects", "effect"), ("follow-ups", follow_ups), ("marks", inbox)];
+    let sets = [("effects", "effect"), ("follow-ups", follow_ups), ("deduplication records", inbox)];
     for (one, these) in sets {
         let all = format!("select count(*) from {these} t");
         let all: i64 =
@@ -377,10 +377,10 @@ async fn judge(pool: &PgPool, committed: &BTreeSet<Uuid>, rolled_back: &BTreeSet
     let delivered = count(pool, "select count(*) from delivered").await;
     let duplicates = delivered - count(pool, "select count(distinct message_id) from delivered").await;
     println!(
-        "{} committed, {} rolled back, {delivered} delivered, {duplicates} of them again",
+        "{} committed, {} rolled back, {delivered} delivered, {duplicates} of them redelivered",
         committed.len(),
         rolled_back.len()
     );
-    assert!(duplicates > 0, "it was too quiet");
-    assert_eq!(count(pool, "select count(*) from postrider.dead").await, 0, "something was parked");
+    assert!(duplicates > 0, "no message was redelivered: too few faults");
+    assert_eq!(count(pool, "select count(*) from postrider.dead").await, 0, "a message was dead-lettered");
 }

@@ -1,4 +1,4 @@
-//! The other end of RabbitMQ: queues and exchanges of a test's own, and what arrives in them.
+//! A RabbitMQ client for tests: declares queues and exchanges, and reads queues.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -42,7 +42,7 @@ pub(crate) fn text(value: &str) -> AMQPValue {
     AMQPValue::LongString(value.into())
 }
 
-/// Runs `rabbitmqctl` on a broker of a test's own, in the environment of that broker: the node's name and cookie are there.
+/// Runs `rabbitmqctl` on a test's own broker, in the environment of that broker, which has the node's name and cookie.
 pub(crate) fn control(broker: &RabbitMq, arguments: &[&str]) {
     let id = broker.processes().pop().unwrap();
     let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap();
@@ -102,13 +102,13 @@ impl Rabbit {
         bound.await.unwrap();
     }
 
-    /// What is in a queue, taken out of it, once there is something.
+    /// Takes a message out of a queue, if there is one.
     pub(crate) async fn take(&self, queue: &str) -> Option<Received> {
         let got = self.channel.basic_get(queue.into(), BasicGetOptions { no_ack: true }).await.unwrap()?;
         Some(undo(&got.delivery.properties, &got.delivery.data, "ce-"))
     }
 
-    /// Takes until so many are there, and then what is left.
+    /// Takes messages until there are `count`, and then the rest.
     pub(crate) async fn take_all(&self, queue: &str, count: usize) -> Vec<Received> {
         let mut taken = Vec::new();
         loop {
@@ -121,7 +121,7 @@ impl Rabbit {
     }
 }
 
-/// The binding, backwards.
+/// Decodes a message, independently of the transport.
 pub(crate) fn undo(properties: &BasicProperties, body: &[u8], prefix: &str) -> Received {
     let mut received = Received {
         id: properties.message_id().as_ref().map(ToString::to_string),
@@ -130,7 +130,7 @@ pub(crate) fn undo(properties: &BasicProperties, body: &[u8], prefix: &str) -> R
         ..Received::default()
     };
     for (name, value) in properties.headers().iter().flat_map(FieldTable::inner) {
-        let AMQPValue::LongString(value) = value else { panic!("{name} is no text: {value:?}") };
+        let AMQPValue::LongString(value) = value else { panic!("{name} is not text: {value:?}") };
         let value = String::from_utf8(value.as_bytes().to_vec()).unwrap();
         match name.as_str().strip_prefix(prefix) {
             Some(attribute) => received.attributes.insert(attribute.to_owned(), value),

@@ -1,4 +1,4 @@
-//! Queues of RabbitMQ, as the suites of those who receive want them.
+//! RabbitMQ fixture of the source suite.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -23,22 +23,22 @@ use tokio::sync::Mutex;
 pub(crate) struct RabbitSourceFixture {
     url: String,
     is_quorum: bool,
-    /// One that may be killed.
+    /// The test's own broker, which may be killed.
     own: Option<Mutex<RabbitMq>>,
 }
 
 impl RabbitSourceFixture {
-    /// Quorum queues of the server that all tests share.
+    /// Quorum queues on the shared server.
     pub(crate) fn quorum() -> Self {
         Self { url: shared::url(Kind::RabbitMq), is_quorum: true, own: None }
     }
 
-    /// Classic queues of it.
+    /// Classic queues on the shared server.
     pub(crate) fn classic() -> Self {
         Self { is_quorum: false, ..Self::quorum() }
     }
 
-    /// Quorum queues, or classic ones, of a server of its own.
+    /// Quorum or classic queues on the test's own server.
     pub(crate) async fn own(is_quorum: bool) -> Self {
         let broker = RabbitMq::start().await;
         Self { url: broker.url().to_owned(), is_quorum, own: Some(Mutex::new(broker)) }
@@ -65,47 +65,48 @@ impl SourceFixture for RabbitSourceFixture {
         }
     }
 
-    async fn place(&self) -> String {
+    async fn address(&self) -> String {
         let queue = unique("orders");
         let arguments = if self.is_quorum { quorum() } else { FieldTable::default() };
         Rabbit::at(&self.url).await.declare(&queue, durable(), arguments).await;
         if let Some(broker) = &self.own {
-            // A broker writes definitions to its disk a moment after it has said that they are there. One that is stopped has.
+            // A broker writes definitions to disk a moment after it has confirmed them. A graceful stop writes them.
             broker.lock().await.restart().await;
         }
         queue
     }
 
-    async fn send(&self, place: &str, batch: Vec<Outgoing>) {
-        assert!(batch.iter().all(|outgoing| outgoing.destination == place), "it is sent elsewhere");
+    async fn send(&self, address: &str, batch: Vec<Outgoing>) {
+        assert!(batch.iter().all(|outgoing| outgoing.destination == address), "wrong destination");
         send(&RabbitMqTransport::new(self.url.as_str()).unwrap(), batch).await;
     }
 
-    async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
+    async fn send_bare(&self, address: &str, id: Option<&str>, body: &str) {
         let properties = id.map_or_else(BasicProperties::default, |id| {
             BasicProperties::default().with_message_id(id.into())
         });
         let channel = Rabbit::at(&self.url).await.confirming().await;
         let options = BasicPublishOptions::default();
-        let sent = channel.basic_publish("".into(), place.into(), options, body.as_bytes(), properties).await;
+        let sent =
+            channel.basic_publish("".into(), address.into(), options, body.as_bytes(), properties).await;
         sent.unwrap().await.unwrap();
     }
 
-    async fn source(&self, place: &str) -> Arc<dyn Source> {
-        Arc::new(self.source_at(&self.url, place))
+    async fn source(&self, address: &str) -> Arc<dyn Source> {
+        Arc::new(self.source_at(&self.url, address))
     }
 
     async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
         Some(Arc::new(self.source_at("amqp://guest:guest@127.0.0.1:1/%2f", "orders")))
     }
 
-    async fn through_proxy(&self, place: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
+    async fn through_proxy(&self, address: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
         let (proxy, url) = FaultProxy::before_url(&self.url).await;
-        Some((proxy, Arc::new(self.source_at(&url, place))))
+        Some((proxy, Arc::new(self.source_at(&url, address))))
     }
 
     async fn kill_and_restart(&self) {
-        let mut broker = self.own.as_ref().expect("this one is not ours to kill").lock().await;
+        let mut broker = self.own.as_ref().expect("the shared server must not be killed").lock().await;
         broker.kill();
         broker.restart().await;
     }

@@ -1,4 +1,4 @@
-//! Redis as tests see it, with commands alone.
+//! A Redis client for tests: plain commands.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -6,16 +6,16 @@ use postrider_testkit::transport::Received;
 use redis::{FromRedisValue, aio::MultiplexedConnection};
 use std::time::Duration;
 
-/// A connection that waits longer than half a second, which is what the client does by itself.
+/// A connection with a longer response timeout than the client's default of half a second.
 pub(crate) async fn connection(url: &str) -> MultiplexedConnection {
-    let patience = Some(Duration::from_secs(60));
+    let timeout = Some(Duration::from_secs(60));
     let config =
-        redis::AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
+        redis::AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
     let client = redis::Client::open(url).unwrap();
     client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
-/// Runs a command, written as one types it.
+/// Runs a command, written as in redis-cli.
 pub(crate) async fn run<T: FromRedisValue>(url: &str, command: &str) -> T {
     let mut words = command.split(' ');
     let mut typed = redis::cmd(words.next().unwrap());
@@ -38,7 +38,7 @@ pub(crate) async fn entries(url: &str, stream: &str) -> Vec<Fields> {
     entries.into_iter().map(|(_, fields)| fields).collect()
 }
 
-/// The binding, backwards.
+/// Decodes an entry, independently of the transport.
 pub(crate) fn undo(fields: Fields) -> Received {
     let mut received = Received::default();
     for (name, value) in fields {
@@ -49,9 +49,9 @@ pub(crate) fn undo(fields: Fields) -> Received {
         let value = String::from_utf8(value).unwrap();
         match name.as_str() {
             "id" => {
-                // For readers of Debezium's layout it is a header.
+                // In the Debezium format it is a header.
                 received.headers.insert(name, value.clone());
-                assert_eq!(received.id.replace(value), None, "there once");
+                assert_eq!(received.id.replace(value), None, "duplicate field");
             }
             "key" => received.key = Some(value),
             "content_type" => received.content_type = Some(value),
@@ -60,7 +60,7 @@ pub(crate) fn undo(fields: Fields) -> Received {
                     Some(attribute) => (&mut received.attributes, attribute.to_owned()),
                     None => (&mut received.headers, name),
                 };
-                assert_eq!(map.insert(name, value), None, "there once");
+                assert_eq!(map.insert(name, value), None, "duplicate field");
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Consumers of Redis Streams for suites: on a server that all tests share, or on one that is killed.
+//! Redis fixture of the source suite: on a shared server, or on one that is killed.
 
 #![allow(
     dead_code,
     clippy::unused_async,
-    reason = "each test binary uses a part of it, and suites wait for their fixtures"
+    reason = "each test binary uses a part of it, and suites await their fixtures"
 )]
 
 use crate::{
@@ -23,8 +23,8 @@ use postrider_transports::redis::{RedisSource, RedisSourceBuilder, RedisTranspor
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Mutex;
 
-/// What a dead consumer had comes again soon.
-pub(crate) const HOLD: Duration = Duration::from_secs(2);
+/// Short, so that entries of a dead consumer are redelivered soon.
+pub(crate) const ACK_DEADLINE: Duration = Duration::from_secs(2);
 
 pub(crate) struct RedisSourceFixture {
     pub(crate) url: String,
@@ -41,9 +41,9 @@ pub(crate) async fn own_server() -> RedisSourceFixture {
 }
 
 pub(crate) fn builder(url: &str, stream: &str) -> RedisSourceBuilder {
-    let builder = RedisSource::builder(url, stream).with_group("billing").with_hold(HOLD);
-    // Shorter than the patience of the suite: a connection that is silent is given up in time.
-    builder.with_answer_timeout(Duration::from_secs(5)).with_connect_timeout(Duration::from_secs(20))
+    let builder = RedisSource::builder(url, stream).with_group("billing").with_ack_deadline(ACK_DEADLINE);
+    // Shorter than the timeout of the suite, so that a silent connection is closed in time.
+    builder.with_response_timeout(Duration::from_secs(5)).with_connect_timeout(Duration::from_secs(20))
 }
 
 /// A stream with its group.
@@ -54,9 +54,9 @@ pub(crate) async fn stream(url: &str) -> String {
 }
 
 pub(crate) async fn send(url: &str, batch: &[Outgoing]) {
-    let transport = RedisTransport::builder(url).with_answer_timeout(PATIENCE).build().unwrap();
-    for answer in publish(&transport, batch).await {
-        answer.unwrap();
+    let transport = RedisTransport::builder(url).with_response_timeout(PATIENCE).build().unwrap();
+    for result in publish(&transport, batch).await {
+        result.unwrap();
     }
 }
 
@@ -71,7 +71,7 @@ impl SourceFixture for RedisSourceFixture {
         }
     }
 
-    async fn place(&self) -> String {
+    async fn address(&self) -> String {
         stream(&self.url).await
     }
 
@@ -79,17 +79,17 @@ impl SourceFixture for RedisSourceFixture {
         send(&self.url, &batch).await;
     }
 
-    async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
+    async fn send_bare(&self, address: &str, id: Option<&str>, body: &str) {
         let mut add = redis::cmd("XADD");
-        add.arg(place).arg("*").arg("body").arg(body);
+        add.arg(address).arg("*").arg("body").arg(body);
         if let Some(id) = id {
             add.arg("id").arg(id);
         }
         add.query_async::<String>(&mut connection(&self.url).await).await.unwrap();
     }
 
-    async fn source(&self, place: &str) -> Arc<dyn Source> {
-        Arc::new(builder(&self.url, place).build().unwrap())
+    async fn source(&self, address: &str) -> Arc<dyn Source> {
+        Arc::new(builder(&self.url, address).build().unwrap())
     }
 
     async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
@@ -97,9 +97,9 @@ impl SourceFixture for RedisSourceFixture {
         Some(Arc::new(builder(&url, "orders").build().unwrap()))
     }
 
-    async fn through_proxy(&self, place: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
+    async fn through_proxy(&self, address: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
         let (proxy, url) = FaultProxy::before_url(&self.url).await;
-        Some((proxy, Arc::new(builder(&url, place).build().unwrap())))
+        Some((proxy, Arc::new(builder(&url, address).build().unwrap())))
     }
 
     async fn kill_and_restart(&self) {

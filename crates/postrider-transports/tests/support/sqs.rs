@@ -1,4 +1,4 @@
-//! SQS and SNS as tests see them: queues and topics of a test's own, and what arrives in them.
+//! Fixtures for SQS and SNS: queues and topics of a test's own, and the messages that arrive in them.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -21,10 +21,10 @@ pub(crate) fn options(url: &str) -> AwsOptions {
         .with_endpoint_url(url)
         .with_credentials("test", "s3cret", None)
         .with_connect_timeout(super::support::PATIENCE)
-        .with_answer_timeout(super::support::PATIENCE)
+        .with_response_timeout(super::support::PATIENCE)
 }
 
-/// A server, asked with the client alone.
+/// A server, accessed with the client library alone.
 #[derive(Clone)]
 pub(crate) struct Aws {
     pub(crate) sqs: aws_sdk_sqs::Client,
@@ -59,7 +59,7 @@ impl Aws {
         asked.send().await.unwrap().attributes.unwrap().remove(&QueueAttributeName::QueueArn).unwrap()
     }
 
-    /// A policy by which what was received so often goes to a new queue, which keeps it for so many seconds.
+    /// A redrive policy with this `maxReceiveCount`, and a new dead-letter queue with this retention in seconds.
     pub(crate) async fn redrive(&self, dead: &str, keeps: &str, receives: u32) -> String {
         let dead = self.queue(dead, &[(QueueAttributeName::MessageRetentionPeriod, keeps)]).await;
         let arn = self.arn(&dead).await;
@@ -90,7 +90,7 @@ impl Aws {
         request.send().await.unwrap().subscription_arn.unwrap()
     }
 
-    /// Takes what is in a queue out of it, in its order, until it is empty.
+    /// Receives and deletes all messages of a queue, in their order.
     pub(crate) async fn drain(&self, queue: &str) -> Vec<Received> {
         let mut drained = Vec::new();
         loop {
@@ -144,12 +144,12 @@ fn undo(message: Message) -> Received {
     received
 }
 
-/// The binding, backwards, as the guide says it.
+/// Decodes the wire format as the guide describes it.
 pub(crate) fn decode(body: &str, mut named: BTreeMap<String, String>) -> Received {
     assert!(named.len() <= 10, "{named:?}");
     if let Some(more) = named.remove("postrider-more") {
         for (name, value) in serde_json::from_str::<BTreeMap<String, String>>(&more).unwrap() {
-            assert_eq!(named.insert(name, value), None, "there once");
+            assert_eq!(named.insert(name, value), None, "each name occurs once");
         }
     }
     let body = match named.remove("content-transfer-encoding").as_deref() {

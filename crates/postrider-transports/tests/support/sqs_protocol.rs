@@ -1,18 +1,18 @@
-//! The protocol of SQS, from the side of the server.
+//! The protocol of SQS, on the side of the server.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use super::receiver::{Arrived, Reply};
+use super::receiver::{ReceivedRequest, ScriptedResponse};
 use serde_json::{Value, json};
 
-/// What became of the entries of a request.
+/// The results of the entries of a request.
 #[derive(Default)]
-pub(crate) struct Answer {
+pub(crate) struct BatchResponse {
     pub(crate) successful: Vec<Value>,
     pub(crate) failed: Vec<Value>,
 }
 
-impl Answer {
+impl BatchResponse {
     pub(crate) fn accept(&mut self, id: &str) {
         self.successful.push(json!({"Id": id, "MessageId": "m", "MD5OfMessageBody": "d"}));
     }
@@ -22,8 +22,8 @@ impl Answer {
         self.failed.push(refused);
     }
 
-    /// Does what an entry asks for as a server does that is not well: of all entries it refuses every seventeenth, and leaves others out of its
-    /// answer, whether it has done them or not. What fails is the sender's fault.
+    /// Applies an entry like a failing server: of all entries it refuses every seventeenth, and omits others from its
+    /// response, whether it has applied them or not. A failure of `done` is the sender's fault.
     pub(crate) fn unwell(
         &mut self,
         number: usize,
@@ -43,23 +43,23 @@ impl Answer {
         }
     }
 
-    pub(crate) fn reply(&self) -> Reply {
-        say(200, &json!({"Successful": self.successful, "Failed": self.failed}))
+    pub(crate) fn reply(&self) -> ScriptedResponse {
+        respond(200, &json!({"Successful": self.successful, "Failed": self.failed}))
     }
 }
 
-/// What is asked for, and with what.
-pub(crate) fn request(arrived: &Arrived) -> (&str, Value) {
+/// The action and the body of a request.
+pub(crate) fn request(arrived: &ReceivedRequest) -> (&str, Value) {
     let action = arrived.header("x-amz-target").strip_prefix("AmazonSQS.").unwrap();
     (action, serde_json::from_slice(&arrived.body).unwrap())
 }
 
-pub(crate) fn entries(arrived: &Arrived) -> Vec<Value> {
+pub(crate) fn entries(arrived: &ReceivedRequest) -> Vec<Value> {
     let (action, request) = request(arrived);
     assert_eq!(action, "SendMessageBatch");
     request["Entries"].as_array().unwrap().clone()
 }
 
-pub(crate) fn say(status: u16, answer: &Value) -> Reply {
-    Reply::Saying(status, answer.to_string().leak())
+pub(crate) fn respond(status: u16, answer: &Value) -> ScriptedResponse {
+    ScriptedResponse::WithBody(status, answer.to_string().leak())
 }

@@ -1,18 +1,18 @@
-//! A queue of SQS on a server of the test's own, which keeps it over kills.
+//! An SQS queue on a server of the test's own, which keeps its messages across kills.
 //!
-//! What was accepted stays until it is deleted. What is handed out is hidden for as long as was asked for, comes again after that, and has another
-//! receipt handle each time. A kill ends all connections, and everything that was in flight comes again at once.
+//! Accepted messages stay until they are deleted. A delivered message is invisible for the requested time, is redelivered after it, and has another
+//! receipt handle each time. A kill ends all connections, and all messages in flight are redelivered at once.
 //!
-//! It does what the service may do, and more often:
+//! It fails in the ways in which the service may fail, and more often:
 //!
-//! - of the entries of its requests it refuses some, forgets some, and does some without a word;
-//! - it does what a request asks for, and its answer is lost;
-//! - it hands out a message and does not hide it;
-//! - it is told with an old handle to delete a message, says yes, and keeps it.
+//! - it refuses some entries of requests, ignores some, and applies some without listing them;
+//! - it applies a request, and its response is lost;
+//! - it delivers a message and leaves it visible;
+//! - it confirms the deletion of a message by an old receipt handle, and keeps the message.
 
 use super::{
-    protocol::{Answer, request, say},
-    receiver::{Arrived, Receiver, Reply},
+    protocol::{BatchResponse, request, respond},
+    receiver::{ReceivedRequest, Receiver, ScriptedResponse},
 };
 use futures_util::FutureExt;
 use serde_json::{Value, json};
@@ -26,9 +26,9 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// One of so many answers is lost.
+/// One response of this many is lost.
 const LOST: usize = 41;
-/// One of so many messages that are handed out is not hidden.
+/// One delivered message of this many stays visible.
 const NOT_HIDDEN: usize = 29;
 
 pub(crate) struct SqsServer {
@@ -40,7 +40,7 @@ impl SqsServer {
     pub(crate) async fn start() -> Self {
         let (receiver, queue) = (Receiver::start().await, Arc::<Queue>::default());
         let serving = Arc::clone(&queue);
-        receiver.answers(move |arrived| serving.answer(arrived));
+        receiver.respond_with(move |arrived| serving.ack(arrived));
         Self { receiver, queue }
     }
 
@@ -48,7 +48,7 @@ impl SqsServer {
         self.receiver.url("")
     }
 
-    /// How many messages are not deleted.
+    /// The number of messages that are not deleted.
     pub(crate) fn len(&self) -> usize {
         self.queue.kept.lock().unwrap().messages.len()
     }
@@ -56,36 +56,42 @@ impl SqsServer {
     pub(crate) async fn kill_and_restart(&self) {
         self.receiver.stop().await;
         self.queue.kept.lock().unwrap().messages.values_mut().for_each(|message| message.hidden_until = None);
-        self.receiver.start_again().await;
+        self.receiver.restart().await;
     }
 }
 
 #[derive(Default)]
 struct Queue {
     kept: Mutex<Kept>,
-    /// Something may be there for those who wait.
+    /// Notified when a message may be available.
     change: Notify,
 }
 
 impl Queue {
-    fn answer(self: &Arc<Self>, arrived: &Arrived) -> Reply {
+    fn ack(self: &Arc<Self>, arrived: &ReceivedRequest) -> ScriptedResponse {
         let (action, request) = request(arrived);
         match action {
-            "GetQueueUrl" => say(200, &json!({"QueueUrl": "http://sqs.example/1/orders"})),
-            "GetQueueAttributes" => say(200, &json!({"Attributes": {"MessageRetentionPeriod": "345600"}})),
+            "GetQueueUrl" => respond(200, &json!({"QueueUrl": "http://sqs.example/1/orders"})),
+            "GetQueueAttributes" => {
+                respond(200, &json!({"Attributes": {"MessageRetentionPeriod": "345600"}}))
+            }
             "SendMessageBatch" => self.each(&request, Kept::keep),
             "DeleteMessageBatch" => self.each(&request, Kept::delete),
             "ChangeMessageVisibilityBatch" => self.each(&request, Kept::hide),
             "ReceiveMessage" => {
                 let queue = Arc::clone(self);
-                Reply::Later(async move { queue.receive(&request).await }.boxed().shared())
+                ScriptedResponse::Later(async move { queue.receive(&request).await }.boxed().shared())
             }
             other => panic!("it cannot {other}"),
         }
     }
 
-    fn each(&self, request: &Value, act: fn(&mut Kept, &Value) -> Result<(), &'static str>) -> Reply {
-        let (mut kept, mut answer) = (self.kept.lock().unwrap(), Answer::default());
+    fn each(
+        &self,
+        request: &Value,
+        act: fn(&mut Kept, &Value) -> Result<(), &'static str>,
+    ) -> ScriptedResponse {
+        let (mut kept, mut answer) = (self.kept.lock().unwrap(), BatchResponse::default());
         for entry in request["Entries"].as_array().unwrap() {
             kept.entries += 1;
             answer.unwell(kept.entries, entry["Id"].as_str().unwrap(), || act(&mut kept, entry));
@@ -94,7 +100,7 @@ impl Queue {
         kept.reply(answer.reply())
     }
 
-    async fn receive(&self, request: &Value) -> Reply {
+    async fn receive(&self, request: &Value) -> ScriptedResponse {
         let deadline = Instant::now() + seconds(&request["WaitTimeSeconds"]);
         loop {
             let change = self.change.notified();
@@ -102,7 +108,7 @@ impl Queue {
                 let mut kept = self.kept.lock().unwrap();
                 let messages = kept.hand_out(request);
                 if !messages.is_empty() || Instant::now() >= deadline {
-                    return kept.reply(say(200, &json!({"Messages": messages})));
+                    return kept.reply(respond(200, &json!({"Messages": messages})));
                 }
                 kept.messages.values().filter_map(|message| message.hidden_until).min()
             };
@@ -114,7 +120,7 @@ impl Queue {
 #[derive(Default)]
 struct Kept {
     messages: BTreeMap<usize, Message>,
-    /// How many of each there were.
+    /// Counters of injected failures.
     accepted: usize,
     entries: usize,
     handed_out: usize,
@@ -135,9 +141,9 @@ impl Message {
 }
 
 impl Kept {
-    fn reply(&mut self, reply: Reply) -> Reply {
+    fn reply(&mut self, reply: ScriptedResponse) -> ScriptedResponse {
         self.answers += 1;
-        if self.answers.is_multiple_of(LOST) { Reply::Cut } else { reply }
+        if self.answers.is_multiple_of(LOST) { ScriptedResponse::Disconnect } else { reply }
     }
 
     fn keep(&mut self, entry: &Value) -> Result<(), &'static str> {
@@ -183,7 +189,7 @@ impl Kept {
         Ok(())
     }
 
-    /// The message whose newest handle that is.
+    /// The message whose newest receipt handle this is.
     fn newest(&self, entry: &Value) -> Option<usize> {
         let (number, receives) = entry["ReceiptHandle"].as_str().unwrap().split_once('-').unwrap();
         let number = number.parse().unwrap();

@@ -1,4 +1,4 @@
-//! Receiving from SQS as tests see it: standard and FIFO queues of a test's own.
+//! Fixtures for receiving from SQS: standard and FIFO queues of a test's own.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -33,7 +33,7 @@ pub(crate) async fn fixture(ending: &'static str) -> SqsFixture {
 pub(crate) fn builder(url: &str, queue: &str) -> SqsSourceBuilder {
     SqsSource::builder(options(url), queue)
         .with_wait(Duration::from_secs(1))
-        // A dead consumer's messages have to come back, and a slow machine has to answer in time.
+        // Short enough to redeliver a dead consumer's messages, long enough for a slow machine.
         .with_visibility_timeout(Duration::from_secs(15))
 }
 
@@ -42,8 +42,8 @@ impl SqsFixture {
         self.ending == ".fifo"
     }
 
-    fn at(&self, url: &str, place: &str) -> Arc<dyn Source> {
-        Arc::new(builder(url, place).build().unwrap())
+    fn at(&self, url: &str, address: &str) -> Arc<dyn Source> {
+        Arc::new(builder(url, address).build().unwrap())
     }
 }
 
@@ -54,9 +54,9 @@ impl SourceFixture for SqsFixture {
         SourceFeatures { keeps_order: is_fifo, shares: true, carries_id: is_fifo, survives_restarts: false }
     }
 
-    async fn place(&self) -> String {
+    async fn address(&self) -> String {
         let name = unique("orders") + self.ending;
-        // What is sent there without an id is recognised by its contents.
+        // Messages without an id are deduplicated by their contents.
         let by_contents = [(QueueAttributeName::ContentBasedDeduplication, "true")];
         self.aws.queue(&name, if self.is_fifo() { &by_contents } else { &[] }).await;
         name
@@ -69,25 +69,25 @@ impl SourceFixture for SqsFixture {
         }
     }
 
-    async fn send_bare(&self, place: &str, id: Option<&str>, body: &str) {
-        let url = self.aws.sqs.get_queue_url().queue_name(place).send().await.unwrap().queue_url.unwrap();
+    async fn send_bare(&self, address: &str, id: Option<&str>, body: &str) {
+        let url = self.aws.sqs.get_queue_url().queue_name(address).send().await.unwrap().queue_url.unwrap();
         let request = self.aws.sqs.send_message().queue_url(url).message_body(body);
         let group = self.is_fifo().then(|| "key".to_owned());
         let request = request.set_message_group_id(group).set_message_deduplication_id(id.map(str::to_owned));
         request.send().await.unwrap();
     }
 
-    async fn source(&self, place: &str) -> Arc<dyn Source> {
-        self.at(&self.url, place)
+    async fn source(&self, address: &str) -> Arc<dyn Source> {
+        self.at(&self.url, address)
     }
 
     async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
         Some(self.at(&format!("http://127.0.0.1:{}", unused_port()), "orders"))
     }
 
-    async fn through_proxy(&self, place: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
+    async fn through_proxy(&self, address: &str) -> Option<(FaultProxy, Arc<dyn Source>)> {
         let (proxy, url) = FaultProxy::before_url(&self.url).await;
-        let source = self.at(&url, place);
+        let source = self.at(&url, address);
         Some((proxy, source))
     }
 

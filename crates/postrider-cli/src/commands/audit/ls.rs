@@ -1,8 +1,8 @@
-//! `postrider audit ls`: what operators did.
+//! `postrider audit ls`: the actions of operators.
 
 use crate::{
     exit::Exit,
-    opened::Opened,
+    open_database::OpenDatabase,
     problem::Problem,
     shared::{Listing, Target},
     table::Table,
@@ -16,8 +16,8 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
-  postrider audit ls --db shop.db                          the last hundred, newest first
-  postrider audit ls --db shop.db --limit 10000 --jsonl    one object a line, with every message";
+  postrider audit ls --db shop.db                        the last 100 actions
+  postrider audit ls --db shop.db --limit 10000 --jsonl  with all message ids";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -29,9 +29,9 @@ pub(crate) struct Args {
     listing: Listing,
 }
 
-/// What somebody did, for programs. Its keys are a promise.
+/// An action of an operator as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
-struct Deed {
+struct OperatorAction {
     at: String,
     actor: String,
     why: String,
@@ -42,7 +42,7 @@ struct Deed {
     destination: Option<DestinationName>,
 }
 
-impl From<AuditRow> for Deed {
+impl From<AuditRow> for OperatorAction {
     fn from(row: AuditRow) -> Self {
         let AuditRow { at, action, verb, queue, destination, ids, key } = row;
         let Action { actor, why } = action;
@@ -50,8 +50,8 @@ impl From<AuditRow> for Deed {
     }
 }
 
-impl Deed {
-    fn place(&self) -> String {
+impl OperatorAction {
+    fn subject(&self) -> String {
         let queue = self.queue.as_ref().map(QueueName::to_string);
         let destination = || self.destination.as_ref().map(|name| format!("destination {name}"));
         queue.or_else(destination).unwrap_or_default()
@@ -62,23 +62,24 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
     args.target.look(&stop, async |opened| ls(opened, &args.listing).await).await
 }
 
-async fn ls(opened: &Opened, listing: &Listing) -> Result<Exit, Problem> {
+async fn ls(opened: &OpenDatabase, listing: &Listing) -> Result<Exit, Problem> {
     let rows = opened.inspect().audit(listing.wanted()).await;
-    let deeds = rows.map_err(|error| opened.problem(&error))?.into_iter().map(Deed::from).collect();
-    listing.answer(deeds, table, "deeds")
+    let actions =
+        rows.map_err(|error| opened.problem(&error))?.into_iter().map(OperatorAction::from).collect();
+    listing.answer(actions, table, "actions")
 }
 
-fn table(deeds: &[Deed]) -> String {
-    let mut table = Table::new(["AT", "ACTOR", "VERB", "WHERE", "MESSAGES", "KEY", "WHY"]);
-    for deed in deeds {
+fn table(actions: &[OperatorAction]) -> String {
+    let mut table = Table::new(["AT", "ACTOR", "VERB", "QUEUE OR DESTINATION", "MESSAGES", "KEY", "WHY"]);
+    for action in actions {
         table.push([
-            deed.at.clone(),
-            deed.actor.clone(),
-            deed.verb.clone(),
-            deed.place(),
-            deed.ids.len().to_string(),
-            deed.key.as_ref().map(OrderingKey::to_string).unwrap_or_default(),
-            deed.why.clone(),
+            action.at.clone(),
+            action.actor.clone(),
+            action.verb.clone(),
+            action.subject(),
+            action.ids.len().to_string(),
+            action.key.as_ref().map(OrderingKey::to_string).unwrap_or_default(),
+            action.why.clone(),
         ]);
     }
     table.to_string()

@@ -1,4 +1,4 @@
-//! `postrider audit`: what operators did, and the ledger of what became of follow-ups.
+//! `postrider audit`: the actions of operators, and the ledger of follow-up outcomes.
 
 mod ls;
 mod verify;
@@ -8,14 +8,14 @@ use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Audit {
-    /// List what operators did, newest first: who, what and why
+    /// List operator actions, newest first: who, what and why
     Ls(ls::Args),
-    /// Follow the ledger event by event, and tell whether somebody has been at it
+    /// Verify the hash chain of the follow-up ledger
     Verify(verify::Args),
 }
 
 impl Audit {
-    /// Runs it until its end, or until `stop` asks it to end.
+    /// Runs the command to its end, or until `stop` requests a stop.
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<Exit, Problem> {
         match self {
             Self::Ls(args) => ls::run(args, stop).await,

@@ -1,30 +1,31 @@
-//! `postrider audit verify`: whether the ledger is what was appended.
+//! `postrider audit verify`: verifies the hash chain of the ledger.
 
 use crate::{
-    answer,
     database::Database,
     exit::Exit,
     logs,
-    opened::Opened,
+    open_database::OpenDatabase,
+    output,
     problem::{Code, Problem},
     shared::Target,
 };
 use postrider::{
     AuditError, Error,
-    audit::{self, Head, Unverified},
+    audit::{self, ChainHead, VerifyError},
 };
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
-  postrider audit verify --db shop.db                           the events, and the head of their chain
-  postrider audit verify --db shop.db --pinned 20:5f0c…         and it must also go on from where it ended then
+  postrider audit verify --db shop.db                    print the chain's head
+  postrider audit verify --db shop.db --pinned 20:5f0c…  must extend this head
 
-The ledger finds by itself what was changed, removed or inserted. Whoever may write to all of the database can write the
-whole of it anew: write the head down elsewhere, and give it with --pinned the next time.
+The hash chain reveals changed, removed and inserted events. A user who may
+write to the whole database can rewrite the whole ledger: store the head
+elsewhere, and give it with --pinned the next time.
 
-It ends with 0 when the ledger holds; with 1 when it is broken, and where, or when it cannot be read; with 2 when it was
-called wrongly.";
+The exit code is 0 when the ledger is intact, 1 when it is broken or cannot be
+read, and 2 when the arguments are wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -32,16 +33,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
 
-    /// A head that was printed earlier
+    /// Head of the chain that an earlier run printed
     #[arg(long, value_name = "HEAD")]
-    pinned: Option<Head>,
+    pinned: Option<ChainHead>,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
 
-/// What was found, for programs. Its keys are a promise.
+/// The outcome as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
 struct Report {
     events: u64,
@@ -49,7 +50,7 @@ struct Report {
     pinned: Option<String>,
 }
 
-/// Follows the ledger to its end, or until `stop` asks it to end.
+/// Verifies the ledger to its end, or until `stop` requests a stop.
 pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Problem> {
     logs::start(None, "error");
     let database = args.target.database();
@@ -58,38 +59,38 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
     let head = head?;
     if args.json {
         let pinned = args.pinned.map(|pinned| pinned.to_string());
-        answer::json(&Report { events: head.position, head: head.to_string(), pinned })?;
+        output::json(&Report { events: head.position, head: head.to_string(), pinned })?;
     } else {
-        let events = if head.position == 1 { "event is" } else { "events are" };
-        answer::text(&format!("{} {events} what was appended\nhead {head}", head.position))?;
+        let events = if head.position == 1 { "event" } else { "events" };
+        output::text(&format!("ledger verified: {} {events}\nhead {head}", head.position))?;
     }
-    Ok(Exit::Well)
+    Ok(Exit::Success)
 }
 
-async fn verify(database: &Database, pinned: Option<Head>) -> Result<Head, Problem> {
-    let opened = Opened::existing(database).await?;
+async fn verify(database: &Database, pinned: Option<ChainHead>) -> Result<ChainHead, Problem> {
+    let opened = OpenDatabase::existing(database).await?;
     let verified = audit::verify(&*opened.ledger(), pinned).await;
     opened.close().await;
     verified.map_err(|error| problem(database, error))
 }
 
-fn problem(database: &Database, error: Unverified) -> Problem {
+fn problem(database: &Database, error: VerifyError) -> Problem {
     match error {
-        Unverified::Broken(found) => Problem::new(
+        VerifyError::Broken(found) => Problem::new(
             format!("{database}: {found}"),
-            "keep the database as it is, and compare it with a backup: that event is the first that does not fit",
+            "keep the database unchanged, and compare it with a backup: that event is the first that breaks the chain",
         )
-        .coded(Code::Ledger),
-        Unverified::Unread(AuditError::Store(Error::SchemaMismatch(words))) => Problem::new(
-            format!("{database}: it has no ledger that can be read ({words})"),
-            "give the database in which follow-ups are staged; one of an earlier version gets a ledger when it is migrated",
+        .with_code(Code::Ledger),
+        VerifyError::Unread(AuditError::Store(Error::SchemaMismatch(words))) => Problem::new(
+            format!("{database}: the ledger cannot be read ({words})"),
+            "give the database in which follow-ups are staged; postrider migrate up adds the ledger to an older schema",
         )
-        .coded(Code::Schema),
-        Unverified::Unread(AuditError::Store(error)) => database.problem(&error),
-        Unverified::Unread(error) => Problem::new(
+        .with_code(Code::Schema),
+        VerifyError::Unread(AuditError::Store(error)) => database.problem(&error),
+        VerifyError::Unread(error) => Problem::new(
             format!("{database}: {error}"),
-            "keep the database as it is, and compare it with a backup",
+            "keep the database unchanged, and compare it with a backup",
         )
-        .coded(Code::Ledger),
+        .with_code(Code::Ledger),
     }
 }

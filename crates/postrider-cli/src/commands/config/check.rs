@@ -1,6 +1,6 @@
-//! `postrider config check`: whether `postrider run` would begin.
+//! `postrider config check`: validates the configuration without connecting.
 
-use super::tell;
+use super::print_problems;
 use crate::{
     config::{Config, Flags},
     exit::Exit,
@@ -12,7 +12,7 @@ use std::path::Path;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "It connects to nobody. It ends with 0 when all is well, and with 1 when something has to be mended."
+    after_help = "Connects to nothing. Exit codes: 0 if the configuration is valid, 1 if\nit has problems."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -23,11 +23,11 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Problem> {
     let file = args.flags.file();
     let config = match args.flags.read() {
         Ok(config) => config,
-        Err(problems) => return Ok(tell(&problems)),
+        Err(problems) => return Ok(print_problems(&problems)),
     };
-    let problems = unbuildable(&config, &file);
+    let problems = build_problems(&config, &file);
     if !problems.is_empty() {
-        return Ok(tell(&problems));
+        return Ok(print_problems(&problems));
     }
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let parts = [
@@ -43,11 +43,11 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Problem> {
         .map(|(number, what)| count(number, what))
         .collect();
     eprintln!("{}: ok: {}", file.display(), parts.join(", "));
-    Ok(Exit::Well)
+    Ok(Exit::Success)
 }
 
-/// What makes no sense to those who are to do it.
-fn unbuildable(config: &Config, file: &Path) -> Vec<Problem> {
+/// The problems of building each transport, source and resolver.
+fn build_problems(config: &Config, file: &Path) -> Vec<Problem> {
     let built = config.destinations.iter().map(|(name, section)| transport::build(file, name, section));
     let consumers = config.consumers.iter().map(|section| source::build(file, section).map(drop));
     let resolvers =

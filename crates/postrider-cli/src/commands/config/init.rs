@@ -1,4 +1,4 @@
-//! `postrider config init`: writes a file to begin with.
+//! `postrider config init`: writes a starter configuration.
 
 use crate::{config, exit::Exit, problem::Problem};
 use std::{
@@ -9,7 +9,7 @@ use std::{
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to
+    /// Path of the new file
     #[arg(value_name = "FILE", default_value = "postrider.toml")]
     file: PathBuf,
 }
@@ -20,16 +20,16 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Problem> {
     let name = args.file.display();
     match written {
         Ok(()) => {
-            eprintln!("wrote {name}: change it, then postrider config check");
-            Ok(Exit::Well)
+            eprintln!("wrote {name}; edit it, then run postrider config check");
+            Ok(Exit::Success)
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Problem::new(
-            format!("{name} is there already"),
-            "name another file, or move that one away; it is never written over",
+            format!("{name} already exists"),
+            "name another file, or move this one away; config init never overwrites a file",
         )),
         Err(error) => Err(Problem::new(
             format!("{name}: {error}"),
-            "name a file in a folder that this user may write to",
+            "name a file in a directory that this user may write to",
         )),
     }
 }

@@ -7,20 +7,21 @@ mod show;
 use crate::{exit::Exit, problem::Problem};
 
 const EXAMPLES: &str = "Examples:
-  postrider config init                                    write a postrider.toml that runs as it is
-  postrider config check --config /etc/postrider.toml      every problem with its line; connects to nobody
-  postrider config show --origin                           what holds, and where each value comes from
+  postrider config init            write a postrider.toml that works as it is
+  postrider config check --config /etc/postrider.toml
+                                   report every problem with its line
+  postrider config show --origin   print the effective values and their origin
 
-A flag counts more than a variable of the environment, that more than the file, and the file more than the default.";
+Precedence: flags, environment variables, file, defaults.";
 
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum ConfigCommand {
-    /// Write a postrider.toml with comments; one that is there is left alone
+    /// Write a commented postrider.toml; never overwrites a file
     Init(init::Args),
-    /// Read the configuration and all that it refers to, and tell every problem
+    /// Validate the configuration and everything it refers to
     Check(check::Args),
-    /// Print what holds, without passwords
+    /// Print the effective configuration, without secrets
     Show(show::Args),
 }
 
@@ -34,8 +35,8 @@ impl ConfigCommand {
     }
 }
 
-/// Tells all of them.
-pub(crate) fn tell(problems: &[Problem]) -> Exit {
-    problems.iter().for_each(Problem::tell);
+/// Prints all problems.
+pub(crate) fn print_problems(problems: &[Problem]) -> Exit {
+    problems.iter().for_each(Problem::print);
     Exit::Failed
 }

@@ -1,7 +1,7 @@
-//! `postrider config show`: what holds, and where it comes from.
+//! `postrider config show`: the effective configuration, and the origin of each value.
 
-use super::tell;
-use crate::{answer, config::Flags, exit::Exit, problem::Problem};
+use super::print_problems;
+use crate::{config::Flags, exit::Exit, output, problem::Problem};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -10,25 +10,25 @@ pub(crate) struct Args {
     #[command(flatten)]
     flags: Flags,
 
-    /// Also tell where each setting comes from: a line of the file, a variable, a flag, or the default
+    /// Also print the origin of each setting: a line of the file, a variable, a flag, or the default
     #[arg(long)]
     origin: bool,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object, and nothing else, on stdout
     #[arg(long)]
     json: bool,
 }
 
-/// What holds, for programs: each setting by its key.
+/// The effective configuration as JSON: each setting by its key.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct EffectiveConfig {
     settings: Map<String, Value>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Problem> {
     let config = match args.flags.read() {
         Ok(config) => config,
-        Err(problems) => return Ok(tell(&problems)),
+        Err(problems) => return Ok(print_problems(&problems)),
     };
     let file = args.flags.file();
     let settings = config.settings().into_iter();
@@ -37,17 +37,19 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Problem> {
             true => json!({ "value": value, "origin": origin }),
             false => value,
         };
-        let settings =
-            settings.map(|setting| (setting.key, entry(setting.value, setting.origin.told(&file)))).collect();
-        answer::json(&Shown { settings })?;
+        let settings = settings
+            .map(|setting| (setting.key, entry(setting.value, setting.origin.describe(&file))))
+            .collect();
+        output::json(&EffectiveConfig { settings })?;
     } else {
         let line = |key: String, value: Value, origin: String| match args.origin {
             true => format!("{:<60} # {origin}\n", format!("{key} = {value}")),
             false => format!("{key} = {value}\n"),
         };
-        let lines: String =
-            settings.map(|setting| line(setting.key, setting.value, setting.origin.told(&file))).collect();
-        answer::text(&lines)?;
+        let lines: String = settings
+            .map(|setting| line(setting.key, setting.value, setting.origin.describe(&file)))
+            .collect();
+        output::text(&lines)?;
     }
-    Ok(Exit::Well)
+    Ok(Exit::Success)
 }

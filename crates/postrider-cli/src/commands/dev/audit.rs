@@ -1,11 +1,11 @@
-//! The audit: what was committed, compared with what was done about it and with what the store still holds.
+//! The audit: compares the committed orders with their effects and with the messages that the store still holds.
 //!
-//! Nothing here goes by what the worker says. For each order that the shop has committed, the tables tell how often it was
-//! handled, and the store tells whether its event still waits or is dead. An order of which neither knows anything was
-//! lost; one that was shipped twice, or shipped and is still to be handled, was doubled.
+//! The audit does not trust the counters of the worker. For each committed order, the tables show how often it was handled, and the
+//! store shows whether its event still waits or is dead. An order that neither knows was lost; an order that was shipped twice, or
+//! shipped while its event is still to be handled, was duplicated.
 //!
-//! Other processes may work on the same database and move an event between two looks. So what seems wrong is looked at
-//! again before it counts.
+//! Other processes may work on the same database and move an event between two reads. So an order that seems wrong is read again
+//! before it counts.
 
 use super::{
     order::QUEUES,
@@ -13,15 +13,15 @@ use super::{
 };
 use postrider::{
     Error, MessageId, QueueName, Reason, State,
-    inspect::{Entry, Inspect, ListRequest, Room},
+    inspect::{Inspect, ListRequest, MessageRow, StateFilter},
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// How often something that seems wrong is looked at again.
-const LOOKS: usize = 3;
+/// How often an order that seems wrong is read again.
+const RETRIES: usize = 3;
 const PAGE: usize = 1_000;
 
-/// What became of the orders of a run.
+/// The outcomes of the orders of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Account {
     /// Orders that were committed, each with its event.
@@ -29,36 +29,36 @@ pub(super) struct Account {
     pub(super) done: u64,
     /// By reason.
     pub(super) dead: BTreeMap<&'static str, u64>,
-    /// Timers, retries, and what nobody has begun.
+    /// Timers, retries, and events that are not claimed yet.
     pub(super) waiting: u64,
     /// Neither done nor dead nor waiting.
     pub(super) lost: u64,
     /// Effects of transactional handlers beyond the first of each event.
     pub(super) duplicates: u64,
-    /// Effects of plain handlers beyond the first, which happen at least once and say so.
+    /// Effects of plain handlers beyond the first; plain handlers run at least once.
     pub(super) redelivered: u64,
-    /// Orders that were rolled back, and yet something came of them.
+    /// Orders that were rolled back, and still had an effect or an event.
     pub(super) invented: u64,
 }
 
-/// Where the store has an event.
+/// The state of an event in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum EventState {
     Waiting,
     Dead(Reason),
 }
 
 /// One order, as the tables and the store show it.
 #[derive(Debug, Clone, Copy)]
-struct Sight {
-    place: Option<Place>,
+struct Evidence {
+    state: Option<EventState>,
     effects: Effects,
 }
 
-impl Sight {
+impl Evidence {
     fn seems_wrong(&self) -> bool {
         let Effects { shipped, mailed } = self.effects;
-        match self.place {
+        match self.state {
             Some(_) => shipped > 0,
             None => shipped > 1 || shipped + mailed == 0,
         }
@@ -76,18 +76,18 @@ impl Account {
             && self.lost + self.duplicates + self.invented == 0
     }
 
-    fn enter(&mut self, sight: &Sight) {
-        let Effects { shipped, mailed } = sight.effects;
+    fn record(&mut self, evidence: &Evidence) {
+        let Effects { shipped, mailed } = evidence.effects;
         self.staged += 1;
-        match sight.place {
-            Some(Place::Waiting) => self.waiting += 1,
-            Some(Place::Dead(reason)) => *self.dead.entry(reason.as_str()).or_default() += 1,
+        match evidence.state {
+            Some(EventState::Waiting) => self.waiting += 1,
+            Some(EventState::Dead(reason)) => *self.dead.entry(reason.as_str()).or_default() += 1,
             None if shipped + mailed > 0 => self.done += 1,
             None => self.lost += 1,
         }
-        // What is still in the store should have had no effect yet.
-        let rightly = u64::from(sight.place.is_none());
-        self.duplicates += shipped.saturating_sub(rightly);
+        // An event that is still in the store should have had no effect yet.
+        let expected = u64::from(evidence.state.is_none());
+        self.duplicates += shipped.saturating_sub(expected);
         self.redelivered += mailed.saturating_sub(1);
     }
 }
@@ -96,37 +96,37 @@ impl Account {
 pub(super) async fn audit<S: Shop>(
     shop: &S,
     run: &str,
-    abandoned: &HashSet<MessageId>,
+    rolled_back: &HashSet<MessageId>,
 ) -> Result<Account, Error> {
-    let places = places(shop.store()).await?;
+    let states = event_states(shop.store()).await?;
     let mut account = Account::default();
     for (order, effects) in shop::orders(shop, run).await.map_err(other)? {
-        let mut sight = Sight { place: places.get(&order).copied(), effects };
-        for _ in 0..LOOKS {
-            if !sight.seems_wrong() {
+        let mut evidence = Evidence { state: states.get(&order).copied(), effects };
+        for _ in 0..RETRIES {
+            if !evidence.seems_wrong() {
                 break;
             }
-            sight = look(shop, order).await?;
+            evidence = read_again(shop, order).await?;
         }
-        account.enter(&sight);
+        account.record(&evidence);
     }
-    let ghosts = shop::ghosts(shop).await.map_err(other)?;
+    let orphans = shop::orphans(shop).await.map_err(other)?;
     let invented: HashSet<_> =
-        ghosts.iter().chain(places.keys()).filter(|id| abandoned.contains(id)).collect();
+        orphans.iter().chain(states.keys()).filter(|id| rolled_back.contains(id)).collect();
     account.invented = invented.len() as u64;
     Ok(account)
 }
 
-/// Everything that the store holds of the shop's queues.
-async fn places(store: &dyn Inspect) -> Result<HashMap<MessageId, Place>, Error> {
-    let mut places = HashMap::new();
+/// The state of every event in the queues of the shop.
+async fn event_states(store: &dyn Inspect) -> Result<HashMap<MessageId, EventState>, Error> {
+    let mut states = HashMap::new();
     for queue in queues()? {
-        for room in [Room::Ready, Room::Later, Room::Dead] {
-            let mut request = ListRequest::new(queue.clone(), room).with_limit(PAGE);
+        for state in [StateFilter::Ready, StateFilter::Scheduled, StateFilter::Dead] {
+            let mut request = ListRequest::new(queue.clone(), state).with_limit(PAGE);
             loop {
                 let page = store.list(&request).await?;
-                places.extend(
-                    page.entries.iter().filter_map(|entry| Some((entry.message.id()?, place(entry)?))),
+                states.extend(
+                    page.entries.iter().filter_map(|entry| Some((entry.message.id()?, event_state(entry)?))),
                 );
                 if page.next.is_none() {
                     break;
@@ -135,23 +135,23 @@ async fn places(store: &dyn Inspect) -> Result<HashMap<MessageId, Place>, Error>
             }
         }
     }
-    Ok(places)
+    Ok(states)
 }
 
-async fn look<S: Shop>(shop: &S, order: MessageId) -> Result<Sight, Error> {
+async fn read_again<S: Shop>(shop: &S, order: MessageId) -> Result<Evidence, Error> {
     let mut found = None;
     for queue in queues()? {
         found = found.or(shop.store().get(&queue, order).await?);
     }
     let effects = shop::effects(shop, order).await.map_err(other)?;
-    Ok(Sight { place: found.as_ref().and_then(place), effects })
+    Ok(Evidence { state: found.as_ref().and_then(event_state), effects })
 }
 
-fn place(entry: &Entry) -> Option<Place> {
+fn event_state(entry: &MessageRow) -> Option<EventState> {
     match entry.state {
         State::Done => None,
-        State::Dead => Some(Place::Dead(entry.reason.unwrap_or(Reason::Rejected))),
-        _ => Some(Place::Waiting),
+        State::Dead => Some(EventState::Dead(entry.reason.unwrap_or(Reason::Rejected))),
+        _ => Some(EventState::Waiting),
     }
 }
 
@@ -172,46 +172,46 @@ mod tests {
     use postrider::{
         inspect::{Action, Operate},
         sqlite::Durability,
-        transact::Transact,
+        transactions::Transactions,
     };
 
-    fn account(place: Option<Place>, shipped: u64, mailed: u64) -> Account {
+    fn account(state: Option<EventState>, shipped: u64, mailed: u64) -> Account {
         let mut account = Account::default();
-        account.enter(&Sight { place, effects: Effects { shipped, mailed } });
+        account.record(&Evidence { state, effects: Effects { shipped, mailed } });
         account
     }
 
     #[test]
-    fn what_is_in_one_place_adds_up() {
-        for (place, shipped, mailed) in [
+    fn audit_with_each_order_in_one_state_adds_up() {
+        for (state, shipped, mailed) in [
             (None, 1, 0),
             (None, 0, 1),
-            (Some(Place::Waiting), 0, 0),
-            (Some(Place::Dead(Reason::Rejected)), 0, 0),
-            // Sent, and not settled: it comes again, as a plain handler must expect.
-            (Some(Place::Waiting), 0, 1),
+            (Some(EventState::Waiting), 0, 0),
+            (Some(EventState::Dead(Reason::Rejected)), 0, 0),
+            // Sent, and not settled: the event is redelivered, as a plain handler must expect.
+            (Some(EventState::Waiting), 0, 1),
             (None, 0, 2),
         ] {
-            let account = account(place, shipped, mailed);
+            let account = account(state, shipped, mailed);
             assert!(account.adds_up(), "{account:?}");
         }
     }
 
     /// An audit that never finds anything proves nothing.
     #[test]
-    fn what_is_lost_or_doubled_or_invented_does_not_add_up() {
+    fn audit_with_lost_duplicate_or_invented_order_does_not_add_up() {
         let lost = account(None, 0, 0);
         assert_eq!((lost.lost, lost.adds_up()), (1, false));
         let shipped_twice = account(None, 2, 0);
         assert_eq!((shipped_twice.duplicates, shipped_twice.adds_up()), (1, false));
-        let shipped_and_waiting = account(Some(Place::Waiting), 1, 0);
+        let shipped_and_waiting = account(Some(EventState::Waiting), 1, 0);
         assert_eq!((shipped_and_waiting.duplicates, shipped_and_waiting.adds_up()), (1, false));
-        let shipped_and_dead = account(Some(Place::Dead(Reason::Rejected)), 1, 0);
+        let shipped_and_dead = account(Some(EventState::Dead(Reason::Rejected)), 1, 0);
         assert_eq!((shipped_and_dead.duplicates, shipped_and_dead.adds_up()), (1, false));
         assert!(!Account { invented: 1, ..Account::default() }.adds_up());
     }
 
-    async fn place(shop: &SqliteShop, order: &Order) {
+    async fn place_order(shop: &SqliteShop, order: &Order) {
         let mut tx = shop.transactions().begin().await.unwrap();
         shop::write_order(shop, &mut tx, order, "run").await.unwrap();
         shop.stage(&mut tx, order.message().unwrap()).await.unwrap();
@@ -225,12 +225,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_tables_and_the_store_give_away_what_went_wrong() {
+    async fn audit_counts_lost_duplicate_and_invented_orders() {
         let folder = tempfile::tempdir().unwrap();
         let shop = SqliteShop::open(&folder.path().join("shop.db"), Durability::Normal).await.unwrap();
         let orders: Vec<_> = (0..4).map(|number| Order::draw(1, number)).collect();
         for order in &orders {
-            place(&shop, order).await;
+            place_order(&shop, order).await;
         }
         let account = audit(&shop, "run", &HashSet::new()).await.unwrap();
         assert_eq!((account.staged, account.waiting, account.adds_up()), (4, 4, true));
@@ -240,10 +240,10 @@ mod tests {
         let gone = shop.store().discard(&queue, &[orders[0].id], &Action::new("test", "to lose it")).await;
         assert_eq!(gone.unwrap().len(), 1);
         ship(&shop, &orders[1]).await;
-        let ghost = Order::draw(1, 5);
-        ship(&shop, &ghost).await;
-        let abandoned = HashSet::from([orders[2].id, ghost.id]);
-        let account = audit(&shop, "run", &abandoned).await.unwrap();
+        let orphan = Order::draw(1, 5);
+        ship(&shop, &orphan).await;
+        let rolled_back = HashSet::from([orders[2].id, orphan.id]);
+        let account = audit(&shop, "run", &rolled_back).await.unwrap();
         let found = (account.lost, account.duplicates, account.invented, account.adds_up());
         assert_eq!(found, (1, 1, 2, false), "{account:?}");
     }

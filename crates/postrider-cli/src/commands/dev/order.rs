@@ -1,4 +1,4 @@
-//! Orders, the events that go with them, and what goes wrong with some.
+//! Orders, their events, and the faults of some.
 
 use postrider::{Event, Invalid, Json, Message, MessageId};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 pub(super) struct OrderPlaced {
     pub(super) order: u64,
     pub(super) customer: String,
-    pub(super) trouble: Trouble,
+    pub(super) fault: Fault,
 }
 
 /// A customer wants an invoice, which takes a while to make.
@@ -47,24 +47,24 @@ impl Event for PaymentDue {
 /// All queues of the shop.
 pub(super) const QUEUES: [&str; 3] = [OrderPlaced::QUEUE, InvoiceWanted::QUEUE, PaymentDue::QUEUE];
 
-/// What goes wrong when an order is shipped.
+/// The fault when an order is shipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Trouble {
+pub(super) enum Fault {
     None,
-    /// The carrier does not answer the first time.
+    /// The carrier does not respond the first time.
     Once,
-    /// The carrier never answers.
+    /// The carrier never responds.
     Always,
     /// There is no such customer.
-    Stranger,
+    UnknownCustomer,
 }
 
-/// What an order sets going.
+/// The kind of event that an order stages.
 #[derive(Debug, Clone, PartialEq)]
-enum Course {
-    Ship(Trouble),
-    /// A bug in the producer: nobody can read the event.
+enum OrderKind {
+    Ship(Fault),
+    /// A bug in the producer: the event cannot be decoded.
     Garbled,
     Invoice {
         work_ms: u64,
@@ -81,25 +81,25 @@ pub(super) struct Order {
     number: u64,
     pub(super) customer: String,
     pub(super) total: String,
-    /// The customer changes their mind before the transaction commits.
-    pub(super) is_abandoned: bool,
-    course: Course,
+    /// The producer rolls the transaction back.
+    pub(super) is_rolled_back: bool,
+    kind: OrderKind,
 }
 
 impl Order {
-    /// The order of this number, always the same but for its id.
+    /// The order with this number, always the same except for its id.
     pub(super) fn draw(seed: u64, number: u64) -> Self {
-        // An odd factor keeps numbers apart, so that neighbouring seeds have nothing in common.
+        // An odd factor spreads the numbers, so that neighbouring seeds have nothing in common.
         let mut random = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let is_abandoned = random.random_bool(0.04);
-        let course = match random.random_range(0..1000) {
-            0..20 => Course::Ship(Trouble::Once),
-            20..22 => Course::Ship(Trouble::Always),
-            22..27 => Course::Ship(Trouble::Stranger),
-            27..30 => Course::Garbled,
-            30..50 => Course::Invoice { work_ms: random.random_range(10..100) },
-            50..100 => Course::Remind { after: Duration::from_millis(random.random_range(500..3000)) },
-            _ => Course::Ship(Trouble::None),
+        let is_rolled_back = random.random_bool(0.04);
+        let kind = match random.random_range(0..1000) {
+            0..20 => OrderKind::Ship(Fault::Once),
+            20..22 => OrderKind::Ship(Fault::Always),
+            22..27 => OrderKind::Ship(Fault::UnknownCustomer),
+            27..30 => OrderKind::Garbled,
+            30..50 => OrderKind::Invoice { work_ms: random.random_range(10..100) },
+            50..100 => OrderKind::Remind { after: Duration::from_millis(random.random_range(500..3000)) },
+            _ => OrderKind::Ship(Fault::None),
         };
         let cents = random.random_range(100..100_000);
         Self {
@@ -107,29 +107,29 @@ impl Order {
             number,
             customer: format!("customer-{}", random.random_range(1..500)),
             total: format!("{}.{:02} EUR", cents / 100, cents % 100),
-            is_abandoned,
-            course,
+            is_rolled_back,
+            kind,
         }
     }
 
-    /// How long its event waits before anybody may handle it.
-    pub(super) fn waits_for(&self) -> Duration {
-        if let Course::Remind { after } = self.course { after } else { Duration::ZERO }
+    /// The delay until the event is due.
+    pub(super) fn delay(&self) -> Duration {
+        if let OrderKind::Remind { after } = self.kind { after } else { Duration::ZERO }
     }
 
     /// The event to stage with it.
     pub(super) fn message(&self) -> Result<Message, Invalid> {
         let order = self.number;
-        let message = match &self.course {
-            Course::Ship(trouble) => {
-                OrderPlaced { order, customer: self.customer.clone(), trouble: *trouble }.message()
+        let message = match &self.kind {
+            OrderKind::Ship(fault) => {
+                OrderPlaced { order, customer: self.customer.clone(), fault: *fault }.message()
             }
-            Course::Garbled => Message::builder(OrderPlaced::QUEUE)
+            OrderKind::Garbled => Message::builder(OrderPlaced::QUEUE)
                 .event_type(OrderPlaced::TYPE)
                 .content_type("application/json")
                 .payload(&b"{\"order\":"[..]),
-            Course::Invoice { work_ms } => InvoiceWanted { order, work_ms: *work_ms }.message(),
-            Course::Remind { after } => {
+            OrderKind::Invoice { work_ms } => InvoiceWanted { order, work_ms: *work_ms }.message(),
+            OrderKind::Remind { after } => {
                 PaymentDue { order }.message().timer(format!("unpaid-{}", self.id)).due_after(*after)
             }
         };
@@ -142,11 +142,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_orders_again() {
+    fn same_seed_gives_same_orders() {
         let orders = |seed| {
             let orders = (0..500).map(move |number| Order::draw(seed, number));
             orders
-                .map(|order| (order.customer, order.total, order.is_abandoned, order.course))
+                .map(|order| (order.customer, order.total, order.is_rolled_back, order.kind))
                 .collect::<Vec<_>>()
         };
         assert_eq!(orders(7), orders(7));
@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_can_happen_does_and_can_be_staged() {
+    fn orders_cover_every_kind_and_can_be_staged() {
         let orders: Vec<_> = (0..5000).map(|number| Order::draw(1, number)).collect();
-        for trouble in [Trouble::None, Trouble::Once, Trouble::Always, Trouble::Stranger] {
-            assert!(orders.iter().any(|order| order.course == Course::Ship(trouble)), "{trouble:?}");
+        for fault in [Fault::None, Fault::Once, Fault::Always, Fault::UnknownCustomer] {
+            assert!(orders.iter().any(|order| order.kind == OrderKind::Ship(fault)), "{fault:?}");
         }
-        assert!(orders.iter().any(|order| order.course == Course::Garbled));
-        assert!(orders.iter().any(|order| order.is_abandoned));
-        assert!(orders.iter().any(|order| !order.waits_for().is_zero()));
+        assert!(orders.iter().any(|order| order.kind == OrderKind::Garbled));
+        assert!(orders.iter().any(|order| order.is_rolled_back));
+        assert!(orders.iter().any(|order| !order.delay().is_zero()));
         for order in orders {
             assert_eq!(order.message().unwrap().id(), Some(order.id));
         }

@@ -22,7 +22,7 @@ pub(super) struct PostgresShop {
 }
 
 impl PostgresShop {
-    /// Connects, and makes what tables are missing.
+    /// Connects, and creates missing tables.
     pub(super) async fn open(url: &str, options: PgConnectOptions) -> Result<Self, Error> {
         let store = PostgresStore::connect(url).await?;
         store.migrate().await?;
@@ -31,10 +31,10 @@ impl PostgresShop {
             .await
             .map_err(|error| Error::Unavailable(Box::new(error)))?;
         let mut tx = pool.begin().await.map_err(|error| Error::Unavailable(Box::new(error)))?;
-        // Two shops that open at once must not both make the tables.
+        // Two shops that open at once must not both create the tables.
         for sql in ["select pg_advisory_xact_lock(7077052)"].into_iter().chain(TABLES) {
-            let made = sqlx::query(sql).execute(&mut *tx).await;
-            made.map_err(|error| Error::Other(Box::new(error)))?;
+            let created = sqlx::query(sql).execute(&mut *tx).await;
+            created.map_err(|error| Error::Other(Box::new(error)))?;
         }
         tx.commit().await.map_err(|error| Error::Other(Box::new(error)))?;
         let transactions = store.transactions(pool.clone());

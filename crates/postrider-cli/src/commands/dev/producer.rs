@@ -1,11 +1,11 @@
-//! Producers: they place orders in transactions, each with its event, and abandon some.
+//! Producers: place orders in transactions, each with its event, and roll some back.
 
 use super::{
-    ledger::Ledger,
     order::Order,
     shop::{Shop, write_order},
+    stats::Stats,
 };
-use postrider::transact::Transact;
+use postrider::transactions::Transactions;
 use std::{
     sync::{
         Arc,
@@ -16,22 +16,22 @@ use std::{
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// How many producers share the work.
+/// The number of producers.
 pub(super) const PRODUCERS: usize = 4;
-/// How long a producer leaves the database alone after an error.
-const PAUSE: Duration = Duration::from_millis(500);
+/// The delay of a producer after an error.
+const ERROR_DELAY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone)]
 pub(super) struct Producer<S> {
     pub(super) shop: S,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) stats: Arc<Stats>,
     pub(super) schedule: Arc<Schedule>,
     pub(super) run: String,
     pub(super) seed: u64,
     pub(super) stop: CancellationToken,
 }
 
-/// When which order is placed.
+/// The number and time of the next order.
 #[derive(Debug)]
 pub(super) struct Schedule {
     began_at: Instant,
@@ -44,7 +44,7 @@ impl Schedule {
         Self { began_at: Instant::now(), rate, next: AtomicU64::new(0) }
     }
 
-    /// The next order's number, and when it is placed.
+    /// The number of the next order, and the time to place it.
     fn next(&self) -> (u64, Instant) {
         let number = self.next.fetch_add(1, Relaxed);
         (number, self.began_at + Duration::from_secs_f64(number as f64 / self.rate))
@@ -52,7 +52,7 @@ impl Schedule {
 }
 
 impl<S: Shop> Producer<S> {
-    /// Places orders until it is stopped, and never leaves one half placed.
+    /// Places orders until it is stopped; a stop lets the current transaction finish.
     pub(super) async fn run(self) {
         while !self.stop.is_cancelled() {
             let (number, at) = self.schedule.next();
@@ -61,9 +61,9 @@ impl<S: Shop> Producer<S> {
             }
             let order = Order::draw(self.seed, number);
             if let Err(error) = self.place(&order).await {
-                self.ledger.forget(order.id);
-                tracing::warn!(%error, "an order could not be placed; going on");
-                self.stop.run_until_cancelled(sleep(PAUSE)).await;
+                self.stats.forget(order.id);
+                tracing::warn!(%error, "order not placed; continuing with the next");
+                self.stop.run_until_cancelled(sleep(ERROR_DELAY)).await;
             }
         }
     }
@@ -73,14 +73,14 @@ impl<S: Shop> Producer<S> {
         let mut tx = transactions.begin().await?;
         write_order(&self.shop, &mut tx, order, &self.run).await?;
         self.shop.stage(&mut tx, order.message()?).await?;
-        if order.is_abandoned {
+        if order.is_rolled_back {
             transactions.rollback(tx).await?;
-            self.ledger.abandoned(order.id);
+            self.stats.rolled_back(order.id);
         } else {
-            // Before the commit: it may be handled before this task goes on.
-            self.ledger.staged(order.id, order.waits_for());
+            // Before the commit: the event may be handled before this task continues.
+            self.stats.staged(order.id, order.delay());
             transactions.commit(tx).await?;
-            self.ledger.committed();
+            self.stats.committed();
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::sync::{
 
 const METRIC: &str = "postrider_dead_total";
 
-/// Keeps the one metric that the worker's tally does not have. To be the recorder while the worker is built.
+/// Counts the one metric that the report of the worker lacks. It must be the recorder while the worker is built.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reasons([Arc<Count>; Reason::ALL.len()]);
 
@@ -27,7 +27,7 @@ impl CounterFn for Count {
 }
 
 impl Reasons {
-    /// Those that there are, in a fixed order.
+    /// The reasons with a count, in a fixed order.
     pub(super) fn counts(&self) -> Vec<(Reason, u64)> {
         let counts = Reason::ALL.into_iter().zip(&self.0);
         counts

@@ -1,25 +1,25 @@
-//! Who shows the picture: a terminal that is drawn over, or plain lines.
+//! The output of the demo: a full-screen terminal, or plain lines.
 
 use super::{snapshot::Snapshot, view};
 use crate::canvas::Canvas;
 use std::time::Duration;
 
-/// How often the terminal is drawn.
-pub(super) const DRAWN_EVERY: Duration = Duration::from_millis(150);
-/// How often a line is written.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
+/// The refresh interval of the terminal.
+pub(super) const REFRESH_INTERVAL: Duration = Duration::from_millis(150);
+/// The interval between two lines.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) enum Screen {
     Terminal(Canvas),
-    Lines { told: Duration },
+    Lines { printed: Duration },
 }
 
 impl Screen {
-    /// Draws on stdout if that is a terminal, unless it is wanted for data; else tells stderr.
-    pub(super) fn open(is_wanted_for_data: bool) -> Self {
-        let canvas = if is_wanted_for_data { None } else { Canvas::open() };
-        canvas.map_or(Self::Lines { told: Duration::ZERO }, Self::Terminal)
+    /// Draws on stdout when it is a terminal and not used for JSON; otherwise prints lines to stderr.
+    pub(super) fn open(is_json: bool) -> Self {
+        let canvas = if is_json { None } else { Canvas::open() };
+        canvas.map_or(Self::Lines { printed: Duration::ZERO }, Self::Terminal)
     }
 
     pub(super) fn is_terminal(&self) -> bool {
@@ -29,11 +29,11 @@ impl Screen {
     pub(super) fn show(&mut self, snapshot: &Snapshot) {
         match self {
             Self::Terminal(canvas) => canvas.draw(|size| view::lines(snapshot, size.columns)),
-            Self::Lines { told } => {
+            Self::Lines { printed } => {
                 if snapshot.is_stopping {
-                    eprintln!("stopping; Ctrl-C again ends it at once");
-                } else if snapshot.elapsed >= *told + TOLD_EVERY {
-                    *told = Duration::from_secs(snapshot.elapsed.as_secs());
+                    eprintln!("stopping; Ctrl-C again exits at once");
+                } else if snapshot.elapsed >= *printed + LINE_INTERVAL {
+                    *printed = Duration::from_secs(snapshot.elapsed.as_secs());
                     eprintln!("{}", view::line(snapshot));
                 }
             }

@@ -1,13 +1,15 @@
-//! The shop's own tables, beside those of the store, and what is written in them.
+//! The tables of the shop, beside those of the store.
 //!
-//! They are also the witness: `shop_order` has a row for each order that was committed, the others a row for each time that
-//! something was done about one. Nothing there is unique, so that a second time would show.
+//! The audit reads them: `shop_order` has a row for each committed order, the others have a row for each effect of an order. Their
+//! rows are not unique, so that a duplicate shows.
 
 use super::order::Order;
-use postrider::{Error, Message, MessageId, Store, inspect::Inspect, transact::Transact, wake::Wake};
+use postrider::{
+    Error, Message, MessageId, Store, inspect::Inspect, notifier::Notifier, transactions::Transactions,
+};
 use std::future::Future;
 
-/// Makes the tables. The texts are the same for every database.
+/// Statements that create the tables. They are the same for every database.
 pub(super) const TABLES: [&str; 6] = [
     "create table if not exists shop_order (id text primary key, run text not null, customer text not null, total text not null)",
     "create index if not exists shop_order_run on shop_order (run)",
@@ -20,26 +22,26 @@ pub(super) const TABLES: [&str; 6] = [
 const BY_RUN: &str = "select o.id, (select count(*) from shop_shipment s where s.order_id = o.id), \
     (select count(*) from shop_mail m where m.order_id = o.id) from shop_order o where o.run = $1";
 
-/// Whether or not there is such an order.
+/// For an order that exists or not.
 const BY_ID: &str = "select $1, (select count(*) from shop_shipment s where s.order_id = $1), \
     (select count(*) from shop_mail m where m.order_id = $1)";
 
-const GHOSTS: &str = "select s.order_id, count(*), count(*) from shop_shipment s left join shop_order o on o.id = s.order_id \
+const ORPHANS: &str = "select s.order_id, count(*), count(*) from shop_shipment s left join shop_order o on o.id = s.order_id \
     where o.id is null and s.order_id <> $1 group by s.order_id \
     union all select m.order_id, count(*), count(*) from shop_mail m left join shop_order o on o.id = m.order_id \
     where o.id is null and m.order_id <> $1 group by m.order_id";
 
-/// A database with the shop's tables in it. What differs between databases is how a statement is run.
+/// A database with the tables of the shop. Databases differ only in how a statement is run.
 pub(super) trait Shop: Clone + Send + Sync + 'static {
     type Tx: Send + 'static;
-    type Transactions: Transact<Tx = Self::Tx>;
-    type Store: Store + Wake + Inspect + Clone;
+    type Transactions: Transactions<Tx = Self::Tx>;
+    type Store: Store + Notifier + Inspect + Clone;
 
     fn store(&self) -> &Self::Store;
 
     fn transactions(&self) -> &Self::Transactions;
 
-    /// Stages in a transaction.
+    /// Stages a message in a transaction.
     fn stage(&self, tx: &mut Self::Tx, message: Message) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Runs a statement in a transaction.
@@ -50,14 +52,14 @@ pub(super) trait Shop: Clone + Send + Sync + 'static {
         values: &[&str],
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
-    /// Runs a statement by itself.
+    /// Runs a statement outside a transaction.
     fn write_alone(
         &self,
         sql: &'static str,
         value: String,
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
-    /// Reads rows of a text and two numbers.
+    /// Reads rows of one text and two numbers.
     fn read(
         &self,
         sql: &'static str,
@@ -67,16 +69,16 @@ pub(super) trait Shop: Clone + Send + Sync + 'static {
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// What was done about an order, as the tables say.
+/// The effects of an order in the tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Effects {
-    /// Rows that the transactional handler wrote.
+    /// Rows of the transactional handler.
     pub(super) shipped: u64,
-    /// Rows that the plain handlers wrote.
+    /// Rows of the plain handlers.
     pub(super) mailed: u64,
 }
 
-/// Writes an order down. It counts only if its transaction commits.
+/// Inserts an order, in the transaction that stages its event.
 pub(super) async fn write_order<S: Shop>(
     shop: &S,
     tx: &mut S::Tx,
@@ -87,7 +89,7 @@ pub(super) async fn write_order<S: Shop>(
     shop.write(tx, sql, &[&order.id.to_string(), run, &order.customer, &order.total]).await
 }
 
-/// Ships an order, in the transaction in which its event ends.
+/// Ships an order, in the transaction that settles its event.
 pub(super) async fn ship<S: Shop>(shop: &S, tx: &mut S::Tx, order: MessageId) -> Result<(), sqlx::Error> {
     shop.write(tx, "insert into shop_shipment (order_id) values ($1)", &[&order.to_string()]).await
 }
@@ -97,12 +99,12 @@ pub(super) async fn mail<S: Shop>(shop: &S, order: MessageId) -> Result<(), sqlx
     shop.write_alone("insert into shop_mail (order_id) values ($1)", order.to_string()).await
 }
 
-/// Every order that a run has committed, and what was done about it.
+/// Every committed order of a run, with its effects.
 pub(super) async fn orders<S: Shop>(shop: &S, run: &str) -> Result<Vec<(MessageId, Effects)>, sqlx::Error> {
     shop.read(BY_RUN, run.to_owned()).await?.into_iter().map(read_effects).collect()
 }
 
-/// What was done about one order, committed or not.
+/// The effects of one order, committed or not.
 pub(super) async fn effects<S: Shop>(shop: &S, order: MessageId) -> Result<Effects, sqlx::Error> {
     let rows = shop.read(BY_ID, order.to_string()).await?;
     let row = rows.into_iter().map(read_effects).next().transpose()?;
@@ -115,8 +117,8 @@ fn read_effects((id, shipped, mailed): (String, i64, i64)) -> Result<(MessageId,
     Ok((id, Effects { shipped: count(shipped), mailed: count(mailed) }))
 }
 
-/// Orders that something was done about although they do not exist.
-pub(super) async fn ghosts<S: Shop>(shop: &S) -> Result<Vec<MessageId>, sqlx::Error> {
-    let rows = shop.read(GHOSTS, String::new()).await?;
+/// Ids with effects but without a committed order.
+pub(super) async fn orphans<S: Shop>(shop: &S) -> Result<Vec<MessageId>, sqlx::Error> {
+    let rows = shop.read(ORPHANS, String::new()).await?;
     rows.into_iter().map(|row| read_effects(row).map(|(id, _)| id)).collect()
 }

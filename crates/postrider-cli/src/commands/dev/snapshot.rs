@@ -1,14 +1,14 @@
-//! The shop at one moment, and who takes the picture.
+//! A snapshot of the shop, and the sampler that takes it.
 
 use super::{
-    ledger::{Ledger, Percentiles},
     order::QUEUES,
     reasons::Reasons,
+    stats::{Percentiles, Stats},
 };
 use crate::logs::Notes;
 use postrider::{
     Reason,
-    inspect::{Counts, Inspect, Tally},
+    inspect::{CappedCount, Counts, Inspect},
     worker::Running,
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -18,23 +18,23 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// How often the store is asked what it holds.
-const COUNTED_EVERY: Duration = Duration::from_millis(250);
-/// Over how long "now" is measured.
-const NOW: Duration = Duration::from_secs(1);
+/// The interval between two counts of the store.
+const COUNT_INTERVAL: Duration = Duration::from_millis(250);
+/// The window of the current throughput.
+const RATE_WINDOW: Duration = Duration::from_secs(1);
 
-/// Everything that is shown, and nothing else.
+/// The values that are shown.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
     pub(super) database: String,
     pub(super) elapsed: Duration,
-    pub(super) lasts: Option<Duration>,
+    pub(super) duration: Option<Duration>,
     pub(super) is_stopping: bool,
     pub(super) committed: u64,
-    pub(super) abandoned: u64,
-    pub(super) pending: Tally,
-    pub(super) leased: Tally,
-    pub(super) waiting: Tally,
+    pub(super) rolled_back: u64,
+    pub(super) pending: CappedCount,
+    pub(super) leased: CappedCount,
+    pub(super) scheduled: CappedCount,
     pub(super) done: u64,
     pub(super) dead: u64,
     pub(super) reasons: Vec<(Reason, u64)>,
@@ -47,30 +47,30 @@ pub(super) struct Snapshot {
 
 /// Takes snapshots.
 #[derive(Debug)]
-pub(super) struct Camera {
+pub(super) struct Sampler {
     pub(super) database: String,
-    pub(super) lasts: Option<Duration>,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) duration: Option<Duration>,
+    pub(super) stats: Arc<Stats>,
     pub(super) reasons: Reasons,
     pub(super) notes: Notes,
     counts: watch::Receiver<Counts>,
     counting: JoinHandle<()>,
     began_at: Instant,
-    /// What was done by when, over the last second.
+    /// The number of handled events at each sample of the last second.
     recent: VecDeque<(Instant, u64)>,
 }
 
-impl Camera {
+impl Sampler {
     pub(super) fn new(
         store: impl Inspect,
         database: String,
-        lasts: Option<Duration>,
-        ledger: Arc<Ledger>,
+        duration: Option<Duration>,
+        stats: Arc<Stats>,
         reasons: Reasons,
         notes: Notes,
     ) -> Self {
         let (sender, counts) = watch::channel(Counts::default());
-        // On its own, so that a slow store does not stop the picture.
+        // In a task of its own, so that a slow store does not stop the screen.
         let counting = tokio::spawn(async move {
             loop {
                 match store.counts().await {
@@ -78,14 +78,14 @@ impl Camera {
                         let ours = counts.iter().filter(|(queue, _)| QUEUES.contains(&queue.as_str()));
                         sender.send_replace(ours.fold(Counts::default(), |sum, (_, one)| add(sum, *one)));
                     }
-                    Err(error) => tracing::warn!(%error, "the store does not say what it holds"),
+                    Err(error) => tracing::warn!(%error, "cannot count the messages in the store"),
                 }
-                sleep(COUNTED_EVERY).await;
+                sleep(COUNT_INTERVAL).await;
             }
         });
         let began_at = Instant::now();
         let recent = VecDeque::from([(began_at, 0)]);
-        Self { database, lasts, ledger, reasons, notes, counts, counting, began_at, recent }
+        Self { database, duration, stats, reasons, notes, counts, counting, began_at, recent }
     }
 
     pub(super) fn elapsed(&self) -> Duration {
@@ -93,26 +93,26 @@ impl Camera {
     }
 
     pub(super) fn take(&mut self, running: &Running, is_stopping: bool) -> Snapshot {
-        let tally = running.tally();
+        let tally = running.report();
         let counts = *self.counts.borrow();
         let elapsed = self.elapsed();
         Snapshot {
             database: self.database.clone(),
             elapsed,
-            lasts: self.lasts,
+            duration: self.duration,
             is_stopping,
-            committed: self.ledger.committed_so_far(),
-            abandoned: self.ledger.abandoned_so_far(),
+            committed: self.stats.committed_count(),
+            rolled_back: self.stats.rolled_back_count(),
             pending: counts.pending,
             leased: counts.leased,
-            waiting: counts.waiting,
+            scheduled: counts.scheduled,
             done: tally.delivered,
             dead: tally.dead,
             reasons: self.reasons.counts(),
             retried: tally.retried,
             per_second: self.per_second(tally.delivered),
             per_second_on_average: rate(tally.delivered, elapsed),
-            latency: self.ledger.latency(),
+            latency: self.stats.latency(),
             notes: self.notes.lines(),
         }
     }
@@ -120,33 +120,33 @@ impl Camera {
     fn per_second(&mut self, done: u64) -> f64 {
         let now = Instant::now();
         self.recent.push_back((now, done));
-        while self.recent.get(1).is_some_and(|(at, _)| now - *at >= NOW) {
+        while self.recent.get(1).is_some_and(|(at, _)| now - *at >= RATE_WINDOW) {
             self.recent.pop_front();
         }
         self.recent.front().map_or(0.0, |(at, before)| rate(done.saturating_sub(*before), now - *at))
     }
 }
 
-impl Drop for Camera {
+impl Drop for Sampler {
     fn drop(&mut self) {
         self.counting.abort();
     }
 }
 
-/// How many a second; 0 while no time has passed.
+/// The rate per second; 0 when no time has passed.
 pub(super) fn rate(count: u64, over: Duration) -> f64 {
     if over.is_zero() { 0.0 } else { count as f64 / over.as_secs_f64() }
 }
 
 fn add(one: Counts, other: Counts) -> Counts {
-    let sum = |one: Tally, other: Tally| Tally {
+    let sum = |one: CappedCount, other: CappedCount| CappedCount {
         at_least: one.at_least.saturating_add(other.at_least),
         capped: one.capped || other.capped,
     };
     Counts {
         pending: sum(one.pending, other.pending),
         leased: sum(one.leased, other.leased),
-        waiting: sum(one.waiting, other.waiting),
+        scheduled: sum(one.scheduled, other.scheduled),
         dead: sum(one.dead, other.dead),
         done: sum(one.done, other.done),
     }

@@ -1,4 +1,4 @@
-//! The shop in a file of SQLite.
+//! The shop in a SQLite file.
 
 use super::shop::{Shop, TABLES};
 use postrider::{
@@ -20,7 +20,7 @@ pub(super) struct SqliteShop {
 }
 
 impl SqliteShop {
-    /// Opens the file, which is made when it is missing, and makes what tables are missing.
+    /// Opens the file, and creates it and its tables when they are missing.
     pub(super) async fn open(path: &Path, durability: Durability) -> Result<Self, Error> {
         let store = SqliteStore::open_with(SqliteOptions::new(path).with_durability(durability)).await?;
         store.migrate().await?;
@@ -32,7 +32,7 @@ impl SqliteShop {
             .filename(path)
             .synchronous(synchronous)
             .busy_timeout(Duration::from_millis(50));
-        // SQLite lets one transaction write at a time. Whoever has to wait does so in the pool's line, which is fair.
+        // SQLite lets one transaction write at a time. Writers wait in the queue of the pool, which is fair.
         let pool = SqlitePoolOptions::new()
             .max_connections(1)
             .test_before_acquire(false)
@@ -40,8 +40,8 @@ impl SqliteShop {
             .await
             .map_err(|error| Error::Unavailable(Box::new(error)))?;
         for sql in TABLES {
-            let made = sqlx::query(sql).execute(&pool).await;
-            made.map_err(|error| Error::Other(Box::new(error)))?;
+            let created = sqlx::query(sql).execute(&pool).await;
+            created.map_err(|error| Error::Other(Box::new(error)))?;
         }
         let transactions = store.transactions(pool.clone());
         Ok(Self { store, pool, transactions })

@@ -1,11 +1,11 @@
-//! What is said at the end.
+//! The summary at the end of the demo.
 
 use super::{
     audit::Account,
-    ledger::{Percentiles, percentiles},
     snapshot::rate,
+    stats::{Percentiles, percentiles},
 };
-use crate::words;
+use crate::format;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -16,13 +16,13 @@ pub(super) struct Summary {
     pub(super) retried: u64,
     pub(super) elapsed: Duration,
     pub(super) latency: Option<Percentiles>,
-    /// From the program's begin to the first event that was handled.
+    /// From the start of the program to the first handled event.
     pub(super) first: Option<Duration>,
-    /// Whether what was in hand ended in time.
-    pub(super) is_clean: bool,
+    /// Whether the messages in flight finished in time.
+    pub(super) clean: bool,
 }
 
-/// The summary for programs. Its keys are a promise.
+/// The summary as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'s> {
     staged: u64,
@@ -39,11 +39,11 @@ pub(super) struct Report<'s> {
     seconds: f64,
     per_second: f64,
     latency_ms: Latency,
-    /// From the program's begin.
+    /// From the start of the program.
     first_handled_ms: Option<f64>,
 }
 
-/// Empty until something was handled.
+/// Empty until an event was handled.
 #[derive(Debug, Serialize)]
 struct Latency {
     p50: Option<f64>,
@@ -90,28 +90,28 @@ impl fmt::Display for Summary {
         let account = &self.account;
         let Account { staged, done, waiting, lost, duplicates, invented, redelivered, .. } = account;
         let dead = account.dead();
-        if !self.is_clean {
-            writeln!(f, "Some of what was in hand did not end in time; it was handed back.")?;
+        if !self.clean {
+            writeln!(f, "Some messages in flight did not finish in time; their leases were released.")?;
         }
         writeln!(f, "{staged} staged = {done} done + {dead} dead + {waiting} waiting")?;
         writeln!(
             f,
-            "{lost} lost, {duplicates} doubled, {invented} of {} rolled back came through",
+            "{lost} lost, {duplicates} duplicated, {invented} of {} rolled-back orders delivered",
             self.rolled_back
         )?;
         if *redelivered > 0 {
-            writeln!(f, "{redelivered} delivered again to a handler without a transaction, as can happen")?;
+            writeln!(f, "{redelivered} redelivered to a handler without a transaction (at least once)")?;
         }
         if dead > 0 {
             let reasons = account.dead.iter().map(|(reason, count)| (reason, *count));
-            writeln!(f, "dead letters: {}", words::list(reasons))?;
+            writeln!(f, "dead letters: {}", format::list(reasons))?;
         }
         writeln!(
             f,
-            "{} retries; {:.0} done a second for {}",
+            "{} retries; {:.0} done per second for {}",
             self.retried,
             rate(*done, self.elapsed),
-            words::time(self.elapsed)
+            format::time(self.elapsed)
         )?;
         writeln!(f, "latency: {}", percentiles(self.latency))?;
         if account.adds_up() {
@@ -144,7 +144,7 @@ mod tests {
                 p99: Duration::from_micros(131_000),
             }),
             first: Some(Duration::from_millis(45)),
-            is_clean: true,
+            clean: true,
         }
     }
 
@@ -153,22 +153,22 @@ mod tests {
     }
 
     #[test]
-    fn what_adds_up_says_so() {
+    fn summary_of_balanced_run() {
         insta::assert_snapshot!(summary());
     }
 
     #[test]
-    fn what_does_not_says_so_too() {
+    fn summary_of_unbalanced_run() {
         let mut summary = summary();
         summary.account.waiting -= 2;
         summary.account.lost = 2;
         summary.account.redelivered = 1;
-        summary.is_clean = false;
+        summary.clean = false;
         insta::assert_snapshot!(summary);
     }
 
     #[test]
-    fn programs_read_one_object() {
+    fn summary_as_json() {
         insta::assert_snapshot!(json(&summary()));
         let unseen = Summary { latency: None, first: None, ..summary() };
         assert!(

@@ -1,32 +1,31 @@
-//! The picture of a snapshot: text in, text out. Who shows it is the business of `screen.rs`.
+//! Renders a snapshot as text; `screen.rs` prints it.
 
-use super::{ledger::percentiles, snapshot::Snapshot};
+use super::{snapshot::Snapshot, stats::percentiles};
 use crate::{
     canvas::{Line, Look},
-    words,
+    format,
 };
 
-/// The same in one line, for logs.
+/// The snapshot in one line.
 pub(super) fn line(snapshot: &Snapshot) -> String {
     format!(
-        "{:>4.0} s  committed {}  done {}  dead {}  pending {}  leased {}  waiting {}  retried {}  {:.0}/s  {}",
+        "{:>4.0} s  committed {}  done {}  dead {}  pending {}  leased {}  scheduled {}  retried {}  {:.0}/s  {}",
         snapshot.elapsed.as_secs_f64(),
         snapshot.committed,
         snapshot.done,
         snapshot.dead,
-        words::tally(snapshot.pending),
-        words::tally(snapshot.leased),
-        words::tally(snapshot.waiting),
+        format::tally(snapshot.pending),
+        format::tally(snapshot.leased),
+        format::tally(snapshot.scheduled),
         snapshot.retried,
         snapshot.per_second,
         percentiles(snapshot.latency),
     )
 }
 
-/// The lines of the picture, in so many columns.
+/// The lines of the screen, for this many columns.
 pub(super) fn lines(snapshot: &Snapshot, columns: usize) -> Vec<Line> {
-    let state =
-        if snapshot.is_stopping { "stopping; Ctrl-C again ends it at once" } else { "Ctrl-C stops it" };
+    let state = if snapshot.is_stopping { "stopping; Ctrl-C again exits at once" } else { "Ctrl-C to stop" };
     let mut lines = vec![
         vec![
             (Look::Bold, "postrider dev".to_owned()),
@@ -36,23 +35,23 @@ pub(super) fn lines(snapshot: &Snapshot, columns: usize) -> Vec<Line> {
         time_line(snapshot, columns),
         Line::new(),
         row("orders", Look::Plain, format!("{}", snapshot.committed), {
-            format!("committed, each with its event; {} more rolled back", snapshot.abandoned)
+            format!("committed, each with its event; {} more rolled back", snapshot.rolled_back)
         }),
         Line::new(),
-        row("pending", Look::Plain, words::tally(snapshot.pending), "due, and nobody has it yet"),
-        row("leased", Look::Plain, words::tally(snapshot.leased), "in a handler's hands"),
-        row("waiting", Look::Yellow, words::tally(snapshot.waiting), "timers and retries"),
+        row("pending", Look::Plain, format::tally(snapshot.pending), "due, not claimed yet"),
+        row("leased", Look::Plain, format::tally(snapshot.leased), "in flight"),
+        row("scheduled", Look::Yellow, format::tally(snapshot.scheduled), "timers and retries"),
         row("done", Look::Green, snapshot.done.to_string(), "handled"),
-        row("dead", Look::Red, snapshot.dead.to_string(), words::list(snapshot.reasons.iter().copied())),
+        row("dead", Look::Red, snapshot.dead.to_string(), format::list(snapshot.reasons.iter().copied())),
         Line::new(),
         row("throughput", Look::Bold, format!("{:.0}/s", snapshot.per_second), {
             format!("{:.0}/s on average", snapshot.per_second_on_average)
         }),
-        row("retried", Look::Plain, snapshot.retried.to_string(), "failed, and came again"),
+        row("retried", Look::Plain, snapshot.retried.to_string(), "failed attempts that were retried"),
         vec![
             (Look::Plain, format!("  {:<10}  ", "latency")),
             (Look::Bold, percentiles(snapshot.latency)),
-            (Look::Faint, "  staged (or due) to handled".to_owned()),
+            (Look::Faint, "  from due to handled".to_owned()),
         ],
     ];
     if !snapshot.notes.is_empty() {
@@ -70,28 +69,28 @@ fn row(name: &str, look: Look, value: impl Into<String>, remark: impl Into<Strin
     ]
 }
 
-/// How far it is: a bar where there is an end.
+/// The elapsed time, with a progress bar when the duration is known.
 fn time_line(snapshot: &Snapshot, columns: usize) -> Line {
     let elapsed = snapshot.elapsed.as_secs_f64();
-    let Some(lasts) = snapshot.lasts else {
+    let Some(duration) = snapshot.duration else {
         return vec![(Look::Plain, format!("{elapsed:.1} s"))];
     };
-    let words = format!(" {elapsed:.1} s of {:.1} s", lasts.as_secs_f64());
-    let room = columns.saturating_sub(words.chars().count()).min(60);
-    let share = (elapsed / lasts.as_secs_f64()).clamp(0.0, 1.0);
-    let full = (share * room as f64).round() as usize;
+    let words = format!(" {elapsed:.1} s of {:.1} s", duration.as_secs_f64());
+    let width = columns.saturating_sub(words.chars().count()).min(60);
+    let share = (elapsed / duration.as_secs_f64()).clamp(0.0, 1.0);
+    let full = (share * width as f64).round() as usize;
     vec![
         (Look::Green, "█".repeat(full)),
-        (Look::Faint, "░".repeat(room.saturating_sub(full))),
+        (Look::Faint, "░".repeat(width.saturating_sub(full))),
         (Look::Plain, words),
     ]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::ledger::Percentiles, *};
+    use super::{super::stats::Percentiles, *};
     use crate::canvas::{Paint, Size, render};
-    use postrider::{Reason, inspect::Tally};
+    use postrider::{Reason, inspect::CappedCount};
     use std::time::Duration;
 
     const WIDE: Size = Size { columns: 100, rows: 40 };
@@ -101,17 +100,17 @@ mod tests {
     }
 
     fn snapshot() -> Snapshot {
-        let tally = |at_least| Tally { at_least, capped: false };
+        let tally = |at_least| CappedCount { at_least, capped: false };
         Snapshot {
             database: "SQLite in a temporary file".to_owned(),
             elapsed: Duration::from_millis(3_400),
-            lasts: Some(Duration::from_secs(10)),
+            duration: Some(Duration::from_secs(10)),
             is_stopping: false,
             committed: 652,
-            abandoned: 28,
+            rolled_back: 28,
             pending: tally(3),
-            leased: Tally { at_least: 10_000, capped: true },
-            waiting: tally(42),
+            leased: CappedCount { at_least: 10_000, capped: true },
+            scheduled: tally(42),
             done: 588,
             dead: 9,
             reasons: vec![(Reason::RetriesExhausted, 2), (Reason::Rejected, 4), (Reason::Undecodable, 3)],
@@ -123,29 +122,29 @@ mod tests {
                 p95: Duration::from_micros(38_400),
                 p99: Duration::from_micros(131_000),
             }),
-            notes: vec!["WARN the store fails; \x1b[2Jtrying again".to_owned()],
+            notes: vec!["WARN store unavailable; \x1b[2Jretrying".to_owned()],
         }
     }
 
     #[test]
-    fn a_snapshot_is_drawn() {
+    fn snapshot_as_screen() {
         insta::assert_snapshot!(draw(&snapshot(), WIDE, Paint::Plain).join("\n"));
     }
 
     #[test]
-    fn without_an_end_there_is_no_bar_and_before_the_first_event_no_latency() {
+    fn snapshot_without_duration_has_no_bar_and_without_events_no_latency() {
         let snapshot =
-            Snapshot { lasts: None, latency: None, is_stopping: true, notes: Vec::new(), ..snapshot() };
+            Snapshot { duration: None, latency: None, is_stopping: true, notes: Vec::new(), ..snapshot() };
         insta::assert_snapshot!(draw(&snapshot, WIDE, Paint::Plain).join("\n"));
     }
 
     #[test]
-    fn a_line_says_the_same() {
+    fn snapshot_as_line() {
         insta::assert_snapshot!(line(&snapshot()));
     }
 
     #[test]
-    fn colours_change_nothing_but_colours() {
+    fn coloured_screen_has_same_text_as_plain_screen() {
         let coloured = draw(&snapshot(), WIDE, Paint::Colours).join("\n");
         assert!(coloured.contains("\x1b[31m       9\x1b[0m"), "{coloured:?}");
         let mut plain = coloured;
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_is_too_small() {
+    fn screen_never_exceeds_terminal_size() {
         for columns in 0..120 {
             for rows in [0, 1, 5, 50] {
                 let lines = draw(&snapshot(), Size { columns, rows }, Paint::Plain);

@@ -1,91 +1,91 @@
-//! Where the daemon receives from: whether it comes again when it has to, and whether the inbox would still know it then.
+//! The sources of the consumers: whether they redeliver, and whether the inbox still has the deduplication record by then.
 
-use super::{at, report::Found};
+use super::{locate, report::LocatedFinding};
 use crate::{
     config::{Config, ConsumerSection, Kind},
+    format,
     source::{self, Received},
-    words,
 };
 use postrider::{
     Finding, Source, SourceError,
-    consumer::{RESENT_WITHIN, marks_needed},
+    consumer::{RESEND_WINDOW, deduplication_window},
 };
 use std::{path::Path, time::Duration};
 use tokio::time::timeout;
 
-/// A broker that says nothing for so long is away.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A broker that does not reply within this time is unreachable.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) async fn examine(config: &Config, file: &Path) -> Vec<Found> {
-    let mut found = Vec::new();
+pub(super) async fn check_all(config: &Config, file: &Path) -> Vec<LocatedFinding> {
+    let mut findings = Vec::new();
     for section in &config.consumers {
         let subject = format!("consumer {}", *section.name);
-        found.extend(at(&subject, check(file, section, &subject).await));
+        findings.extend(locate(&subject, check(file, section, &subject).await));
     }
-    found
+    findings
 }
 
 async fn check(file: &Path, section: &ConsumerSection, subject: &str) -> Vec<Finding> {
-    let place = format!("{}:{}", file.display(), section.line.0);
+    let location = format!("{}:{}", file.display(), section.line.0);
     let unreachable = |why: String| {
-        let fix = format!("start its broker, or correct the source in {place}");
+        let fix = format!("start the broker, or correct the source in {location}");
         vec![Finding::problem("unreachable", subject).because(why).fixed_by(fix)]
     };
     let source = match source::build(file, section) {
         Ok(Received { source, .. }) => source,
-        Err(problem) => return unreachable(problem.in_a_line()),
+        Err(problem) => return unreachable(problem.one_line()),
     };
-    // Requests come to the daemon, and this is another process.
+    // The daemon receives the requests, and this is another process.
     let is_webhook = section.source.kind.value == Kind::Webhook;
-    let asked = timeout(PATIENCE, async {
+    let result = timeout(CHECK_TIMEOUT, async {
         let mut findings = if is_webhook { Vec::new() } else { source.check().await? };
-        findings.extend(marks(&*source, section, subject, &place).await?);
+        findings.extend(deduplication(&*source, section, subject, &location).await?);
         Ok::<_, SourceError>(findings)
     });
-    let asked = asked.await;
+    let result = result.await;
     source.close().await;
-    match asked {
+    match result {
         Ok(Ok(findings)) => findings,
         Ok(Err(error)) => unreachable(error.to_string()),
-        Err(_) => unreachable(format!("no answer within {PATIENCE:?}")),
+        Err(_) => unreachable(format!("no reply within {CHECK_TIMEOUT:?}")),
     }
 }
 
-/// A message whose mark is gone is new when it comes again.
-async fn marks(
+/// A redelivered message is handled again once its deduplication record was deleted.
+async fn deduplication(
     source: &dyn Source,
     section: &ConsumerSection,
     subject: &str,
-    place: &str,
+    location: &str,
 ) -> Result<Option<Finding>, SourceError> {
-    let (within, because) = match &section.redelivered_within {
-        Some(within) => (Some(within.value), "redelivered_within says so".to_owned()),
+    let (within, because) = match &section.redelivery_window {
+        Some(within) => (Some(within.value), "redelivery_window".to_owned()),
         None => {
-            let redelivers = source.redelivers().await?;
-            (redelivers.within, redelivers.because)
+            let redelivers = source.redelivery_window().await?;
+            (redelivers.within, redelivers.reason)
         }
     };
-    Ok(match (within, &section.keep_marks_for) {
+    Ok(match (within, &section.keep_deduplication_records_for) {
         (None, _) => Some(
-            Finding::warning("redelivered_for_ever", subject)
+            Finding::warning("unbounded_redelivery", subject)
                 .because(format!(
-                    "a message can come again for ever ({because}), and is new when its mark is gone by then"
+                    "the broker may redeliver a message without limit ({because}); a message is handled again when its deduplication record was deleted"
                 ))
-                .fixed_by(format!("write redelivered_within = \"14d\" below the [[consumers]] in {place}")),
+                .fixed_by(format!("write redelivery_window = \"14d\" below the [[consumers]] in {location}")),
         ),
-        (Some(within), Some(keeps)) if keeps.value < marks_needed(within, RESENT_WITHIN) => {
-            let needed = marks_needed(within, RESENT_WITHIN).as_secs().div_ceil(24 * 60 * 60);
+        (Some(within), Some(keeps)) if keeps.value < deduplication_window(within, RESEND_WINDOW) => {
+            let needed = deduplication_window(within, RESEND_WINDOW).as_secs().div_ceil(24 * 60 * 60);
             Some(
-                Finding::problem("marks_too_short", subject)
+                Finding::problem("deduplication_window_too_short", subject)
                     .because(format!(
-                        "marks are kept for {}, and a message can come again for {} ({because}), after its sender may have sent it \
-                         for {}: the consumer does not start",
-                        words::span(keeps.value),
-                        words::span(within),
-                        words::span(RESENT_WITHIN)
+                        "deduplication records are kept for {}, but a message can be redelivered for {} ({because}), after its sender may have \
+                         retried it for {}: the consumer does not start",
+                        format::span(keeps.value),
+                        format::span(within),
+                        format::span(RESEND_WINDOW)
                     ))
                     .fixed_by(format!(
-                        "write keep_marks_for = \"{needed}d\" below the [[consumers]] in {place}"
+                        "write keep_deduplication_records_for = \"{needed}d\" below the [[consumers]] in {location}"
                     )),
             )
         }

@@ -1,10 +1,10 @@
-//! One database: whether it can be reached, and whatever can be found there.
+//! Checks one database: connection, server, schema and queues.
 
-use super::{Args, at, drift, queues, report::Found};
+use super::{Args, drift, locate, queues, report::LocatedFinding};
 use crate::{
     config::RouteSection,
     database::{Database, Way},
-    opened::Opened,
+    open_database::OpenDatabase,
 };
 use postrider::{
     Checkup, Error, Finding, Message, QueueName, Severity,
@@ -15,65 +15,67 @@ use sqlx::{Connection, PgConnection, error::DatabaseError};
 use std::{cmp::Reverse, path::Path, time::Duration};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A server that does not reply within this time is unreachable.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) struct Patient<'p> {
-    pub(super) database: &'p Database,
-    pub(super) routes: &'p [&'p RouteSection],
-    /// Where the routes stand.
-    pub(super) config: Option<&'p Path>,
-    /// Where the database stands there.
-    pub(super) section: Option<&'p str>,
+pub(super) struct DatabaseCheck<'c> {
+    pub(super) database: &'c Database,
+    pub(super) routes: &'c [&'c RouteSection],
+    /// The file with the routes.
+    pub(super) config: Option<&'c Path>,
+    /// The section of the database in that file.
+    pub(super) section: Option<&'c str>,
 }
 
-/// What was found, and some messages of each queue, for whoever wants to know where they go.
+/// The findings, and some messages of each queue, from which addresses are rendered.
 #[derive(Debug, Default)]
-pub(super) struct Examined {
-    pub(super) findings: Vec<Found>,
+pub(super) struct DatabaseReport {
+    pub(super) findings: Vec<LocatedFinding>,
     pub(super) samples: Vec<(QueueName, Vec<Message>)>,
 }
 
-impl Patient<'_> {
-    pub(super) async fn examine(&self, args: &Args) -> Examined {
+impl DatabaseCheck<'_> {
+    pub(super) async fn run(&self, args: &Args) -> DatabaseReport {
         let mut samples = Vec::new();
         let mut findings = Vec::new();
         if let Database::File(path) = self.database {
             if !path.exists() {
-                findings.push(
-                    self.unreachable("it is not there", format!("postrider migrate up {}", self.option())),
-                );
-                return self.examined(findings, samples);
+                findings.push(self.unreachable(
+                    "the file does not exist",
+                    format!("postrider migrate up {}", self.option()),
+                ));
+                return self.report(findings, samples);
             }
             match SqliteFile::new(path).checkup(&args.request()).await {
                 Ok(found) => findings.extend(found),
                 Err(error) => {
-                    let fix = format!("chmod u+r {}", word(&path.display().to_string()));
+                    let fix = format!("chmod u+r {}", shell_word(&path.display().to_string()));
                     findings.push(self.unreachable(&error.to_string(), fix));
                 }
             }
-            // Opening it changes its mode, and fails where it is damaged.
-            let is_open =
+            // Opening the file changes its journal mode, and fails when it is damaged.
+            let is_usable =
                 |finding: &Finding| finding.severity < Severity::Problem && finding.code != "journal_mode";
-            if !findings.iter().all(is_open) {
-                return self.examined(findings, samples);
+            if !findings.iter().all(is_usable) {
+                return self.report(findings, samples);
             }
         }
-        if let Some(finding) = self.missing().await {
-            return self.examined(vec![finding], samples);
+        if let Some(finding) = self.missing_database().await {
+            return self.report(vec![finding], samples);
         }
-        if let Some(finding) = self.pooler().await {
-            return self.examined(vec![self.by_the_file(finding)], samples);
+        if let Some(finding) = self.undeclared_pooler().await {
+            return self.report(vec![self.with_file_fix(finding)], samples);
         }
-        let opened = match Opened::existing(self.database).await {
+        let opened = match OpenDatabase::existing(self.database).await {
             Ok(opened) => opened,
             Err(problem) => {
                 findings.push(self.unreachable(&problem.to_string(), problem.advice().to_owned()));
-                return self.examined(findings, samples);
+                return self.report(findings, samples);
             }
         };
         if let Database::Postgres { .. } = self.database {
             match opened.checkup().checkup(&args.request()).await {
-                Ok(found) => findings.extend(found.into_iter().map(|finding| self.by_the_file(finding))),
+                Ok(found) => findings.extend(found.into_iter().map(|finding| self.with_file_fix(finding))),
                 Err(error) => findings.push(unchecked("server", &error)),
             }
         }
@@ -81,9 +83,9 @@ impl Patient<'_> {
             Ok(drifts) => findings.extend(drift::findings(&drifts, &self.option())),
             Err(error) => findings.push(unchecked("tables", &error)),
         }
-        // Without its tables there are no queues.
+        // There are no queues without tables.
         if !findings.iter().any(|finding| finding.code == "unmigrated") {
-            match queues::examine(self, &opened, args.max_lag).await {
+            match queues::check_all(self, &opened, args.max_lag).await {
                 Ok((found, sampled)) => {
                     findings.extend(found);
                     samples = sampled;
@@ -92,39 +94,39 @@ impl Patient<'_> {
             }
         }
         opened.close().await;
-        self.examined(findings, samples)
+        self.report(findings, samples)
     }
 
-    fn examined(&self, mut findings: Vec<Finding>, samples: Vec<(QueueName, Vec<Message>)>) -> Examined {
+    fn report(&self, mut findings: Vec<Finding>, samples: Vec<(QueueName, Vec<Message>)>) -> DatabaseReport {
         findings.sort_by_key(|finding| Reverse(finding.severity));
-        Examined { findings: at(&self.database.to_string(), findings), samples }
+        DatabaseReport { findings: locate(&self.database.to_string(), findings), samples }
     }
 
-    /// Whoever has a file need not give another address, and tells there what lies in between.
-    fn by_the_file(&self, mut finding: Finding) -> Finding {
+    /// With a configuration file, the fix is a setting in the file rather than another address.
+    fn with_file_fix(&self, mut finding: Finding) -> Finding {
         let Some(section) = self.section else { return finding };
-        // What the store tells is the server's own address, where the server knows it.
+        // The store's fix is the address of the server itself, when the server knows it.
         let server =
             finding.fix.starts_with("postgres://").then(|| format!("listen_url = {:?}", finding.fix));
         let keys = match (finding.code, server) {
             ("transaction_pooling", Some(server)) => format!("behind_pooler = true and {server}"),
             ("transaction_pooling", None) => "behind_pooler = true".to_owned(),
-            ("deaf", Some(server)) => server,
+            ("listen_not_working", Some(server)) => server,
             _ => return finding,
         };
         finding.fix = format!("write {keys} below {section}");
         finding
     }
 
-    fn unreachable(&self, what: &str, fix: String) -> Finding {
-        Finding::problem("unreachable", "database").because(what).fixed_by(fix)
+    fn unreachable(&self, reason: &str, fix: String) -> Finding {
+        Finding::problem("unreachable", "database").because(reason).fixed_by(fix)
     }
 
-    /// A server that answers, and does not have it.
-    async fn missing(&self) -> Option<Finding> {
+    /// A finding when the server is up, but has no such database.
+    async fn missing_database(&self) -> Option<Finding> {
         let Database::Postgres { options, .. } = self.database else { return None };
-        // Who says nothing is away, and told so elsewhere.
-        let error = match timeout(PATIENCE, PgConnection::connect_with(options)).await.ok()? {
+        // A server that does not reply is reported as unreachable by the caller.
+        let error = match timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await.ok()? {
             Ok(connection) => {
                 connection.close().await.ok();
                 return None;
@@ -137,49 +139,49 @@ impl Patient<'_> {
         (code == "3D000").then(|| {
             Finding::problem("no_database", "database")
                 .because(format!("the server has no database {name}"))
-                .fixed_by(format!("createdb -h {host} -p {port} -U {user} {}", word(name)))
+                .fixed_by(format!("createdb -h {host} -p {port} -U {user} {}", shell_word(name)))
         })
     }
 
-    /// A pooler that nobody has told of. The settings of a store that does not know of it would stay in sessions of others, so one is opened that
-    /// leaves none.
-    async fn pooler(&self) -> Option<Finding> {
+    /// A finding when there is a pooler that the configuration does not declare. An ordinary store would leave its session settings in
+    /// sessions of others, so the check opens one that leaves none.
+    async fn undeclared_pooler(&self) -> Option<Finding> {
         let Database::Postgres { url, way: Way { behind_pooler: false, .. }, .. } = self.database else {
             return None;
         };
-        // Who cannot be reached is told elsewhere.
-        self.database.knock().await.ok()?;
+        // The caller reports a database that cannot be reached.
+        self.database.check_connection().await.ok()?;
         let store = PostgresStore::open(PostgresOptions::new(url).ok()?.behind_pooler()).await.ok()?;
         let pooler = store.pooling().await;
         store.close().await;
         pooler.ok()?
     }
 
-    /// `--db …`, without the password.
+    /// The option `--db …`, without the password.
     pub(super) fn option(&self) -> String {
-        let place = match self.database {
+        let location = match self.database {
             Database::File(path) => path.display().to_string(),
             Database::Postgres { url, .. } => without_password(url),
         };
-        format!("--db {}", word(&place))
+        format!("--db {}", shell_word(&location))
     }
 }
 
-/// Whoever runs the command has the password elsewhere: in `PGPASSWORD` or `~/.pgpass`.
+/// The printed commands take the password from `PGPASSWORD` or `~/.pgpass`.
 fn without_password(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
-    let (login, place) = rest.rsplit_once('@').map_or(("", rest), |(login, place)| (login, place));
+    let (login, address) = rest.rsplit_once('@').map_or(("", rest), |(login, address)| (login, address));
     let user = login.split(':').next().filter(|user| !user.is_empty());
     let user = user.map(|user| format!("{user}@")).unwrap_or_default();
-    let (place, query) = place.split_once('?').unwrap_or((place, ""));
+    let (address, query) = address.split_once('?').unwrap_or((address, ""));
     let query = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("password="));
     let query = query.collect::<Vec<_>>().join("&");
     let query = if query.is_empty() { query } else { format!("?{query}") };
-    format!("{scheme}://{user}{place}{query}")
+    format!("{scheme}://{user}{address}{query}")
 }
 
-/// A word as a shell takes it.
-pub(super) fn word(text: &str) -> String {
+/// A word, quoted for a shell when necessary.
+pub(super) fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+=,%".contains(c);
     match text.chars().all(is_plain) && !text.is_empty() {
         true => text.to_owned(),
@@ -187,20 +189,20 @@ pub(super) fn word(text: &str) -> String {
     }
 }
 
-/// What whoever connects may not read is not wrong.
-fn unchecked(what: &str, error: &Error) -> Finding {
+/// A note when the role lacks permission, a warning for any other error.
+fn unchecked(subject: &str, error: &Error) -> Finding {
     let cause = match error {
         Error::Unavailable(source) | Error::Other(source) => source.downcast_ref::<sqlx::Error>(),
         _ => None,
     };
     let code = cause.and_then(sqlx::Error::as_database_error).and_then(DatabaseError::code);
     let finding = match code.as_deref() {
-        Some("42501") => Finding::note("unchecked", what),
-        _ => Finding::warning("unchecked", what),
+        Some("42501") => Finding::note("unchecked", subject),
+        _ => Finding::warning("unchecked", subject),
     };
-    finding
-        .because(format!("it cannot be looked at: {error}"))
-        .fixed_by("look as somebody who may read it: postrider doctor --as operator")
+    finding.because(format!("not checked: {error}")).fixed_by(
+        "run postrider doctor as a database user with the operator role, or as the owner of the tables",
+    )
 }
 
 #[cfg(test)]
@@ -208,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_never_printed() {
+    fn option_never_contains_the_password() {
         for (url, shown) in [
             ("postgres://me:se@cret/@db:5433/shop", "postgres://me@db:5433/shop"),
             ("postgres://db/shop?user=me&password=secret", "postgres://db/shop?user=me"),
@@ -219,9 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_quoted_where_a_shell_would_read_more_into_it() {
-        assert_eq!(word("shop.db"), "shop.db");
-        assert_eq!(word("Nell's shop"), r"'Nell'\''s shop'");
-        assert_eq!(word(""), "''");
+    fn shell_word_with_special_characters_is_quoted() {
+        assert_eq!(shell_word("shop.db"), "shop.db");
+        assert_eq!(shell_word("Nell's shop"), r"'Nell'\''s shop'");
+        assert_eq!(shell_word(""), "''");
     }
 }

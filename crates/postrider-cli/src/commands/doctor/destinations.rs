@@ -1,9 +1,9 @@
-//! The destinations, as their transports see them.
+//! Checks the destinations through their transports.
 //!
-//! Where an address has holes, it is checked with what waits in the queue. Where nothing waits, only what does not depend on the
-//! message is.
+//! The placeholders of an address are filled from pending messages of the queue. Without pending messages, only the fixed part of the
+//! address is checked.
 
-use super::{at, report::Found};
+use super::{locate, report::LocatedFinding};
 use crate::{
     config::{Config, Kind, Place},
     transport,
@@ -17,16 +17,16 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// A destination that says nothing for so long is away.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// As many addresses of one template as are worth asking for.
-const MOST: usize = 20;
+/// A destination that does not reply within this time is unreachable.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+/// How many addresses of one template are checked.
+const MAX_ADDRESSES: usize = 20;
 
-/// What is sent to each destination, by its name.
+/// The addresses that routes send to, by destination.
 pub(super) struct Addresses<'c> {
     config: &'c Config,
     known: BTreeMap<String, BTreeSet<String>>,
-    /// Templates of which no address is known.
+    /// Templates without a known address.
     unknown: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -40,7 +40,7 @@ impl<'c> Addresses<'c> {
                 let (set, address) = match (template.fixed(), exchange(kind, &to.address)) {
                     (Some(fixed), _) => (&mut addresses.known, fixed.to_owned()),
                     (None, Some(exchange)) => (&mut addresses.known, exchange),
-                    // Whatever they are given leads somewhere.
+                    // Every address of these is valid.
                     (None, None) if matches!(kind, Some(Kind::Stdout | Kind::Webhook) | None) => continue,
                     (None, None) => (&mut addresses.unknown, to.address.value.clone()),
                 };
@@ -50,14 +50,14 @@ impl<'c> Addresses<'c> {
         addresses
     }
 
-    /// Fills the holes with what waits in a queue.
-    pub(super) fn learn(&mut self, database: &str, queue: &QueueName, messages: &[Message]) {
+    /// Renders the templates with messages of a queue.
+    pub(super) fn render_from(&mut self, database: &str, queue: &QueueName, messages: &[Message]) {
         let routes = self.config.routes.iter();
         for route in routes.filter(|route| *route.database == database && *route.queue == queue.as_str()) {
             for to in &route.to {
                 let Ok(template) = Template::parse(to.address.as_str()) else { continue };
                 let rendered = messages.iter().filter_map(|message| template.render(message).ok());
-                let rendered: BTreeSet<_> = rendered.take(MOST).collect();
+                let rendered: BTreeSet<_> = rendered.take(MAX_ADDRESSES).collect();
                 if let Some(unknown) = self.unknown.get_mut(&to.destination.value)
                     && !rendered.is_empty()
                 {
@@ -69,28 +69,32 @@ impl<'c> Addresses<'c> {
     }
 }
 
-/// The exchange of an address whose holes are in the routing key alone.
+/// The exchange of an address whose placeholders are all in the routing key.
 fn exchange(kind: Option<Kind>, address: &str) -> Option<String> {
     let (exchange, _) = address.split_once('/')?;
     (kind == Some(Kind::RabbitMq) && !exchange.contains(['{', '}'])).then(|| format!("{exchange}/any"))
 }
 
-pub(super) async fn examine(config: &Config, file: &Path, addresses: &Addresses<'_>) -> Vec<Found> {
-    let mut found = Vec::new();
+pub(super) async fn check_all(
+    config: &Config,
+    file: &Path,
+    addresses: &Addresses<'_>,
+) -> Vec<LocatedFinding> {
+    let mut located = Vec::new();
     for (name, section) in &config.destinations {
-        let place = format!("destination {name}");
+        let target = format!("destination {name}");
         let none = BTreeSet::new();
         let known: Vec<_> = addresses.known.get(name).unwrap_or(&none).iter().map(String::as_str).collect();
         let mut findings = check(file, name, section, &known).await;
         findings.extend(addresses.unknown.get(name).unwrap_or(&none).iter().map(|template| {
             Finding::note("unchecked", format!("address {template}"))
-                .because("nothing waits that says what stands in its holes: whether it leads anywhere is not known")
-                .fixed_by("look again when something waits in the queue")
+                .because("not checked: no pending message supplies values for the placeholders")
+                .fixed_by("run postrider doctor again when the queue has pending messages")
         }));
         findings.sort_by_key(|finding| Reverse(finding.severity));
-        found.extend(at(&place, findings));
+        located.extend(locate(&target, findings));
     }
-    found
+    located
 }
 
 async fn check(file: &Path, name: &str, section: &Place, addresses: &[&str]) -> Vec<Finding> {
@@ -100,24 +104,21 @@ async fn check(file: &Path, name: &str, section: &Place, addresses: &[&str]) -> 
             let fix = format!("correct [destinations.{name}] in {}:{}", file.display(), section.line.0);
             return vec![
                 Finding::problem("unreachable", format!("destination {name}"))
-                    .because(problem.in_a_line())
+                    .because(problem.one_line())
                     .fixed_by(fix),
             ];
         }
     };
-    let checked = timeout(PATIENCE, transport.check(addresses)).await;
+    let result = timeout(CHECK_TIMEOUT, transport.check(addresses)).await;
     transport.close().await;
-    let error = match checked {
+    let error = match result {
         Ok(Ok(findings)) => return findings,
         Ok(Err(error)) => error,
-        Err(_) => PublishError::down(format!("no answer within {PATIENCE:?}")),
+        Err(_) => PublishError::unavailable(format!("no reply within {CHECK_TIMEOUT:?}")),
     };
     let url = section.secret("url").map(ToString::to_string).unwrap_or_default();
-    let fix = format!(
-        "start what is to listen at {url}, or correct the url in {}:{}",
-        file.display(),
-        section.line.0
-    );
+    let fix =
+        format!("start the server at {url}, or correct the url in {}:{}", file.display(), section.line.0);
     vec![
         Finding::problem("unreachable", format!("destination {name}"))
             .because(error.to_string())

@@ -1,8 +1,8 @@
-//! What the tables lack, one finding for all that one statement mends.
+//! Findings for schema drift: one finding for all differences that one statement fixes.
 
 use postrider::{Finding, schema::Drift};
 
-/// `database` is the option that names it.
+/// `database` is the option that names the database.
 pub(super) fn findings(drifts: &[Drift], database: &str) -> Vec<Finding> {
     let mut groups: Vec<(&Option<String>, Vec<&Drift>)> = Vec::new();
     for drift in drifts {
@@ -15,7 +15,7 @@ pub(super) fn findings(drifts: &[Drift], database: &str) -> Vec<Finding> {
         let (first, more) = drifts.split_first()?;
         let reason = match more.len() {
             0 => format!("{first}"),
-            more => format!("{first}; and {more} more that the same mends"),
+            more => format!("{first}; and {more} more with the same fix"),
         };
         let finding = match fix {
             None => {

@@ -1,14 +1,14 @@
-//! `postrider doctor`: what is wrong, and what mends it.
+//! `postrider doctor`: diagnoses databases, queues, destinations and consumers, and prints the fixes.
 
 mod consumers;
 mod database;
 mod destinations;
 mod drift;
-mod failing;
+mod failures;
 mod queues;
 mod report;
 
-use super::config::tell;
+use super::config::print_problems;
 use crate::{
     config::{Config, Flags},
     database::Database,
@@ -18,25 +18,26 @@ use crate::{
     problem::Problem,
     shared::Through,
 };
-use database::Patient;
+use database::DatabaseCheck;
 use postrider::{CheckupRequest, Finding};
-use report::{Found, Report};
+use report::{LocatedFinding, Report};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
-  postrider doctor                                       every database, route and destination of postrider.toml
-  postrider doctor --db postgres://localhost/shop        one database
-  postrider doctor --db shop.db --max-lag 1m --json      for programs
-  postrider doctor --as operator --skip clock_skew       with the rights of an operator, and without one finding
+  postrider doctor                                   all of postrider.toml
+  postrider doctor --db postgres://localhost/shop    one database
+  postrider doctor --db shop.db --max-lag 1m --json  for a program
+  postrider doctor --as operator --skip clock_skew
 
-It changes nothing. Each finding ends with what mends it. It ends with 0 when there is nothing but notes, with
-3 when there are warnings, and with 1 when there are problems. docs/guides/operating.md has a table of all findings.";
+doctor changes nothing. Each finding ends with its fix. The exit code is 0 when
+there are only notes, 3 when there are warnings, and 1 when there are problems.
+docs/guides/operating.md explains every finding.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A file of SQLite, or postgres://user@host:5432/database; without it, everything that postrider.toml names
+    /// SQLite file, or postgres://user@host:5432/database [default: all databases of postrider.toml]
     #[arg(long, value_name = "PATH|URL", env = "POSTRIDER_DB", hide_env_values = true)]
     db: Option<Database>,
 
@@ -46,23 +47,23 @@ pub(crate) struct Args {
     #[command(flatten)]
     flags: Flags,
 
-    /// How long the oldest message that is due may wait: 30s, 5m, 1h
+    /// Maximum lag of a queue: 30s, 5m, 1h
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     max_lag: Duration,
 
-    /// How long a transaction may be open
+    /// Maximum duration of a transaction
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     max_transaction: Duration,
 
-    /// The role of PostgreSQL that whoever connects is to have: worker, operator, producer, rust-producer, scheduler, consumer or read-only
+    /// Role whose grants are checked in PostgreSQL: worker, operator, producer, rust-producer, scheduler, consumer or read-only
     #[arg(long = "as", value_name = "ROLE", default_value = "worker", value_parser = role)]
     role: String,
 
-    /// Leave out findings with this code; may be given several times
+    /// Leave out findings with this code; repeatable
     #[arg(long, value_name = "CODE")]
     skip: Vec<String>,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
@@ -78,23 +79,25 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
         Some(_) if !args.flags.is_named() => None,
         None if !args.flags.is_named() && !args.flags.file().exists() => {
             let help = "name a database with --db, or a configuration with --config";
-            return Err(Problem::new("there is nothing to look at", help).ending(Exit::Misused));
+            return Err(
+                Problem::new("no database and no postrider.toml to check", help).with_exit(Exit::Usage)
+            );
         }
         _ => match args.flags.read() {
             Ok(config) => Some(config),
-            Err(problems) => return Ok(tell(&problems)),
+            Err(problems) => return Ok(print_problems(&problems)),
         },
     };
-    let looking = async {
+    let checks = async {
         match (config, &args.db) {
-            (Some(config), _) => everything(&args, &config).await,
-            (None, Some(database)) => one(&args, &args.through.to(database)).await,
+            (Some(config), _) => check_config(&args, &config).await,
+            (None, Some(database)) => check_database(&args, &args.through.to(database)).await,
             (None, None) => Report::default(),
         }
     };
-    let Some(mut report) = stop.run_until_cancelled(looking).await else { return Ok(Exit::Interrupted) };
-    report.leave_out(&args.skip);
-    report.answer(args.json)
+    let Some(mut report) = stop.run_until_cancelled(checks).await else { return Ok(Exit::Interrupted) };
+    report.skip(&args.skip);
+    report.print(args.json)
 }
 
 impl Args {
@@ -103,13 +106,13 @@ impl Args {
     }
 }
 
-async fn one(args: &Args, database: &Database) -> Report {
-    let patient = Patient { database, routes: &[], config: None, section: None };
-    let examined = patient.examine(args).await;
-    Report { databases: 1, findings: examined.findings, ..Report::default() }
+async fn check_database(args: &Args, database: &Database) -> Report {
+    let check = DatabaseCheck { database, routes: &[], config: None, section: None };
+    let result = check.run(args).await;
+    Report { databases: 1, findings: result.findings, ..Report::default() }
 }
 
-async fn everything(args: &Args, config: &Config) -> Report {
+async fn check_config(args: &Args, config: &Config) -> Report {
     let file = args.flags.file();
     let mut report = Report {
         databases: config.databases.len(),
@@ -120,23 +123,23 @@ async fn everything(args: &Args, config: &Config) -> Report {
     let mut addresses = destinations::Addresses::of(config);
     for (name, section) in &config.databases {
         let routes: Vec<_> = config.routes.iter().filter(|route| *route.database == *name).collect();
-        let stands = format!("[databases.{name}] in {}", file.display());
-        let patient = Patient {
+        let section_name = format!("[databases.{name}] in {}", file.display());
+        let check = DatabaseCheck {
             database: section.database(),
             routes: &routes,
             config: Some(&file),
-            section: Some(&stands),
+            section: Some(&section_name),
         };
-        let examined = patient.examine(args).await;
-        report.findings.extend(examined.findings);
-        examined.samples.iter().for_each(|(queue, messages)| addresses.learn(name, queue, messages));
+        let result = check.run(args).await;
+        report.findings.extend(result.findings);
+        result.samples.iter().for_each(|(queue, messages)| addresses.render_from(name, queue, messages));
     }
-    report.findings.extend(destinations::examine(config, &file, &addresses).await);
-    report.findings.extend(consumers::examine(config, &file).await);
+    report.findings.extend(destinations::check_all(config, &file, &addresses).await);
+    report.findings.extend(consumers::check_all(config, &file).await);
     report
 }
 
-/// What was found at one place.
-fn at(place: &str, findings: Vec<Finding>) -> Vec<Found> {
-    findings.into_iter().map(|finding| Found { place: place.to_owned(), finding }).collect()
+/// The findings of one database, destination or consumer.
+fn locate(target: &str, findings: Vec<Finding>) -> Vec<LocatedFinding> {
+    findings.into_iter().map(|finding| LocatedFinding { target: target.to_owned(), finding }).collect()
 }

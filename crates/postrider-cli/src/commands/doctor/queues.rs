@@ -1,76 +1,76 @@
-//! How the queues are: what waits for too long, and what waits for a hand.
+//! Checks the queues: lag, dead letters, parked keys, long pauses and repeated failures.
 
 use super::{
-    database::{Patient, word},
-    failing,
+    database::{DatabaseCheck, shell_word},
+    failures,
 };
-use crate::{opened::Opened, words};
+use crate::{format, open_database::OpenDatabase};
 use postrider::{
-    Error, Finding, Message, Pausable, Paused, QueueName, State,
-    inspect::{Inspect, ListRequest, Room, Selection},
+    Error, Finding, Message, Pausable, PauseRecord, QueueName, State,
+    inspect::{Inspect, ListRequest, Selection, StateFilter},
 };
 use std::time::{Duration, SystemTime};
 
-/// How many messages of a room are looked at, and how many keys are told.
+/// How many messages in a state are checked, and how many keys are listed.
 const SAMPLE: usize = 100;
 const KEYS: usize = 10;
-/// A worker may die now and then.
-const LAPSES: u32 = 5;
+/// A message whose lease expired this often is reported; a worker may crash now and then.
+const EXPIRED_LEASES: u32 = 5;
 
-/// Who lets work wait for longer has perhaps forgotten it.
+/// An operator may have forgotten a pause that is longer than this.
 const LONG_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
 type Samples = Vec<(QueueName, Vec<Message>)>;
 
-pub(super) async fn examine(
-    patient: &Patient<'_>,
-    opened: &Opened,
+pub(super) async fn check_all(
+    check: &DatabaseCheck<'_>,
+    opened: &OpenDatabase,
     max_lag: Duration,
 ) -> Result<(Vec<Finding>, Samples), Error> {
     let inspect = &*opened.inspect();
     let paused = opened.store().paused().await?;
     let now = inspect.clock().await?;
-    let mut findings: Vec<_> = paused.iter().filter_map(|paused| forgotten(patient, paused, now)).collect();
+    let mut findings: Vec<_> = paused.iter().filter_map(|paused| long_pause(check, paused, now)).collect();
     let mut samples = Vec::new();
     for (queue, counts) in inspect.counts().await? {
-        // A name may mean something else to a shell.
-        let name = word(queue.as_str());
-        // What waits because somebody wants it to is not late.
+        // A name may contain characters that are special to a shell.
+        let name = shell_word(queue.as_str());
+        // A paused queue is expected to lag.
         let is_paused = paused.iter().any(|paused| paused.what == Pausable::Queue(queue.clone()));
         if let Some(lag) = inspect.lag(&queue).await?.filter(|lag| *lag > max_lag && !is_paused) {
-            findings.push(late(patient, &queue, lag));
+            findings.push(lag_finding(check, &queue, lag));
         }
         if counts.dead.at_least > 0 {
-            findings.extend(dead(patient, inspect, &queue).await?);
+            findings.extend(dead_letters(check, inspect, &queue).await?);
         }
-        findings.extend(parked(patient, inspect, &queue).await?);
+        findings.extend(parked_keys(check, inspect, &queue).await?);
         let mut entries = Vec::new();
-        for room in [Room::Ready, Room::Later] {
-            let request = ListRequest::new(queue.clone(), room).with_limit(SAMPLE);
+        for state in [StateFilter::Ready, StateFilter::Scheduled] {
+            let request = ListRequest::new(queue.clone(), state).with_limit(SAMPLE);
             match inspect.list(&request).await {
                 Ok(page) => entries.extend(page.entries),
-                // Who looks at the tables tells that.
+                // The schema check reports this.
                 Err(Error::SchemaMismatch(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        findings.extend(failing::findings(patient, &queue, &entries));
+        findings.extend(failures::findings(check, &queue, &entries));
         for entry in &entries {
-            let in_hand = u32::from(entry.state == State::Leased);
-            let lapses = entry.deliveries.saturating_sub(entry.attempts + in_hand);
+            let in_flight = u32::from(entry.state == State::Leased);
+            let expired = entry.deliveries.saturating_sub(entry.attempts + in_flight);
             if let Some(id) = entry.message.id()
-                && lapses >= LAPSES
+                && expired >= EXPIRED_LEASES
             {
                 findings.push(
-                    Finding::warning("lapsing_lease", format!("message {id}"))
+                    Finding::warning("lease_expiring", format!("message {id}"))
                         .because(format!(
-                            "it was taken {lapses} times by somebody who never said how it ended: whoever handles it dies, or \
-                             takes longer than the lease. Look with postrider messages show --queue {name} {id} {}",
-                            patient.option()
+                            "its lease expired {expired} times without a settlement: its handler crashes, or takes longer than the \
+                             lease. Inspect: postrider messages show --queue {name} {id} {}",
+                            check.option()
                         ))
                         .fixed_by(format!(
-                            "postrider messages discard --queue {name} {id} --why 'its lease lapses every time' {}",
-                            patient.option()
+                            "postrider messages discard --queue {name} {id} --why 'its lease always expires' {}",
+                            check.option()
                         )),
                 );
             }
@@ -80,60 +80,64 @@ pub(super) async fn examine(
     Ok((findings, samples))
 }
 
-/// Somebody let it wait, and has perhaps forgotten it.
-fn forgotten(patient: &Patient<'_>, paused: &Paused, now: SystemTime) -> Option<Finding> {
-    let lasts = now.duration_since(paused.since).ok().filter(|lasts| *lasts > LONG_PAUSE)?;
-    let Paused { what, action, .. } = paused;
-    let (kind, name) = (what.kind(), word(what.name()));
+/// A pause that an operator may have forgotten.
+fn long_pause(check: &DatabaseCheck<'_>, paused: &PauseRecord, now: SystemTime) -> Option<Finding> {
+    let duration = now.duration_since(paused.since).ok().filter(|duration| *duration > LONG_PAUSE)?;
+    let PauseRecord { what, action, .. } = paused;
+    let (kind, name) = (what.kind(), shell_word(what.name()));
     Some(
         Finding::warning("paused", what.to_string())
-            .because(format!("{} let it wait {} ago: {}", action.actor, words::span(lasts), action.why))
+            .because(format!("{} paused it {} ago: {}", action.actor, format::span(duration), action.why))
             .fixed_by(format!(
-                "postrider resume --{kind} {name} --why 'it has waited for long' {}",
-                patient.option()
+                "postrider resume --{kind} {name} --why 'the pause is over' {}",
+                check.option()
             )),
     )
 }
 
-/// What failed for good. Of follow-ups the ledger has to be told when they are put back.
-async fn dead(
-    patient: &Patient<'_>,
+/// Dead letters and abandoned follow-ups. Requeueing a follow-up has to be recorded in the ledger.
+async fn dead_letters(
+    check: &DatabaseCheck<'_>,
     inspect: &dyn Inspect,
     queue: &QueueName,
 ) -> Result<Vec<Finding>, Error> {
-    let selected = inspect.tally(&Selection::new(queue.clone(), Room::Dead)).await?;
-    let (name, option) = (word(queue.as_str()), patient.option());
+    let selected = inspect.summarize(&Selection::new(queue.clone(), StateFilter::Dead)).await?;
+    let (name, option) = (shell_word(queue.as_str()), check.option());
     let subject = format!("queue {queue}");
-    let requeue =
-        format!("postrider dead requeue --queue {name} --why 'the cause was mended' --yes {option}");
-    let call =
-        format!("postrider saga requeue --queue {name} --all --why 'the cause was mended' --yes {option}");
+    let requeue = format!("postrider dead requeue --queue {name} --why 'the cause is fixed' --yes {option}");
+    let saga_requeue =
+        format!("postrider saga requeue --queue {name} --all --why 'the cause is fixed' --yes {option}");
     let findings = [
         (selected.count, Finding::warning("dead_letters", &subject), "dead groups", requeue),
-        (selected.follow_ups, Finding::warning("abandoned", &subject), "saga abandoned", call),
+        (selected.follow_ups, Finding::warning("abandoned", &subject), "saga abandoned", saga_requeue),
     ];
-    let told = findings.into_iter().filter(|(count, ..)| *count > 0).map(|(count, finding, look, fix)| {
-        let because =
-            format!("{count} failed for good and wait for a hand: look with postrider {look} {option}");
-        finding.because(because).fixed_by(fix)
-    });
-    Ok(told.collect())
+    let findings =
+        findings.into_iter().filter(|(count, ..)| *count > 0).map(|(count, finding, command, fix)| {
+            let because = format!(
+                "{count} failed permanently and need attention; inspect: postrider {command} {option}"
+            );
+            finding.because(because).fixed_by(fix)
+        });
+    Ok(findings.collect())
 }
 
-fn late(patient: &Patient<'_>, queue: &QueueName, lag: Duration) -> Finding {
-    let is_routed = patient.routes.iter().any(|route| *route.queue == queue.as_str());
-    let fix = match patient.config.filter(|_| is_routed) {
-        Some(file) => format!("postrider run --config {}", word(&file.display().to_string())),
+fn lag_finding(check: &DatabaseCheck<'_>, queue: &QueueName, lag: Duration) -> Finding {
+    let is_routed = check.routes.iter().any(|route| *route.queue == queue.as_str());
+    let fix = match check.config.filter(|_| is_routed) {
+        Some(file) => format!("postrider run --config {}", shell_word(&file.display().to_string())),
         None => format!("start a worker for {queue}, or more of them"),
     };
     Finding::warning("lag", format!("queue {queue}"))
-        .because(format!("what is due waits for {}: nobody takes it, or too few do", words::span(lag)))
+        .because(format!(
+            "the oldest due message has waited for {}: no worker claims from this queue, or too few do",
+            format::span(lag)
+        ))
         .fixed_by(fix)
 }
 
-/// Keys that wait for a retry run again by themselves; these do not.
-async fn parked(
-    patient: &Patient<'_>,
+/// Parked keys stay blocked until an operator releases them; keys that wait for a retry do not.
+async fn parked_keys(
+    check: &DatabaseCheck<'_>,
     inspect: &dyn Inspect,
     queue: &QueueName,
 ) -> Result<Option<Finding>, Error> {
@@ -144,19 +148,19 @@ async fn parked(
         1 => String::new(),
         number => format!(" and {} more", number - 1),
     };
-    let why = first.error.as_deref().unwrap_or("it failed for good");
+    let why = first.error.as_deref().unwrap_or("its first message failed permanently");
     let releases = parked.iter().map(|key| {
         format!(
-            "postrider keys release --queue {} {} --why 'the cause was mended' {}",
-            word(queue.as_str()),
-            word(key.key.as_str()),
-            patient.option()
+            "postrider keys release --queue {} {} --why 'the cause is fixed' {}",
+            shell_word(queue.as_str()),
+            shell_word(key.key.as_str()),
+            check.option()
         )
     });
     Ok(Some(
         Finding::warning("parked_keys", format!("queue {queue}"))
             .because(format!(
-                "key {}{more} waits for a hand, and everything behind it waits, too: {why}",
+                "key {}{more} is parked and needs attention; later messages of the key wait: {why}",
                 first.key
             ))
             .fixed_by(releases.collect::<Vec<_>>().join("\n")),

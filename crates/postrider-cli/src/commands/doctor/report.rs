@@ -1,95 +1,96 @@
-//! What was found, and how it is told.
+//! The report of the findings, as text and as JSON.
 
-use crate::{answer, exit::Exit, problem::Problem};
+use crate::{exit::Exit, output, problem::Problem};
 use postrider::{Finding, Severity};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 #[derive(Debug)]
-pub(super) struct Found {
-    /// Which database or destination.
-    pub(super) place: String,
+pub(super) struct LocatedFinding {
+    /// The database, destination or consumer.
+    pub(super) target: String,
     pub(super) finding: Finding,
 }
 
-/// For programs. Its keys are a promise.
+/// The report as JSON. Its keys are stable.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     pub(super) databases: usize,
     pub(super) destinations: usize,
     pub(super) routes: usize,
-    pub(super) findings: Vec<Found>,
+    pub(super) findings: Vec<LocatedFinding>,
 }
 
-impl Serialize for Found {
+impl Serialize for LocatedFinding {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Finding { severity, code, subject, reason, fix } = &self.finding;
-        let mut found = serializer.serialize_struct("Found", 6)?;
-        found.serialize_field("place", &self.place)?;
-        found.serialize_field("severity", &severity.to_string())?;
-        found.serialize_field("code", code)?;
-        found.serialize_field("subject", subject)?;
-        found.serialize_field("reason", reason)?;
-        found.serialize_field("fix", fix)?;
-        found.end()
+        let mut located = serializer.serialize_struct("LocatedFinding", 6)?;
+        located.serialize_field("target", &self.target)?;
+        located.serialize_field("severity", &severity.to_string())?;
+        located.serialize_field("code", code)?;
+        located.serialize_field("subject", subject)?;
+        located.serialize_field("reason", reason)?;
+        located.serialize_field("fix", fix)?;
+        located.end()
     }
 }
 
 impl Report {
-    pub(super) fn leave_out(&mut self, codes: &[String]) {
-        self.findings.retain(|found| !codes.iter().any(|code| code == found.finding.code));
+    pub(super) fn skip(&mut self, codes: &[String]) {
+        self.findings.retain(|located| !codes.iter().any(|code| code == located.finding.code));
     }
 
-    pub(super) fn answer(&self, json: bool) -> Result<Exit, Problem> {
-        if json { answer::json(self) } else { answer::text(&self.told()) }?;
+    pub(super) fn print(&self, json: bool) -> Result<Exit, Problem> {
+        if json { output::json(self) } else { output::text(&self.to_text()) }?;
         Ok(match self.worst() {
             Some(Severity::Problem) => Exit::Failed,
-            Some(Severity::Warning) => Exit::Warned,
-            Some(Severity::Note) | None => Exit::Well,
+            Some(Severity::Warning) => Exit::Warnings,
+            Some(Severity::Note) | None => Exit::Success,
         })
     }
 
     fn worst(&self) -> Option<Severity> {
-        self.findings.iter().map(|found| found.finding.severity).max()
+        self.findings.iter().map(|located| located.finding.severity).max()
     }
 
-    fn told(&self) -> String {
-        let looked =
+    fn to_text(&self) -> String {
+        let checked =
             [(self.databases, "database"), (self.routes, "route"), (self.destinations, "destination")];
-        let looked = looked.into_iter().filter(|(number, _)| *number > 0).map(count);
-        let looked = looked.collect::<Vec<_>>().join(", ");
+        let checked = checked.into_iter().filter(|(number, _)| *number > 0).map(count);
+        let checked = checked.collect::<Vec<_>>().join(", ");
         if self.findings.is_empty() {
-            return format!("nothing found: {looked}");
+            return format!("no findings: checked {checked}");
         }
         let mut text = String::new();
-        let mut place = "";
-        for Found { place: at, finding } in &self.findings {
-            if at != place {
-                text.push_str(&format!("{at}\n"));
-                place = at;
+        let mut last_target = "";
+        for LocatedFinding { target, finding } in &self.findings {
+            if target != last_target {
+                text.push_str(&format!("{target}\n"));
+                last_target = target;
             }
             let Finding { severity, code, subject, reason, fix } = finding;
-            let (subject, reason) = (harmless(subject), harmless(reason));
+            let (subject, reason) = (sanitize(subject), sanitize(reason));
             text.push_str(&format!("\n  {severity} {code}: {subject}\n  {reason}\n\n"));
-            fix.lines().for_each(|line| text.push_str(&format!("    {}\n", harmless(line))));
+            fix.lines().for_each(|line| text.push_str(&format!("    {}\n", sanitize(line))));
             text.push('\n');
         }
-        let number = |wanted| self.findings.iter().filter(|found| found.finding.severity == wanted).count();
+        let number =
+            |wanted| self.findings.iter().filter(|located| located.finding.severity == wanted).count();
         let [problems, warnings, notes] = [
             (number(Severity::Problem), "problem"),
             (number(Severity::Warning), "warning"),
             (number(Severity::Note), "note"),
         ]
         .map(count);
-        text.push_str(&format!("{problems}, {warnings}, {notes}: {looked}"));
+        text.push_str(&format!("{problems}, {warnings}, {notes}: checked {checked}"));
         text
     }
 }
 
-/// Names and errors come from others: they cannot write to the terminal as they like.
-fn harmless(text: &str) -> String {
+/// Names and errors come from others: they must not control the terminal.
+fn sanitize(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-fn count((number, what): (usize, &str)) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+fn count((number, noun): (usize, &str)) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -1,54 +1,54 @@
-//! Puts messages back, or removes them.
+//! Requeues or discards messages.
 
-use super::{Filter, Where, bulk};
+use super::{Filter, StateArg, bulk};
 use crate::{
-    answer,
     exit::Exit,
-    moment,
-    opened::Opened,
+    open_database::OpenDatabase,
+    output,
     problem::Problem,
-    shared::{Doer, Target},
+    shared::{Operator, Target},
+    timestamp,
 };
 use postrider::{
     Error, MessageId, QueueName, State,
     follow_up::is_one,
-    inspect::{Action, Operate, Room},
+    inspect::{Action, Operate, StateFilter},
 };
 use serde::Serialize;
 use std::time::SystemTime;
 use tokio_util::sync::CancellationToken;
 
-/// How many are changed in one transaction of the store.
+/// How many messages one transaction of the store changes.
 const CHUNK: usize = 1000;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args<W: Where> {
+pub(crate) struct Args<S: StateArg> {
     #[command(flatten)]
     pub(super) target: Target,
 
     #[command(flatten)]
-    pub(super) filter: Filter<W>,
+    pub(super) filter: Filter<S>,
 
-    /// The messages; without them, all that the options select
+    /// Ids of the messages; without ids, all that the options select
     #[arg(conflicts_with_all = ["reason", "event_type", "key", "error", "since", "until"])]
     ids: Vec<MessageId>,
 
-    /// Only those that did so by then
-    #[arg(long, value_name = "MOMENT", value_parser = moment::parse)]
+    /// Only messages that failed, were delivered or are due until then
+    #[arg(long, value_name = "MOMENT", value_parser = timestamp::parse)]
     pub(super) until: Option<SystemTime>,
 
     #[command(flatten)]
-    pub(super) doer: Doer,
+    pub(super) doer: Operator,
 
-    /// Say how many there are, and change nothing
+    /// Print how many messages are selected, and change nothing
     #[arg(long)]
     pub(super) dry_run: bool,
 
-    /// Do not ask
+    /// Skip the confirmation
     #[arg(long)]
     pub(super) yes: bool,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
@@ -61,10 +61,10 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    pub(super) fn past(self) -> &'static str {
+    pub(super) fn participle(self) -> &'static str {
         match self {
-            Self::Requeue => "put back",
-            Self::Discard => "removed",
+            Self::Requeue => "requeued",
+            Self::Discard => "discarded",
         }
     }
 
@@ -81,38 +81,40 @@ impl Verb {
         }
     }
 
-    /// Follow-ups have a ledger, which would not be told.
-    pub(super) fn refuses_follow_ups(self, what: &str, queue: &QueueName) -> Problem {
+    /// These commands refuse follow-ups, because they do not write to the ledger.
+    pub(super) fn follow_up_problem(self, what: &str, queue: &QueueName) -> Problem {
         let advice = match self {
             Self::Requeue => {
-                format!("postrider saga requeue --queue {queue} puts follow-ups back and tells the ledger")
+                format!(
+                    "requeue follow-ups with postrider saga requeue --queue {queue}, which writes to the ledger"
+                )
             }
             Self::Discard => format!(
-                "a follow-up that is removed keeps nobody informed: look with postrider saga show --queue {queue}, mend what it \
-                 calls, and put it back with postrider saga requeue"
+                "a discarded follow-up would leave no outcome in the ledger: inspect it with postrider saga show --queue {queue}, fix \
+                 the service that it calls, and requeue it with postrider saga requeue"
             ),
         };
         Problem::new(format!("queue {queue}: {what}"), advice)
     }
 }
 
-/// What was done, for programs. Its keys are a promise.
+/// The outcome as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
 struct Report<'r> {
     verb: Verb,
     queue: &'r QueueName,
-    /// How many were selected.
+    /// How many messages were selected.
     matched: u64,
-    /// How many were changed.
+    /// How many messages were changed.
     changed: u64,
     dry_run: bool,
-    /// When they were counted: what failed since was left alone. Only where they were selected, not named.
+    /// When the messages were counted; later failures were not changed. Only for a selection, not for ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<String>,
 }
 
-pub(super) async fn run<W: Where>(
-    args: Args<W>,
+pub(super) async fn run<S: StateArg>(
+    args: Args<S>,
     verb: Verb,
     stop: &CancellationToken,
 ) -> Result<Exit, Problem> {
@@ -122,53 +124,54 @@ pub(super) async fn run<W: Where>(
             if args.ids.is_empty() {
                 bulk::run(opened, &args, verb, &action, stop).await
             } else {
-                named(opened, &args, verb, &action).await
+                change_by_id(opened, &args, verb, &action).await
             }
         })
         .await
 }
 
-/// Changes the messages that are named.
-async fn named<W: Where>(
-    opened: &Opened,
-    args: &Args<W>,
+/// Changes the messages with the given ids.
+async fn change_by_id<S: StateArg>(
+    opened: &OpenDatabase,
+    args: &Args<S>,
     verb: Verb,
     action: &Action,
 ) -> Result<Exit, Problem> {
     let problem = |error| opened.problem(&error);
     let (operate, queue) = (opened.operate(), &args.filter.queue);
-    let dead_only = args.filter.place.room() == Room::Dead;
-    let mut there = Vec::new();
+    let dead_only = args.filter.state.state() == StateFilter::Dead;
+    let mut found = Vec::new();
     for id in &args.ids {
         let entry = operate.get(queue, *id).await.map_err(problem)?;
         let Some(entry) = entry.filter(|entry| !dead_only || entry.state == State::Dead) else { continue };
         if is_one(&entry.message) {
-            return Err(verb.refuses_follow_ups(&format!("{id} is a follow-up; nothing was changed"), queue));
+            return Err(verb.follow_up_problem(&format!("{id} is a follow-up; nothing was changed"), queue));
         }
-        there.push(*id);
+        found.push(*id);
     }
     let mut changed = Vec::new();
     if !args.dry_run {
-        for chunk in there.chunks(CHUNK) {
+        for chunk in found.chunks(CHUNK) {
             changed.extend(verb.change(&*operate, queue, chunk, action).await.map_err(problem)?);
         }
     }
-    tell(args, verb, there.len() as u64, changed.len() as u64, None)?;
-    let left = if args.dry_run { there } else { changed };
-    let missing: Vec<_> = args.ids.iter().filter(|id| !left.contains(id)).map(MessageId::to_string).collect();
+    print(args, verb, found.len() as u64, changed.len() as u64, None)?;
+    let handled = if args.dry_run { found } else { changed };
+    let missing: Vec<_> =
+        args.ids.iter().filter(|id| !handled.contains(id)).map(MessageId::to_string).collect();
     if missing.is_empty() {
-        return Ok(Exit::Well);
+        return Ok(Exit::Success);
     }
-    let what = if dead_only { "no such dead letter" } else { "not there, or in somebody's hands" };
+    let what = if dead_only { "no such dead letter" } else { "not found, or in flight" };
     Err(Problem::new(
         format!("queue {queue}: {what}: {}", missing.join(", ")),
-        format!("look with postrider messages show --queue {queue} {}", missing[0]),
+        format!("inspect: postrider messages show --queue {queue} {}", missing[0]),
     )
-    .ending(Exit::NotFound))
+    .with_exit(Exit::NotFound))
 }
 
-pub(super) fn tell<W: Where>(
-    args: &Args<W>,
+pub(super) fn print<S: StateArg>(
+    args: &Args<S>,
     verb: Verb,
     matched: u64,
     changed: u64,
@@ -177,10 +180,10 @@ pub(super) fn tell<W: Where>(
     let Args { filter, dry_run, .. } = args;
     if args.json {
         let queue = &filter.queue;
-        return answer::json(&Report { verb, queue, matched, changed, dry_run: *dry_run, until });
+        return output::json(&Report { verb, queue, matched, changed, dry_run: *dry_run, until });
     }
-    answer::text(&match dry_run {
-        true => format!("{matched} would be {}", verb.past()),
-        false => format!("{changed} {}", verb.past()),
+    output::text(&match dry_run {
+        true => format!("{matched} would be {}", verb.participle()),
+        false => format!("{changed} {}", verb.participle()),
     })
 }

@@ -1,9 +1,9 @@
-//! Counts dead letters by what they have in common.
+//! Counts dead letters by queue, reason and kind of error.
 
 use super::view::text;
 use crate::{
     exit::Exit,
-    opened::Opened,
+    open_database::OpenDatabase,
     problem::Problem,
     shared::{Listing, Target},
     table::Table,
@@ -25,19 +25,19 @@ pub(crate) struct Args {
     listing: Listing,
 }
 
-/// A group, for programs. Its keys are a promise.
+/// A group as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
-struct Group {
+struct GroupView {
     queue: QueueName,
     reason: Option<Reason>,
-    /// What the errors begin with, up to the first colon.
+    /// The beginning of the errors, up to the first colon.
     error: Option<String>,
     count: u64,
     oldest: String,
     newest: String,
 }
 
-impl From<DeadGroup> for Group {
+impl From<DeadGroup> for GroupView {
     fn from(group: DeadGroup) -> Self {
         let DeadGroup { queue, reason, error, count, oldest, newest } = group;
         Self { queue, reason, error, count, oldest: rfc3339::format(oldest), newest: rfc3339::format(newest) }
@@ -48,13 +48,13 @@ pub(super) async fn run(args: Args, stop: &CancellationToken) -> Result<Exit, Pr
     args.target.look(stop, async |opened| groups(opened, &args).await).await
 }
 
-async fn groups(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
+async fn groups(opened: &OpenDatabase, args: &Args) -> Result<Exit, Problem> {
     let groups = opened.inspect().dead_groups(args.queue.as_ref(), args.listing.wanted()).await;
-    let groups = groups.map_err(|error| opened.problem(&error))?.into_iter().map(Group::from).collect();
+    let groups = groups.map_err(|error| opened.problem(&error))?.into_iter().map(GroupView::from).collect();
     args.listing.answer(groups, table, "groups")
 }
 
-fn table(groups: &[Group]) -> String {
+fn table(groups: &[GroupView]) -> String {
     let mut table = Table::new(["COUNT", "QUEUE", "REASON", "OLDEST", "NEWEST", "ERROR"]);
     for group in groups {
         table.push([

@@ -1,31 +1,31 @@
-//! Lists the messages of a room.
+//! Lists the messages in a state.
 
 use super::{
-    Filter, Where,
-    view::{View, text},
+    Filter, StateArg,
+    view::{MessageView, text},
 };
 use crate::{
     exit::Exit,
-    opened::Opened,
+    open_database::OpenDatabase,
     problem::Problem,
     shared::{Listing, Target},
     table::Table,
 };
-use postrider::inspect::{Cursor, Room};
+use postrider::inspect::{Cursor, StateFilter};
 use tokio_util::sync::CancellationToken;
 
-/// How many are read at once.
+/// How many messages are read at once.
 const PAGE: usize = 1000;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args<W: Where> {
+pub(crate) struct Args<S: StateArg> {
     #[command(flatten)]
     target: Target,
 
     #[command(flatten)]
-    filter: Filter<W>,
+    filter: Filter<S>,
 
-    /// Print the payloads too, in JSON
+    /// Include the payloads in the JSON output
     #[arg(long)]
     payload: bool,
 
@@ -33,26 +33,28 @@ pub(crate) struct Args<W: Where> {
     listing: Listing,
 }
 
-pub(super) async fn run<W: Where>(args: Args<W>, stop: &CancellationToken) -> Result<Exit, Problem> {
+pub(super) async fn run<S: StateArg>(args: Args<S>, stop: &CancellationToken) -> Result<Exit, Problem> {
     args.target.look(stop, async |opened| ls(opened, &args).await).await
 }
 
-async fn ls<W: Where>(opened: &Opened, args: &Args<W>) -> Result<Exit, Problem> {
+async fn ls<S: StateArg>(opened: &OpenDatabase, args: &Args<S>) -> Result<Exit, Problem> {
     let inspect = opened.inspect();
     let wanted = args.listing.wanted();
     let mut views = Vec::new();
     let mut request = args.filter.request();
     if let Some(since) = args.filter.since {
-        if request.room == Room::Ready {
-            let what = "what may run now is listed in its order, and not by time";
-            return Err(Problem::new(what, "leave out --since, or name another --room").ending(Exit::Misused));
+        if request.state == StateFilter::Ready {
+            let what = "messages in state ready are listed by position, not by time";
+            return Err(
+                Problem::new(what, "leave out --since, or give another --state").with_exit(Exit::Usage)
+            );
         }
-        request.after = Some(Cursor { at: Some(since), place: 0 });
+        request.after = Some(Cursor { at: Some(since), position: 0 });
     }
     loop {
         request.limit = PAGE.min(wanted - views.len());
         let page = inspect.list(&request).await.map_err(|error| opened.problem(&error))?;
-        views.extend(page.entries.iter().map(|entry| View::new(entry, args.payload)));
+        views.extend(page.entries.iter().map(|entry| MessageView::new(entry, args.payload)));
         if page.next.is_none() || views.len() >= wanted {
             break;
         }
@@ -61,7 +63,7 @@ async fn ls<W: Where>(opened: &Opened, args: &Args<W>) -> Result<Exit, Problem> 
     args.listing.answer(views, table, "messages")
 }
 
-fn table(views: &[View]) -> String {
+fn table(views: &[MessageView]) -> String {
     let mut table = Table::new(["ID", "STATE", "AT", "DELIVERIES", "TYPE", "KEY", "REASON", "ERROR"]);
     for view in views {
         table.push([

@@ -1,14 +1,14 @@
 //! Shows one message.
 
-use super::view::{View, text};
-use crate::{answer, exit::Exit, opened::Opened, problem::Problem, shared::Target};
+use super::view::{MessageView, text};
+use crate::{exit::Exit, open_database::OpenDatabase, output, problem::Problem, shared::Target};
 use postrider::{
     MessageId, QueueName, State,
-    inspect::{Clue, Entry, Room},
+    inspect::{FindBy, MessageRow, StateFilter},
 };
 use tokio_util::sync::CancellationToken;
 
-/// In how many queues a message is looked for.
+/// How many queues are searched for a message.
 const MOST_QUEUES: usize = 100;
 
 #[derive(Debug, clap::Args)]
@@ -16,55 +16,64 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
 
-    /// The queue; without it, all are searched
+    /// Queue; without it, all queues are searched
     #[arg(long)]
     queue: Option<QueueName>,
 
-    /// The message
+    /// Id of the message
     id: MessageId,
 
-    /// Print the payload too
+    /// Print the payload
     #[arg(long)]
     payload: bool,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
 
-pub(super) async fn run(args: Args, room: Option<Room>, stop: &CancellationToken) -> Result<Exit, Problem> {
-    args.target.look(stop, async |opened| show(opened, &args, room).await).await
+pub(super) async fn run(
+    args: Args,
+    state: Option<StateFilter>,
+    stop: &CancellationToken,
+) -> Result<Exit, Problem> {
+    args.target.look(stop, async |opened| show(opened, &args, state).await).await
 }
 
-async fn show(opened: &Opened, args: &Args, room: Option<Room>) -> Result<Exit, Problem> {
+async fn show(opened: &OpenDatabase, args: &Args, state: Option<StateFilter>) -> Result<Exit, Problem> {
     let id = &args.id;
-    let absent = |what: &str, advice: String| Err(Problem::new(what, advice).ending(Exit::NotFound));
-    let Some(entry) = entry(opened, args, room).await? else {
-        let place = args.queue.as_ref().map_or("no queue".to_owned(), |queue| format!("queue {queue}"));
+    let absent = |what: &str, advice: String| Err(Problem::new(what, advice).with_exit(Exit::NotFound));
+    let Some(entry) = entry(opened, args, state).await? else {
+        let scope = args.queue.as_ref().map_or("no queue".to_owned(), |queue| format!("queue {queue}"));
         return absent(
-            &format!("{place} has {} message {id}", if args.queue.is_some() { "no" } else { "a" }),
-            "check the queue with postrider status; what is delivered is kept only where the queue says so"
+            &format!("{scope} has {} message {id}", if args.queue.is_some() { "no" } else { "a" }),
+            "list the queues with postrider status; a queue keeps delivered messages only with keep_for"
                 .to_owned(),
         );
     };
     let queue = entry.message.queue();
-    if room == Some(Room::Dead) && entry.state != State::Dead {
-        let what = format!("message {id} of queue {queue} is no dead letter: it is {}", entry.state);
-        return absent(&what, format!("postrider messages show --queue {queue} {id} shows it"));
+    if state == Some(StateFilter::Dead) && entry.state != State::Dead {
+        let what =
+            format!("message {id} of queue {queue} is not a dead letter: its state is {}", entry.state);
+        return absent(&what, format!("show it with postrider messages show --queue {queue} {id}"));
     }
-    let view = View::new(&entry, args.payload);
-    if args.json { answer::json(&view) } else { answer::text(&told(&view)) }?;
-    Ok(Exit::Well)
+    let view = MessageView::new(&entry, args.payload);
+    if args.json { output::json(&view) } else { output::text(&to_text(&view)) }?;
+    Ok(Exit::Success)
 }
 
-/// The message: of the queue that is named, or of the only one that has it.
-async fn entry(opened: &Opened, args: &Args, room: Option<Room>) -> Result<Option<Entry>, Problem> {
+/// The message in the given queue, or in the only queue that has it.
+async fn entry(
+    opened: &OpenDatabase,
+    args: &Args,
+    state: Option<StateFilter>,
+) -> Result<Option<MessageRow>, Problem> {
     let (inspect, problem) = (opened.inspect(), |error| opened.problem(&error));
     if let Some(queue) = &args.queue {
         return inspect.get(queue, args.id).await.map_err(problem);
     }
-    let mut found = inspect.find(&Clue::Id(args.id), MOST_QUEUES).await.map_err(problem)?;
-    if room == Some(Room::Dead) && found.iter().any(|entry| entry.state == State::Dead) {
+    let mut found = inspect.find(&FindBy::Id(args.id), MOST_QUEUES).await.map_err(problem)?;
+    if state == Some(StateFilter::Dead) && found.iter().any(|entry| entry.state == State::Dead) {
         found.retain(|entry| entry.state == State::Dead);
     }
     let queues: Vec<_> = found.iter().map(|entry| entry.message.queue().to_string()).collect();
@@ -73,13 +82,13 @@ async fn entry(opened: &Opened, args: &Args, room: Option<Room>) -> Result<Optio
         [_] => Ok(found.pop()),
         _ => Err(Problem::new(
             format!("message {} is in several queues: {}", args.id, queues.join(", ")),
-            "name one of them with --queue, or see them all with postrider messages trace",
+            "name one of them with --queue, or list all with postrider messages trace",
         )
-        .ending(Exit::Misused)),
+        .with_exit(Exit::Usage)),
     }
 }
 
-fn told(view: &View) -> String {
+fn to_text(view: &MessageView) -> String {
     let mut lines = vec![
         ("id", view.id()),
         ("queue", view.queue.to_string()),
@@ -99,11 +108,11 @@ fn told(view: &View) -> String {
     lines.extend(view.headers.iter().map(|(name, value)| ("header", format!("{name}: {value}"))));
     lines.push(match (&view.payload, &view.payload_hex) {
         (Some(payload), _) => ("payload", payload.clone()),
-        (None, Some(hex)) => ("payload", format!("not text; in hexadecimal digits: {hex}")),
+        (None, Some(hex)) => ("payload", format!("binary, in hexadecimal digits: {hex}")),
         (None, None) => ("payload", format!("{} bytes; --payload shows them", view.payload_bytes)),
     });
     let shown = lines.into_iter().filter(|(_, value)| !value.is_empty());
-    // Nothing that a message says may write to the terminal as it likes.
-    let tame = |text: &str| text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', " ");
-    shown.map(|(name, value)| format!("{name:<14}{}\n", tame(&value))).collect()
+    // Text of a message must not control the terminal.
+    let sanitize = |text: &str| text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', " ");
+    shown.map(|(name, value)| format!("{name:<14}{}\n", sanitize(&value))).collect()
 }

@@ -1,15 +1,15 @@
-//! A message for programs.
+//! A message as the program prints it.
 
 use postrider::{
     EventType, MessageId, OrderingKey, QueueName, Reason, State, SubjectId, TenantId, cloudevents::rfc3339,
-    inspect::Entry,
+    inspect::MessageRow,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Its keys are a promise.
+/// A message as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
-pub(super) struct View {
+pub(super) struct MessageView {
     pub(super) id: Option<MessageId>,
     pub(super) queue: QueueName,
     pub(super) state: State,
@@ -19,7 +19,7 @@ pub(super) struct View {
     pub(super) tenant: Option<TenantId>,
     pub(super) subject: Option<SubjectId>,
     pub(super) staged_at: String,
-    /// When it is or was due; for a dead letter when it failed; for a kept one when it was delivered.
+    /// When the message is or was due; for a dead letter, when it failed; for a kept message, when it was delivered.
     pub(super) at: String,
     pub(super) deliveries: u32,
     pub(super) attempts: u32,
@@ -28,16 +28,16 @@ pub(super) struct View {
     pub(super) headers: BTreeMap<String, String>,
     pub(super) content_type: String,
     pub(super) payload_bytes: usize,
-    /// Only when it is asked for, and if it is text.
+    /// Only on request, and only when the payload is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) payload: Option<String>,
-    /// Only when it is asked for, and if it is not text.
+    /// Only on request, and only when the payload is binary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) payload_hex: Option<String>,
 }
 
-impl View {
-    pub(super) fn new(entry: &Entry, with_payload: bool) -> Self {
+impl MessageView {
+    pub(super) fn new(entry: &MessageRow, with_payload: bool) -> Self {
         let message = &entry.message;
         let bytes = message.payload();
         let text = std::str::from_utf8(bytes).ok();
@@ -73,7 +73,7 @@ impl View {
     }
 }
 
-/// Nothing where there is nothing.
+/// The text of a value; empty when there is none.
 pub(super) fn text(value: Option<&impl ToString>) -> String {
     value.map(ToString::to_string).unwrap_or_default()
 }

@@ -1,73 +1,73 @@
-//! Copies: into another queue, under new identities, or straight to a destination. The kept messages stay where they are.
+//! Copies: to another queue, under new ids, or straight to a destination. The kept messages stay.
 
-use super::{Args, Course, End, ORIGINAL, mark::Mark, to::Place};
-use crate::{opened::Opened, pace::Pace, problem::Problem, progress::Progress};
+use super::{Args, End, ORIGINAL, Outcome, checkpoint::Checkpoint, destination::Destination};
+use crate::{open_database::OpenDatabase, problem::Problem, progress::Progress, rate::Pacer};
 use postrider::{
-    Fate, Invalid, Message, MessageId,
-    inspect::{Action, Cursor, Entry, ListRequest, Room, Selected},
+    Invalid, Message, MessageId, StageOutcome,
+    inspect::{Action, Cursor, ListRequest, MessageRow, SelectionSummary, StateFilter},
 };
 use tokio_util::sync::CancellationToken;
 
-/// How many are read and staged at once: they are here with their payloads.
+/// How many messages are read and staged in one step: they are held in memory with their payloads.
 const PAGE: usize = 500;
 
 pub(super) async fn run(
-    opened: &Opened,
+    opened: &OpenDatabase,
     args: &Args,
-    selected: &Selected,
-    to: Option<&Place>,
+    selected: &SelectionSummary,
+    to: Option<&Destination>,
     action: &Action,
     stop: &CancellationToken,
-) -> Course {
+) -> Outcome {
     let progress = Progress::of(selected.count);
-    let mut pace = Pace::new(args.rate);
-    // What is delivered while it runs is not part of it, copies least of all.
+    let mut limiter = Pacer::new(args.rate);
+    // Messages that are delivered during the replay are not part of it, copies least of all.
     let until = args.until.unwrap_or(selected.fence.at).min(selected.fence.at);
-    let mut mark = args.after.clone();
+    let mut checkpoint = args.after.clone();
     let mut request = ListRequest {
         key: args.key.clone(),
         event_type: args.event_type.clone(),
-        limit: pace.at_once(PAGE),
-        after: args.since.map(|since| Cursor { at: Some(since), place: 0 }),
-        ..ListRequest::new(args.queue.clone(), Room::Archive)
+        limit: limiter.concurrency(PAGE),
+        after: args.since.map(|since| Cursor { at: Some(since), position: 0 }),
+        ..ListRequest::new(args.queue.clone(), StateFilter::Done)
     };
-    if let Some(mark) = &mark {
-        request.after = Some(mark.cursor());
+    if let Some(checkpoint) = &checkpoint {
+        request.after = Some(checkpoint.cursor());
     }
     let mut replayed = 0;
     loop {
         if stop.is_cancelled() {
-            return Course { replayed, ended: End::Stopped(mark) };
+            return Outcome { replayed, ended: End::Stopped(checkpoint) };
         }
-        let failed = |problem, mark| Course { replayed, ended: End::Failed(problem, mark) };
+        let failed = |problem, checkpoint| Outcome { replayed, ended: End::Failed(problem, checkpoint) };
         let page = match opened.inspect().list(&request).await {
             Ok(page) => page,
-            Err(error) => return failed(opened.problem(&error), mark),
+            Err(error) => return failed(opened.problem(&error), checkpoint),
         };
         let read = page.entries.len();
         let entries: Vec<_> = page.entries.into_iter().take_while(|entry| entry.at <= until).collect();
         let is_last = entries.len() < read || page.next.is_none();
         match copy(opened, args, to, &entries, action, stop).await {
             Ok(Some(copied)) => replayed += copied,
-            Ok(None) => return Course { replayed, ended: End::Stopped(mark) },
-            Err(problem) => return failed(problem, mark),
+            Ok(None) => return Outcome { replayed, ended: End::Stopped(checkpoint) },
+            Err(problem) => return failed(problem, checkpoint),
         }
         progress.advance(entries.len() as u64);
         if is_last {
-            return Course { replayed, ended: End::Done };
+            return Outcome { replayed, ended: End::Done };
         }
-        mark = page.next.as_ref().and_then(Mark::of);
+        checkpoint = page.next.as_ref().and_then(Checkpoint::of);
         request.after = page.next;
-        stop.run_until_cancelled(pace.wait(entries.len() as u64)).await;
+        stop.run_until_cancelled(limiter.wait(entries.len() as u64)).await;
     }
 }
 
-/// Copies a page. `None` when it was stopped on the way. What a queue knows already by its identity is not staged again.
+/// Copies a page. `None` when it was stopped midway. A queue does not stage an id again that it already has.
 async fn copy(
-    opened: &Opened,
+    opened: &OpenDatabase,
     args: &Args,
-    to: Option<&Place>,
-    entries: &[Entry],
+    to: Option<&Destination>,
+    entries: &[MessageRow],
     action: &Action,
     stop: &CancellationToken,
 ) -> Result<Option<u64>, Problem> {
@@ -84,18 +84,20 @@ async fn copy(
             )
         })?,
     };
-    // What goes elsewhere is written down before it goes.
+    // The audit row is written before a message is sent to a destination.
     let staged = opened.operate().replay(&args.queue, &originals, &copies, action).await;
     let staged = staged.map_err(|error| opened.problem(&error))?;
     match to {
-        Some(place) => place.send(entries, stop).await,
-        None => Ok(Some(staged.fates().iter().filter(|(_, fate)| *fate == Fate::New).count() as u64)),
+        Some(destination) => destination.send(entries, stop).await,
+        None => Ok(Some(
+            staged.outcomes().iter().filter(|(_, outcome)| *outcome == StageOutcome::New).count() as u64,
+        )),
     }
 }
 
-fn copies(args: &Args, entries: &[Entry]) -> Result<Vec<Message>, Invalid> {
+fn copies(args: &Args, entries: &[MessageRow]) -> Result<Vec<Message>, Invalid> {
     let queue = args.to_queue.as_ref().unwrap_or(&args.queue);
-    let copy = |entry: &Entry| {
+    let copy = |entry: &MessageRow| {
         let message = &entry.message;
         let copy = match (args.new_ids, message.id()) {
             (true, Some(id)) => message.to_builder().header(ORIGINAL, MessageId::to_string(&id)).build()?,

@@ -1,46 +1,54 @@
-//! `postrider replay`: what a queue keeps is delivered once more.
+//! `postrider replay`: delivers kept messages again.
 //!
-//! Without anything else it goes back into its own queue, under its own identity: out of the archive and into the line, as a dead letter is
-//! put back. A consumer that has seen an identity drops it, so this fills gaps. To build something anew from the events, give them new
-//! identities, or another queue with a consumer of its own.
+//! By default a kept message goes back into its own queue, under its own id, as a requeued dead letter does. A consumer that has
+//! admitted an id drops its duplicates, so this fills gaps. To rebuild state from the events, give them new ids, or copy them to
+//! another queue with a consumer of its own.
 
+mod checkpoint;
 mod copies;
-mod mark;
-mod place;
-mod to;
+mod destination;
+mod requeue;
 
 use crate::{
-    answer, asking,
+    confirm,
     exit::Exit,
-    moment,
-    opened::Opened,
-    pace::Rate,
+    open_database::OpenDatabase,
+    output,
     problem::Problem,
-    shared::{Doer, Target},
+    rate::Rate,
+    shared::{Operator, Target},
+    timestamp,
 };
-use mark::Mark;
+use checkpoint::Checkpoint;
+use destination::Destination;
 use postrider::{
     EventType, OrderingKey, QueueName, Template,
-    inspect::{Action, Room, Selected, Selection},
+    inspect::{Action, Selection, SelectionSummary, StateFilter},
 };
 use serde::Serialize;
 use std::{path::PathBuf, time::SystemTime};
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "Examples:
-  postrider replay --queue orders --since 2h --dry-run --why 'gap' --db shop.db          how many there are
-  postrider replay --queue orders --since 2h --rate 100/s --yes --why 'gap' --db shop.db
-  postrider replay --queue orders --to-queue projections --yes --why 'new index' --db shop.db
-  postrider replay --queue orders --new-ids --key order-17 --yes --why 'rebuild' --db shop.db
-  postrider replay --queue orders --to events --since 2026-10-14T12:00:00Z --yes --why 'lost topic' --db shop.db
+  postrider replay --queue orders --since 2h --dry-run --why 'gap' --db shop.db
+  postrider replay --queue orders --since 2h --rate 100/s --yes --why 'gap' \\
+    --db shop.db
+  postrider replay --queue orders --to-queue projections --yes \\
+    --why 'new index' --db shop.db
+  postrider replay --queue orders --new-ids --key order-17 --yes \\
+    --why 'rebuild' --db shop.db
+  postrider replay --queue orders --to events --since 2026-10-14T12:00:00Z \\
+    --yes --why 'lost topic' --db shop.db
 
-Only what a queue keeps can be replayed: keep_for says how long. Without --to-queue, --to and --new-ids the messages
-themselves go back into their queue, under their own ids: a consumer that has admitted an id drops it, which fills gaps and
-builds nothing anew. With --new-ids they are new messages, with the old id in the header replay-of.
+Only kept messages can be replayed; keep_for sets how long a queue keeps them.
+Without --to-queue, --to and --new-ids the messages themselves go back into
+their queue, under their own ids: a consumer that has admitted an id drops the
+duplicate, which fills gaps and repeats no effect. With --new-ids they are new
+messages, with the old id in the header replay-of.
 
-Ctrl-C stops it between two steps, and it says how to go on.";
+Ctrl-C stops between two steps, and prints the command that continues.";
 
-/// The header in which a copy with an identity of its own carries that of the original.
+/// The header with the id of the original, in a copy that has a new id.
 const ORIGINAL: &str = "replay-of";
 
 #[derive(Debug, clap::Args)]
@@ -49,66 +57,66 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
 
-    /// The queue that keeps them
+    /// Queue that keeps the messages
     #[arg(long)]
     queue: QueueName,
 
-    /// Only those delivered since then: 2026-10-14T12:00:00Z, or 2h for two hours ago
-    #[arg(long, value_name = "MOMENT", value_parser = moment::parse)]
+    /// Only messages delivered since: 2026-10-14T12:00:00Z, or 2h for two hours ago
+    #[arg(long, value_name = "MOMENT", value_parser = timestamp::parse)]
     since: Option<SystemTime>,
 
-    /// Only those delivered by then
-    #[arg(long, value_name = "MOMENT", value_parser = moment::parse)]
+    /// Only messages delivered until then
+    #[arg(long, value_name = "MOMENT", value_parser = timestamp::parse)]
     until: Option<SystemTime>,
 
-    /// Only this type
+    /// Only messages of this type
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<EventType>,
 
-    /// Only this key
+    /// Only messages with this key
     #[arg(long)]
     key: Option<OrderingKey>,
 
-    /// Copy them into this queue instead, under their own ids
+    /// Copy the messages to this queue instead, under their own ids
     #[arg(long, value_name = "QUEUE", conflicts_with = "to")]
     to_queue: Option<QueueName>,
 
-    /// Send them to this destination of postrider.toml instead, without any queue
+    /// Send the messages to this destination of postrider.toml, bypassing queues
     #[arg(long, value_name = "DESTINATION")]
     to: Option<String>,
 
-    /// Where there, if no route of the file says so: orders.{type}
+    /// Address at the destination, when no route has one: orders.{type}
     #[arg(long, value_name = "ADDRESS", requires = "to", value_parser = address)]
     address: Option<Template>,
 
-    /// The configuration with the destination [default: $POSTRIDER_CONFIG, or postrider.toml in this folder]
+    /// Configuration file [default: $POSTRIDER_CONFIG, or postrider.toml]
     #[arg(long, value_name = "FILE", requires = "to")]
     config: Option<PathBuf>,
 
-    /// Under new ids, with the old one in the header replay-of
+    /// Give copies new ids, with the old id in the header replay-of
     #[arg(long, conflicts_with = "to")]
     new_ids: bool,
 
-    /// No faster than this: 100/s, 6000/m
+    /// Rate limit: 100/s, 6000/m
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
 
-    /// Go on where it was interrupted, with the mark that it printed then
-    #[arg(long, value_name = "MARK")]
-    after: Option<Mark>,
+    /// Continue from the checkpoint that an interrupted replay printed
+    #[arg(long, value_name = "CHECKPOINT")]
+    after: Option<Checkpoint>,
 
     #[command(flatten)]
-    doer: Doer,
+    doer: Operator,
 
-    /// Say how many there are, and change nothing
+    /// Print how many messages are selected, and change nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// Do not ask
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
@@ -117,24 +125,24 @@ fn address(text: &str) -> Result<Template, postrider::Invalid> {
     Template::parse(text)
 }
 
-/// What was done, for programs. Its keys are a promise.
+/// The outcome as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
 struct Report<'r> {
     queue: &'r QueueName,
-    /// How many were selected.
+    /// How many messages were selected.
     matched: u64,
-    /// How many were replayed.
+    /// How many messages were replayed.
     replayed: u64,
     dry_run: bool,
-    /// When they were counted: what was delivered since is left alone.
+    /// When the messages were counted; later deliveries are not replayed.
     until: String,
-    /// Where to go on, if it did not come to the end.
+    /// The checkpoint to continue from, when the replay did not finish.
     after: Option<String>,
 }
 
-/// How far it came.
+/// How far the replay got.
 #[derive(Debug)]
-struct Course {
+struct Outcome {
     replayed: u64,
     ended: End,
 }
@@ -142,10 +150,10 @@ struct Course {
 #[derive(Debug)]
 enum End {
     Done,
-    /// Somebody stopped it, here.
-    Stopped(Option<Mark>),
-    /// Something went wrong, and it can go on from here.
-    Failed(Problem, Option<Mark>),
+    /// A signal stopped the replay at this checkpoint.
+    Stopped(Option<Checkpoint>),
+    /// The replay failed, and can continue from this checkpoint.
+    Failed(Problem, Option<Checkpoint>),
 }
 
 pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Problem> {
@@ -154,77 +162,87 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 }
 
 async fn replay(
-    opened: &Opened,
+    opened: &OpenDatabase,
     args: &Args,
     action: &Action,
     stop: &CancellationToken,
 ) -> Result<Exit, Problem> {
-    let place = args.to.as_ref().map(|to| to::Place::open(args, to)).transpose()?;
+    let destination = args.to.as_ref().map(|to| Destination::open(args, to)).transpose()?;
     let selection = Selection {
         key: args.key.clone(),
         event_type: args.event_type.clone(),
-        since: args.since.max(args.after.as_ref().map(Mark::at)),
+        since: args.since.max(args.after.as_ref().map(Checkpoint::at)),
         until: args.until,
-        ..Selection::new(args.queue.clone(), Room::Archive)
+        ..Selection::new(args.queue.clone(), StateFilter::Done)
     };
-    let counting = stop.run_until_cancelled(opened.inspect().tally(&selection)).await;
-    let Some(selected) = counting else { return Ok(Exit::Interrupted) };
+    let summary = stop.run_until_cancelled(opened.inspect().summarize(&selection)).await;
+    let Some(selected) = summary else { return Ok(Exit::Interrupted) };
     let selected = selected.map_err(|error| opened.problem(&error))?;
     let (matched, queue) = (selected.count, &args.queue);
     if selected.follow_ups > 0 {
         return Err(Problem::new(
-            format!("queue {queue}: {} of them are follow-ups; nothing was replayed", selected.follow_ups),
-            "a call that was made is not made again by replaying it: stage a follow-up anew",
+            format!(
+                "queue {queue}: {} of the selected messages are follow-ups; nothing was replayed",
+                selected.follow_ups
+            ),
+            "replay does not repeat the call of a follow-up: stage a new follow-up",
         ));
     }
     eprintln!("{matched} kept {} in queue {queue}", if matched == 1 { "message" } else { "messages" });
     if args.dry_run || matched == 0 {
-        tell(args, &selected, 0, None)?;
-        return Ok(Exit::Well);
+        print(args, &selected, 0, None)?;
+        return Ok(Exit::Success);
     }
-    let wanted = if args.yes { Some(true) } else { asking::is_wanted("replayed", stop).await? };
-    if wanted != Some(true) {
+    let confirmed = if args.yes { Some(true) } else { confirm::confirm("replayed", stop).await? };
+    if confirmed != Some(true) {
         eprintln!("Nothing was replayed.");
-        return Ok(if wanted.is_none() { Exit::Interrupted } else { Exit::Failed });
+        return Ok(if confirmed.is_none() { Exit::Interrupted } else { Exit::Failed });
     }
-    let is_copied = place.is_some() || args.to_queue.is_some() || args.new_ids;
-    let course = if is_copied {
-        copies::run(opened, args, &selected, place.as_ref(), action, stop).await
+    let makes_copies = destination.is_some() || args.to_queue.is_some() || args.new_ids;
+    let outcome = if makes_copies {
+        copies::run(opened, args, &selected, destination.as_ref(), action, stop).await
     } else {
-        place::run(opened, args, &selection, &selected, action, stop).await
+        requeue::run(opened, args, &selection, &selected, action, stop).await
     };
-    if let Some(place) = place {
-        place.close().await;
+    if let Some(destination) = destination {
+        destination.close().await;
     }
-    let Course { replayed, ended } = course;
-    let (problem, mark) = match ended {
+    let Outcome { replayed, ended } = outcome;
+    let (problem, checkpoint) = match ended {
         End::Done => {
-            tell(args, &selected, replayed, None)?;
-            return Ok(Exit::Well);
+            print(args, &selected, replayed, None)?;
+            return Ok(Exit::Success);
         }
-        End::Stopped(mark) => (None, mark),
-        End::Failed(problem, mark) => (Some(problem), mark),
+        End::Stopped(checkpoint) => (None, checkpoint),
+        End::Failed(problem, checkpoint) => (Some(problem), checkpoint),
     };
-    tell(args, &selected, replayed, mark.as_ref())?;
-    let until = moment::by(args.until.unwrap_or(selected.fence.at));
-    let after = mark.map(|mark| format!(" --after {mark}")).unwrap_or_default();
-    eprintln!("{replayed} of {matched} were replayed. Run it again with --until {until}{after} to go on.");
+    print(args, &selected, replayed, checkpoint.as_ref())?;
+    let until = timestamp::by(args.until.unwrap_or(selected.fence.at));
+    let after = checkpoint.map(|checkpoint| format!(" --after {checkpoint}")).unwrap_or_default();
+    eprintln!(
+        "{replayed} of {matched} replayed. To continue, run the command again with --until {until}{after}"
+    );
     problem.map_or(Ok(Exit::Interrupted), Err)
 }
 
-fn tell(args: &Args, selected: &Selected, replayed: u64, mark: Option<&Mark>) -> Result<(), Problem> {
+fn print(
+    args: &Args,
+    selected: &SelectionSummary,
+    replayed: u64,
+    checkpoint: Option<&Checkpoint>,
+) -> Result<(), Problem> {
     let matched = selected.count;
     if args.json {
-        return answer::json(&Report {
+        return output::json(&Report {
             queue: &args.queue,
             matched,
             replayed,
             dry_run: args.dry_run,
-            until: moment::by(args.until.unwrap_or(selected.fence.at)),
-            after: mark.map(Mark::to_string),
+            until: timestamp::by(args.until.unwrap_or(selected.fence.at)),
+            after: checkpoint.map(Checkpoint::to_string),
         });
     }
-    answer::text(&match args.dry_run {
+    output::text(&match args.dry_run {
         true => format!("{matched} would be replayed"),
         false => format!("{replayed} replayed"),
     })

@@ -1,21 +1,22 @@
-//! `postrider run`: the daemon. It does what `postrider.toml` says: carries what is staged, receives, and calls for follow-ups.
+//! `postrider run`: the daemon. As `postrider.toml` configures it, it relays staged messages, receives from brokers, and makes the
+//! calls of follow-ups.
 //!
-//! SIGHUP reads the file again. One with a problem changes nothing. Otherwise the parts whose plan changed are started anew after
-//! the old ones have drained, and the others are left alone; what was in hand comes again, since the store has it.
-//! SIGTERM and SIGINT drain all of them.
+//! SIGHUP reloads the file. A file with a problem changes nothing. Otherwise each component whose plan changed is restarted after the
+//! old one has drained, and the other components keep running; messages that were in flight are delivered again, since the store
+//! still has them. SIGTERM and SIGINT drain all components.
 
-mod carrying;
-mod consuming;
-mod fleet;
-mod following;
-mod hangup;
+mod component;
+mod consumers;
+mod follow_ups;
 mod http;
-mod manager;
-mod opening;
+mod open;
 mod pool;
-mod unit;
+mod relay;
+mod reload;
+mod supervisor;
+mod systemd;
 
-use super::config::tell;
+use super::config::print_problems;
 use crate::{
     config::{Config, Flags},
     duration,
@@ -24,22 +25,24 @@ use crate::{
     problem::Problem,
     traces::Traces,
 };
-use fleet::{Fleet, Followed};
-use hangup::Hangup;
-use http::Http;
+use http::HttpServer;
+use reload::ReloadSignal;
 use std::{sync::Arc, time::Duration};
+use supervisor::{ReloadReport, Supervisor};
 use tokio_util::sync::CancellationToken;
 
-/// Drivers tell more than anybody wants to read.
-const QUIET: &str = "info,sqlx=warn";
+/// The default log filter: drivers log too much at info.
+const LOG_FILTER: &str = "info,sqlx=warn";
 
 const EXAMPLES: &str = "Examples:
-  postrider config init && postrider run --migrate     make the tables, then carry
-  postrider run --config /etc/postrider.toml           as a service; systemd is told when it is ready
-  kill -HUP <pid>                                      read the file again
+  postrider config init && postrider run --migrate
+                                  create the tables, then run
+  postrider run --config /etc/postrider.toml
+                                  run as a service; notifies systemd when ready
+  kill -HUP <pid>                 reload the configuration
 
-It ends with 0 when it was stopped by SIGTERM or SIGINT and has drained; with 1 when it cannot begin; with 2 when it was called
-wrongly; with 130 at the second signal, which does not wait.";
+Exit codes: 0 after SIGTERM or SIGINT and a graceful shutdown; 1 if startup
+fails; 2 for wrong arguments; 130 after a second signal, which skips the drain.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -47,20 +50,20 @@ pub(crate) struct Args {
     #[command(flatten)]
     flags: Flags,
 
-    /// Make and update the tables first
+    /// Create or upgrade the tables before starting
     #[arg(long)]
     migrate: bool,
 
-    /// When stopped, give what is on its way so long to arrive
+    /// Graceful-shutdown timeout: how long to wait for messages in flight
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     drain: Duration,
 }
 
-/// Works until `stop` asks it to end.
+/// Runs until `stop` requests a graceful shutdown.
 pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Problem> {
     let config = match args.flags.read() {
         Ok(config) => config,
-        Err(problems) => return Ok(tell(&problems)),
+        Err(problems) => return Ok(print_problems(&problems)),
     };
     let (traces, lines) = match &config.otlp {
         Some(endpoint) => {
@@ -69,94 +72,94 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
         }
         None => (None, None),
     };
-    logs::start_as(config.log_format.value, QUIET, lines);
-    let ended = work(&args, &config, stop).await;
+    logs::start_as(config.log_format.value, LOG_FILTER, lines);
+    let exit = supervise(&args, &config, stop).await;
     if let Some(traces) = traces {
         traces.close().await;
     }
-    ended
+    exit
 }
 
-async fn work(args: &Args, config: &Config, stop: CancellationToken) -> Result<Exit, Problem> {
-    let mut hangup = Hangup::listen()?;
-    let fleet = Arc::new(Fleet::new(args.flags.file(), args.migrate, args.drain, stop.clone()));
-    let mut http = Http::new(Arc::clone(&fleet))?;
+async fn supervise(args: &Args, config: &Config, stop: CancellationToken) -> Result<Exit, Problem> {
+    let mut reload_signal = ReloadSignal::listen()?;
+    let supervisor = Arc::new(Supervisor::new(args.flags.file(), args.migrate, args.drain, stop.clone()));
+    let mut http = HttpServer::new(Arc::clone(&supervisor))?;
     http.listen(config.listen.value).await?;
     let plans = config.plans();
-    let parts = plans.len();
-    match fleet.follow(plans).await {
-        Followed::Whole => {}
-        Followed::Stopped => {
-            fleet.stop().await;
-            return Ok(Exit::Well);
+    let components = plans.len();
+    match supervisor.apply(plans).await {
+        ReloadReport::Applied => {}
+        ReloadReport::Stopped => {
+            supervisor.stop().await;
+            return Ok(Exit::Success);
         }
-        Followed::Kept(problem) => return Err(problem),
-        Followed::Partly(problems) => {
-            fleet.stop().await;
+        ReloadReport::Unchanged(problem) => return Err(problem),
+        ReloadReport::Partial(problems) => {
+            supervisor.stop().await;
             let first = problems.into_iter().next();
-            return Err(first.unwrap_or_else(|| Problem::new("it cannot begin", "look at the log")));
+            return Err(first.unwrap_or_else(|| Problem::new("startup failed", "see the log")));
         }
     }
-    tracing::info!(name: "postrider.ready", parts, "ready");
-    manager::ready();
-    while stop.run_until_cancelled(hangup.next()).await.is_some() {
-        reload(args, config, &fleet, &mut http).await;
+    tracing::info!(name: "postrider.ready", components, "ready");
+    systemd::ready();
+    while stop.run_until_cancelled(reload_signal.next()).await.is_some() {
+        reload(args, config, &supervisor, &mut http).await;
     }
     tracing::info!(name: "postrider.stopping", drain = ?args.drain, "stopping");
-    manager::stopping();
-    fleet.stop().await;
+    systemd::stopping();
+    supervisor.stop().await;
     tracing::info!(name: "postrider.stopped", "stopped");
-    Ok(Exit::Well)
+    Ok(Exit::Success)
 }
 
-/// Reads the file again, and follows it if there is nothing wrong with it.
-async fn reload(args: &Args, began: &Config, fleet: &Fleet, http: &mut Http) {
-    manager::reloading();
+/// Reads the file again, and applies it unless it has a problem.
+async fn reload(args: &Args, initial: &Config, supervisor: &Supervisor, http: &mut HttpServer) {
+    systemd::reloading();
     match args.flags.read() {
         Ok(config) => {
-            let mut followed = fleet.follow(config.plans()).await;
-            if matches!(followed, Followed::Whole | Followed::Partly(_))
+            let mut report = supervisor.apply(config.plans()).await;
+            if matches!(report, ReloadReport::Applied | ReloadReport::Partial(_))
                 && let Err(problem) = http.listen(config.listen.value).await
             {
-                followed = followed.but(problem);
+                report = report.with_problem(problem);
             }
             for (key, is_same) in [
-                ("log.format", config.log_format == began.log_format),
-                ("otlp.endpoint", config.otlp == began.otlp),
+                ("log.format", config.log_format == initial.log_format),
+                ("otlp.endpoint", config.otlp == initial.otlp),
             ] {
                 if !is_same {
-                    tracing::warn!(name: "postrider.restart_needed", key, "{key} has changed: restart to follow it");
+                    tracing::warn!(name: "postrider.restart_needed", key, "{key} has changed: restart to apply it");
                 }
             }
-            told(&followed);
+            log_report(&report);
         }
         Err(problems) => {
-            problems.iter().for_each(not_followed);
-            kept();
+            problems.iter().for_each(log_reload_failed);
+            log_config_kept();
         }
     }
-    manager::ready();
+    systemd::ready();
 }
 
-fn told(followed: &Followed) {
-    match followed {
-        Followed::Whole => tracing::info!(name: "postrider.reloaded", "the configuration is followed"),
-        Followed::Stopped => {}
-        Followed::Kept(problem) => {
-            not_followed(problem);
-            kept();
+fn log_report(report: &ReloadReport) {
+    match report {
+        ReloadReport::Applied => tracing::info!(name: "postrider.reloaded", "configuration reloaded"),
+        ReloadReport::Stopped => {}
+        ReloadReport::Unchanged(problem) => {
+            log_reload_failed(problem);
+            log_config_kept();
         }
-        Followed::Partly(problems) => {
-            problems.iter().for_each(not_followed);
-            tracing::error!(name: "postrider.partly_reloaded", "the rest of the configuration is followed");
+        ReloadReport::Partial(problems) => {
+            problems.iter().for_each(log_reload_failed);
+            tracing::error!(name: "postrider.partly_reloaded", "configuration partly reloaded: all other changes are in effect");
         }
     }
 }
 
-fn not_followed(problem: &Problem) {
-    tracing::error!(name: "postrider.not_followed", "not followed: {}", problem.in_a_line());
+fn log_reload_failed(problem: &Problem) {
+    tracing::error!(name: "postrider.reload_failed", "reload failed: {}", problem.one_line());
 }
 
-fn kept() {
-    tracing::error!(name: "postrider.kept", "the configuration is kept as it was");
+fn log_config_kept() {
+    tracing::error!(name: "postrider.config_kept", "the previous configuration stays in effect");
 }

@@ -1,4 +1,4 @@
-//! Connections to the database of a part, for transactions in which something is handled.
+//! A connection pool for the transactions in which a component handles messages.
 
 use crate::database::Database;
 use postrider::postgres::guard;
@@ -15,12 +15,12 @@ pub(super) enum Pool {
 }
 
 impl Pool {
-    /// Up to so many connections, each of them made when it is needed.
+    /// A pool of up to `connections` connections, which open on demand.
     pub(super) fn new(database: &Database, connections: u32) -> Self {
         match database {
             Database::File(path) => {
                 let options = SqliteConnectOptions::new().filename(path).synchronous(SqliteSynchronous::Full);
-                // One transaction writes at a time.
+                // SQLite has one writer at a time.
                 Self::Sqlite(SqlitePoolOptions::new().max_connections(2).connect_lazy_with(options))
             }
             Database::Postgres { options, .. } => {

@@ -1,115 +1,121 @@
-//! `postrider saga show`: everything known of a subject's follow-ups, or of one of them.
+//! `postrider saga show`: the follow-ups and the ledger events of a subject, or of one follow-up.
 
 use super::{
-    Place,
-    case::{self, Case},
+    QueueTarget,
+    follow_up::{self, FollowUpView},
 };
-use crate::{answer, exit::Exit, opened::Opened, problem::Problem, table::Table};
+use crate::{exit::Exit, open_database::OpenDatabase, output, problem::Problem, table::Table};
 use postrider::{
-    AuditError, AuditEvent, AuditKind, MessageId, SubjectId, TenantId, audit::Recorded, cloudevents::rfc3339,
-    follow_up::is_one, inspect::Clue,
+    AuditError, AuditEvent, AuditKind, MessageId, SubjectId, TenantId, audit::AuditRecord,
+    cloudevents::rfc3339, follow_up::is_one, inspect::FindBy,
 };
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-/// How many of one subject are shown.
+/// How many follow-ups of one subject are shown.
 const MOST: usize = 1000;
 
 const EXAMPLES: &str = "Examples:
-  postrider saga show customer-17 --db shop.db                  its follow-ups, and what the ledger says of it
-  postrider saga show 0190f3a1-… --json --db shop.db            one of them, by its id";
+  postrider saga show customer-17 --db shop.db     all follow-ups of a subject
+  postrider saga show 0190f3a1-… --db shop.db      one follow-up, by its id
+
+The exit code is 4 when neither the queue nor the ledger knows the subject.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    place: Place,
+    source: QueueTarget,
 
-    /// The subject, or the id of a follow-up
+    /// Subject, or id of a follow-up
     #[arg(value_name = "SUBJECT|ID")]
-    what: SubjectId,
+    subject_or_id: SubjectId,
 
-    /// Whose subject it is
+    /// Tenant of the subject
     #[arg(long)]
     tenant: Option<TenantId>,
 
-    /// Print one object of JSON, and nothing else, on stdout
+    /// Print one JSON object to stdout, and nothing else
     #[arg(long)]
     json: bool,
 }
 
-/// What is known, for programs. Its keys are a promise.
+/// The follow-ups and the ledger as JSON. Its keys are stable.
 #[derive(Debug, Serialize)]
-struct Known {
-    follow_ups: Vec<Case>,
-    ledger: Vec<Told>,
+struct SubjectReport {
+    follow_ups: Vec<FollowUpView>,
+    ledger: Vec<LedgerEvent>,
 }
 
-/// What the ledger says.
+/// An event of the ledger.
 #[derive(Debug, Serialize)]
-struct Told {
+struct LedgerEvent {
     position: u64,
     at: String,
     #[serde(flatten)]
     event: AuditEvent,
 }
 
-impl From<Recorded> for Told {
-    fn from(Recorded { position, at, event }: Recorded) -> Self {
+impl From<AuditRecord> for LedgerEvent {
+    fn from(AuditRecord { position, at, event }: AuditRecord) -> Self {
         Self { position, at: rfc3339::format(at), event }
     }
 }
 
 pub(super) async fn run(args: Args, stop: &CancellationToken) -> Result<Exit, Problem> {
-    args.place.target.look(stop, async |opened| show(opened, &args).await).await
+    args.source.target.look(stop, async |opened| show(opened, &args).await).await
 }
 
-async fn show(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
-    let id: Option<MessageId> = args.what.as_str().parse().ok();
-    let clue = id.map_or_else(|| Clue::Subject(args.tenant.clone(), args.what.clone()), Clue::Id);
-    let found = opened.inspect().find(&clue, MOST).await.map_err(|error| opened.problem(&error))?;
-    let queue = &args.place.queue;
+async fn show(opened: &OpenDatabase, args: &Args) -> Result<Exit, Problem> {
+    let id: Option<MessageId> = args.subject_or_id.as_str().parse().ok();
+    let find_by =
+        id.map_or_else(|| FindBy::Subject(args.tenant.clone(), args.subject_or_id.clone()), FindBy::Id);
+    let found = opened.inspect().find(&find_by, MOST).await.map_err(|error| opened.problem(&error))?;
+    let queue = &args.source.queue;
     let found: Vec<_> =
         found.into_iter().filter(|entry| entry.message.queue() == queue && is_one(&entry.message)).collect();
-    // One that succeeded and is not kept is known to the ledger alone, which is read by subject.
+    // Only the ledger knows a follow-up that succeeded and is not kept; the ledger is read by subject.
     let subject = match id {
-        None => Some(args.what.clone()),
+        None => Some(args.subject_or_id.clone()),
         Some(_) => found.first().and_then(|entry| entry.message.subject().cloned()),
     };
-    let told = match &subject {
-        Some(subject) => opened.ledger().read(subject).await.map_err(|error| unread(opened, error))?,
+    let records = match &subject {
+        Some(subject) => {
+            opened.ledger().read(subject).await.map_err(|error| ledger_problem(opened, error))?
+        }
         None => Vec::new(),
     };
-    let about = |event: &AuditEvent| match id {
+    let concerns = |event: &AuditEvent| match id {
         Some(id) => event.follow_up == Some(id),
         None => event.tenant == args.tenant,
     };
-    let ledger: Vec<_> = told.into_iter().filter(|told| about(&told.event)).map(Told::from).collect();
-    let follow_ups: Vec<_> = found.iter().filter_map(Case::of).collect();
+    let ledger: Vec<_> =
+        records.into_iter().filter(|record| concerns(&record.event)).map(LedgerEvent::from).collect();
+    let follow_ups: Vec<_> = found.iter().filter_map(FollowUpView::of).collect();
     if follow_ups.is_empty() && ledger.is_empty() {
         return Err(Problem::new(
-            format!("queue {queue} has no follow-up of {}", args.what),
-            "name the queue with --queue and the tenant with --tenant, or look with postrider saga ls",
+            format!("queue {queue} has no follow-up of {}", args.subject_or_id),
+            "name the queue with --queue and the tenant with --tenant, or list follow-ups: postrider saga ls",
         )
-        .ending(Exit::NotFound));
+        .with_exit(Exit::NotFound));
     }
     if args.json {
-        answer::json(&Known { follow_ups, ledger })?;
-        return Ok(Exit::Well);
+        output::json(&SubjectReport { follow_ups, ledger })?;
+        return Ok(Exit::Success);
     }
     if !follow_ups.is_empty() {
-        answer::text(&case::table(&follow_ups))?;
+        output::text(&follow_up::table(&follow_ups))?;
     }
     if !ledger.is_empty() {
-        answer::text(&format!("\nThe ledger:\n{}", history(&ledger)))?;
+        output::text(&format!("\nLedger:\n{}", history(&ledger)))?;
     }
-    Ok(Exit::Well)
+    Ok(Exit::Success)
 }
 
-fn history(ledger: &[Told]) -> String {
+fn history(ledger: &[LedgerEvent]) -> String {
     let mut table =
         Table::new(["AT", "EVENT", "RESOLVER", "OPERATION", "FOLLOW-UP", "ATTEMPT", "ACTOR", "ERROR"]);
-    for Told { at, event, .. } in ledger {
+    for LedgerEvent { at, event, .. } in ledger {
         table.push([
             at.clone(),
             kind(event.kind),
@@ -124,17 +130,17 @@ fn history(ledger: &[Told]) -> String {
     table.to_string()
 }
 
-/// The name that the ledger has for it.
+/// The name of the event in the ledger.
 fn kind(kind: AuditKind) -> String {
     serde_json::to_value(kind).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-pub(super) fn unread(opened: &Opened, error: AuditError) -> Problem {
+pub(super) fn ledger_problem(opened: &OpenDatabase, error: AuditError) -> Problem {
     match error {
         AuditError::Store(error) => opened.problem(&error),
         error => Problem::new(
             format!("{}: {error}", opened.database()),
-            "look whether the ledger holds: postrider audit verify",
+            "verify the ledger: postrider audit verify",
         ),
     }
 }

@@ -1,17 +1,17 @@
-//! Something that happened to a message.
+//! An event in the life of a message.
 
 use postrider::{
-    EventType, MessageId, OrderingKey, QueueName, Reason, State, cloudevents::rfc3339, inspect::Entry,
+    EventType, MessageId, OrderingKey, QueueName, Reason, State, cloudevents::rfc3339, inspect::MessageRow,
 };
 use serde::Serialize;
 use std::{cmp::Ordering, time::SystemTime};
 
-/// For programs. Its keys are a promise.
+/// The event as JSON. Its keys are stable.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Event {
-    /// When it happened, where that is known; otherwise when it was seen.
+    /// When the event happened, when that is known; otherwise when it was observed.
     at: String,
-    event: What,
+    event: EventKind,
     queue: QueueName,
     id: MessageId,
     #[serde(rename = "type")]
@@ -25,33 +25,33 @@ pub(super) struct Event {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum What {
+pub(crate) enum EventKind {
     Staged,
     Leased,
-    Waiting,
+    Scheduled,
     Pending,
     Dead,
     Done,
-    /// It is nowhere any more: delivered by a queue that keeps nothing, or removed.
+    /// The message left the queue: delivered without keep_for, or discarded
     Gone,
 }
 
-impl What {
+impl EventKind {
     pub(super) fn of(state: State) -> Self {
         match state {
             State::Leased => Self::Leased,
-            State::Waiting => Self::Waiting,
+            State::Scheduled => Self::Scheduled,
             State::Pending => Self::Pending,
             State::Dead => Self::Dead,
             State::Done => Self::Done,
         }
     }
 
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Staged => "staged",
             Self::Leased => "leased",
-            Self::Waiting => "waiting",
+            Self::Scheduled => "scheduled",
             Self::Pending => "pending",
             Self::Dead => "dead",
             Self::Done => "done",
@@ -61,19 +61,19 @@ impl What {
 }
 
 impl Event {
-    /// `None` for a message without an identity, which no store has.
-    pub(super) fn new(what: What, entry: &Entry, seen: SystemTime) -> Option<Self> {
-        let at = match what {
-            What::Staged => entry.staged_at,
-            What::Dead | What::Done => entry.at,
-            What::Leased | What::Waiting | What::Pending | What::Gone => seen,
+    /// `None` for a message without an id, which no store holds.
+    pub(super) fn new(kind: EventKind, entry: &MessageRow, observed_at: SystemTime) -> Option<Self> {
+        let at = match kind {
+            EventKind::Staged => entry.staged_at,
+            EventKind::Dead | EventKind::Done => entry.at,
+            EventKind::Leased | EventKind::Scheduled | EventKind::Pending | EventKind::Gone => observed_at,
         };
         let message = &entry.message;
-        // Whatever has come of it since, it was staged without.
-        let since = (what != What::Staged).then_some(entry);
+        // A message has no deliveries and no error when it is staged, whatever happened since.
+        let since = (kind != EventKind::Staged).then_some(entry);
         Some(Self {
             at: rfc3339::format(at),
-            event: what,
+            event: kind,
             queue: message.queue().clone(),
             id: message.id()?,
             event_type: message.event_type().cloned(),
@@ -85,21 +85,21 @@ impl Event {
         })
     }
 
-    pub(super) fn what(&self) -> What {
+    pub(super) fn kind(&self) -> EventKind {
         self.event
     }
 
-    /// The order in which things happened.
-    pub(super) fn earlier(one: &Self, other: &Self) -> Ordering {
+    /// The order of time.
+    pub(super) fn by_time(one: &Self, other: &Self) -> Ordering {
         one.at.cmp(&other.at)
     }
 
-    /// For people.
+    /// The event in one line.
     pub(super) fn line(&self) -> String {
         let mut line = format!(
-            "{} {:<7} {} {} {} {}",
+            "{} {:<9} {} {} {} {}",
             self.at,
-            self.event.word(),
+            self.event.name(),
             self.queue,
             self.id,
             self.event_type.as_ref().map_or("-", EventType::as_str),
@@ -114,7 +114,7 @@ impl Event {
         if let Some(error) = &self.error {
             line.push_str(&format!(": {error}"));
         }
-        // Nothing that a message says may write to the terminal as it likes.
+        // Text of a message must not control the terminal.
         line.replace(|c: char| c.is_control(), " ")
     }
 }

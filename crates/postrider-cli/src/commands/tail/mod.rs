@@ -1,31 +1,37 @@
-//! `postrider tail`: what happens to messages, as it happens.
+//! `postrider tail`: prints message events as they happen.
 //!
-//! It looks again and again, and tells what is different from the last time. Looking changes nothing. A commit that somebody is woken for
-//! makes it look sooner; the interval is the truth.
+//! It polls the store, and prints the differences to the last poll. Polling changes nothing. A notification of a commit triggers a poll
+//! earlier; correctness depends on the interval alone.
 
 mod event;
-mod watch;
+mod watcher;
 
-use crate::{answer, duration, exit::Exit, moment, opened::Opened, problem::Problem, shared::Target};
-use event::{Event, What};
-use postrider::{Error, MessageId, OrderingKey, QueueName, wake::Ear};
+use crate::{
+    duration, exit::Exit, open_database::OpenDatabase, output, problem::Problem, shared::Target, timestamp,
+};
+use event::{Event, EventKind};
+use postrider::{Error, MessageId, OrderingKey, QueueName, notifier::Listener};
 use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
-use watch::Watch;
+use watcher::Watcher;
 
-/// However often it is woken, it does not look more often than this.
-const RESPITE: Duration = Duration::from_millis(50);
+/// The minimum interval between two polls, however many notifications arrive.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 const EXAMPLES: &str = "Examples:
-  postrider tail --db shop.db                                    everything, until Ctrl-C
+  postrider tail --db shop.db                 all queues, until Ctrl-C
   postrider tail --queue orders --key order-17 --db shop.db
   postrider tail --queue orders --since 1m --until dead --db shop.db
   postrider tail 0190f3a1-… --since 1h --for 10m --jsonl --db shop.db
 
-Events are staged, leased, waiting (a retry, with its error), pending (handed back), dead, done and gone. It looks at up to a
-thousand messages in each room of a queue. What happens between two looks is told as what it has led to; what is staged and
-delivered between two looks is seen only where the queue keeps it: keep_for. Ctrl-C ends it with 130.";
+Events are staged, leased, scheduled (a retry, with its error), pending
+(released), dead, done and gone (delivered without keep_for, or discarded).
+
+tail polls: it compares up to 1000 messages in each state of a queue with the
+previous poll, and prints the net change. A message that is staged and delivered
+between two polls is visible only when its queue keeps it (keep_for). Ctrl-C
+exits with 130.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -33,7 +39,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
 
-    /// Only this message
+    /// Only the message with this id
     #[arg(conflicts_with = "key")]
     id: Option<MessageId>,
 
@@ -41,31 +47,31 @@ pub(crate) struct Args {
     #[arg(long)]
     queue: Option<QueueName>,
 
-    /// Only this key
+    /// Only messages with this key
     #[arg(long)]
     key: Option<OrderingKey>,
 
-    /// Begin with what has happened since then: 2026-10-14T12:00:00Z, or 2h for two hours ago
-    #[arg(long, value_name = "MOMENT", value_parser = moment::parse)]
+    /// Start with events since: 2026-10-14T12:00:00Z, or 2h for two hours ago
+    #[arg(long, value_name = "MOMENT", value_parser = timestamp::parse)]
     since: Option<SystemTime>,
 
-    /// How long to wait between two looks
+    /// Poll interval
     #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = duration::parse)]
     interval: Duration,
 
-    /// End after so long
+    /// Exit after this time
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse)]
-    lasting: Option<Duration>,
+    duration: Option<Duration>,
 
-    /// End after so many events
+    /// Exit after N events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// End when this has happened to a message
+    /// Exit after the first event of this kind
     #[arg(long, value_name = "EVENT")]
-    until: Option<What>,
+    until: Option<EventKind>,
 
-    /// Print one object of JSON a line, and nothing else, on stdout
+    /// Print one JSON object per line to stdout, and nothing else
     #[arg(long)]
     jsonl: bool,
 }
@@ -74,75 +80,75 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
     args.target.look(&stop, async |opened| follow(opened, &args).await).await
 }
 
-async fn follow(opened: &Opened, args: &Args) -> Result<Exit, Problem> {
-    let ends_at = args.lasting.map(|lasting| Instant::now() + lasting);
+async fn follow(opened: &OpenDatabase, args: &Args) -> Result<Exit, Problem> {
+    let ends_at = args.duration.map(|duration| Instant::now() + duration);
     let problem = |error: Error| opened.problem(&error);
     let inspect = opened.inspect();
-    let mut watch = Watch::new(args);
-    let mut teller = Teller { args, told: 0, is_done: false };
-    teller.tell(watch.begin(&*inspect).await.map_err(problem)?)?;
-    watch.warn();
-    eprintln!("Watching; Ctrl-C ends it.");
-    let mut ear = listen(opened, &watch).await;
-    while !teller.is_done {
-        let looked = Instant::now();
+    let mut watcher = Watcher::new(args);
+    let mut printer = EventPrinter { args, printed: 0, is_done: false };
+    printer.print(watcher.begin(&*inspect).await.map_err(problem)?)?;
+    watcher.warn();
+    eprintln!("Watching; Ctrl-C to quit.");
+    let mut listener = listen(opened, &watcher).await;
+    while !printer.is_done {
+        let polled_at = Instant::now();
         tokio::select! {
-            () = wait(args.interval, &mut ear) => {}
-            () = ended(ends_at) => return Ok(Exit::Well),
+            () = wait(args.interval, &mut listener) => {}
+            () = sleep_until_end(ends_at) => return Ok(Exit::Success),
         }
-        sleep_until(looked + RESPITE.min(args.interval)).await;
-        teller.tell(watch.look(&*inspect).await.map_err(problem)?)?;
-        watch.warn();
+        sleep_until(polled_at + MIN_POLL_INTERVAL.min(args.interval)).await;
+        printer.print(watcher.poll(&*inspect).await.map_err(problem)?)?;
+        watcher.warn();
     }
-    Ok(Exit::Well)
+    Ok(Exit::Success)
 }
 
-async fn ended(at: Option<Instant>) {
+async fn sleep_until_end(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
     }
 }
 
-/// Whoever may not listen polls.
-async fn listen(opened: &Opened, watch: &Watch) -> Option<Box<dyn Ear>> {
-    opened.wake().listen(&watch.queues()).await.ok()
+/// None when the store has no notifications for this user: polling suffices.
+async fn listen(opened: &OpenDatabase, watcher: &Watcher) -> Option<Box<dyn Listener>> {
+    opened.wake().listen(&watcher.queues()).await.ok()
 }
 
-async fn wait(interval: Duration, ear: &mut Option<Box<dyn Ear>>) {
-    let hearing = async {
-        match ear {
-            Some(ear) => ear.wait().await.map(drop),
+async fn wait(interval: Duration, listener: &mut Option<Box<dyn Listener>>) {
+    let notification = async {
+        match listener {
+            Some(listener) => listener.wait().await.map(drop),
             None => std::future::pending().await,
         }
     };
-    let is_deaf = tokio::select! {
-        heard = hearing => heard.is_err(),
+    let has_failed = tokio::select! {
+        notified = notification => notified.is_err(),
         () = sleep(interval) => false,
     };
-    if is_deaf {
-        *ear = None;
+    if has_failed {
+        *listener = None;
     }
 }
 
-/// Writes events until it was enough.
+/// Prints events until an end condition is met.
 #[derive(Debug)]
-struct Teller<'a> {
+struct EventPrinter<'a> {
     args: &'a Args,
-    told: u64,
+    printed: u64,
     is_done: bool,
 }
 
-impl Teller<'_> {
-    fn tell(&mut self, events: Vec<Event>) -> Result<(), Problem> {
+impl EventPrinter<'_> {
+    fn print(&mut self, events: Vec<Event>) -> Result<(), Problem> {
         for event in events {
             if self.is_done {
                 break;
             }
-            if self.args.jsonl { answer::json(&event) } else { answer::text(&event.line()) }?;
-            self.told += 1;
-            let is_last = self.args.count.is_some_and(|count| self.told >= count);
-            self.is_done = is_last || self.args.until == Some(event.what());
+            if self.args.jsonl { output::json(&event) } else { output::text(&event.line()) }?;
+            self.printed += 1;
+            let is_last = self.args.count.is_some_and(|count| self.printed >= count);
+            self.is_done = is_last || self.args.until == Some(event.kind());
         }
         Ok(())
     }

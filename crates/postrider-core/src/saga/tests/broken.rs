@@ -9,24 +9,24 @@ fn found(machine: Machine) -> &'static str {
 /// The right answer, with the state changed.
 fn but(
     plan: &Plan,
-    state: &State,
-    entry: &Entry,
-    change: impl FnOnce(State) -> State,
-) -> Result<Outcome, Refused> {
+    state: &SagaState,
+    entry: &LogEntry,
+    change: impl FnOnce(SagaState) -> SagaState,
+) -> Result<Transition, TransitionError> {
     transition(plan, state, entry).map(|outcome| match outcome {
-        Outcome::Moved(next) => Outcome::Moved(change(next)),
-        Outcome::Repeated => Outcome::Repeated,
+        Transition::Moved(next) => Transition::Moved(change(next)),
+        Transition::Repeated => Transition::Repeated,
     })
 }
 
 #[test]
-fn undoing_in_the_order_of_doing_is_found() {
+fn compensation_in_forward_order_is_detected() {
     let broken: Machine = |plan, state, entry| match (state, entry) {
-        (State::Forward { step: failed @ 1.. }, Entry::Failed { .. }) => {
-            Ok(Outcome::Moved(State::Backward { failed: *failed, step: 0 }))
+        (SagaState::Forward { step: failed @ 1.. }, LogEntry::Failed { .. }) => {
+            Ok(Transition::Moved(SagaState::Backward { failed: *failed, step: 0 }))
         }
-        (State::Backward { failed, step }, Entry::Undone { .. }) if step + 1 < *failed => {
-            Ok(Outcome::Moved(State::Backward { failed: *failed, step: step + 1 }))
+        (SagaState::Backward { failed, step }, LogEntry::Undone { .. }) if step + 1 < *failed => {
+            Ok(Transition::Moved(SagaState::Backward { failed: *failed, step: step + 1 }))
         }
         _ => transition(plan, state, entry),
     };
@@ -34,10 +34,10 @@ fn undoing_in_the_order_of_doing_is_found() {
 }
 
 #[test]
-fn compensating_in_doubt_is_found() {
+fn compensation_while_in_doubt_is_detected() {
     let broken: Machine = |plan, state, entry| {
         but(plan, state, entry, |next| match next {
-            State::InDoubt { step: step @ 1.. } => State::Backward { failed: step, step: step - 1 },
+            SagaState::InDoubt { step: step @ 1.. } => SagaState::Backward { failed: step, step: step - 1 },
             other => other,
         })
     };
@@ -45,10 +45,10 @@ fn compensating_in_doubt_is_found() {
 }
 
 #[test]
-fn taking_doubt_for_success_is_found() {
+fn doubt_taken_for_success_is_detected() {
     let broken: Machine = |plan, state, entry| {
         but(plan, state, entry, |next| match next {
-            State::InDoubt { step } => State::Forward { step: step + 1 },
+            SagaState::InDoubt { step } => SagaState::Forward { step: step + 1 },
             other => other,
         })
     };
@@ -56,11 +56,11 @@ fn taking_doubt_for_success_is_found() {
 }
 
 #[test]
-fn undoing_what_failed_is_found() {
+fn compensation_of_the_failed_step_is_detected() {
     let broken: Machine = |plan, state, entry| {
         but(plan, state, entry, |next| match next {
-            State::Backward { failed, .. } if !matches!(entry, Entry::Undone { .. }) => {
-                State::Backward { failed: failed + 1, step: failed }
+            SagaState::Backward { failed, .. } if !matches!(entry, LogEntry::Undone { .. }) => {
+                SagaState::Backward { failed: failed + 1, step: failed }
             }
             other => other,
         })
@@ -69,10 +69,10 @@ fn undoing_what_failed_is_found() {
 }
 
 #[test]
-fn compensating_behind_the_point_of_no_return_is_found() {
+fn compensation_behind_the_point_of_no_return_is_detected() {
     let broken: Machine = |plan, state, entry| {
         but(plan, state, entry, |next| match next {
-            State::StuckForward { step } => State::Backward { failed: step, step: step - 1 },
+            SagaState::StuckForward { step } => SagaState::Backward { failed: step, step: step - 1 },
             other => other,
         })
     };
@@ -80,10 +80,10 @@ fn compensating_behind_the_point_of_no_return_is_found() {
 }
 
 #[test]
-fn leaving_the_first_step_as_it_is_is_found() {
+fn first_step_left_uncompensated_is_detected() {
     let broken: Machine = |plan, state, entry| {
         but(plan, state, entry, |next| match next {
-            State::Backward { failed, step: 0 } => State::Compensated { failed },
+            SagaState::Backward { failed, step: 0 } => SagaState::Compensated { failed },
             other => other,
         })
     };
@@ -91,10 +91,10 @@ fn leaving_the_first_step_as_it_is_is_found() {
 }
 
 #[test]
-fn completing_without_the_last_step_is_found() {
+fn completion_without_the_last_step_is_detected() {
     let broken: Machine = |plan, state, entry| {
         but(plan, state, entry, |next| match next {
-            State::Forward { step: 4 } => State::Completed,
+            SagaState::Forward { step: 4 } => SagaState::Completed,
             other => other,
         })
     };
@@ -102,15 +102,15 @@ fn completing_without_the_last_step_is_found() {
 }
 
 #[test]
-fn refusing_a_repetition_is_found() {
+fn rejected_repetition_is_detected() {
     let broken: Machine = |plan, state, entry| match transition(plan, state, entry) {
-        Ok(Outcome::Repeated) => Err(Refused::Illegal { state: *state, entry: entry.clone() }),
+        Ok(Transition::Repeated) => Err(TransitionError::Illegal { state: *state, entry: entry.clone() }),
         other => other,
     };
     assert_eq!(found(broken), "a repetition is not recognised");
 }
 
 #[test]
-fn the_right_one_passes_the_same_check() {
+fn correct_transition_passes_the_same_check() {
     assert_eq!(found(transition), "nothing");
 }

@@ -9,7 +9,7 @@ fn saga() -> MessageId {
 }
 
 #[test]
-fn an_identity_never_changes() {
+fn follow_up_id_is_stable() {
     let ids = [Command::perform(0), Command::undo(0), Command::perform(1), Command::undo(99)]
         .map(|command| format!("{command}: {}", command.follow_up_id(saga())));
     insta::assert_snapshot!(ids.join("\n"), @r#"
@@ -21,7 +21,7 @@ fn an_identity_never_changes() {
 }
 
 #[test]
-fn every_call_of_every_saga_has_an_identity_of_its_own() {
+fn follow_up_ids_are_distinct_for_each_call_and_saga() {
     let other = MessageId::from_uuid("01890a5d-ac96-774b-bcce-b302099a8058".parse().unwrap());
     let sagas = [saga(), other];
     let all: HashSet<_> = (0..100)
@@ -38,7 +38,7 @@ fn every_call_of_every_saga_has_an_identity_of_its_own() {
 }
 
 #[test]
-fn a_command_calls_the_resolver_of_its_step() {
+fn command_maps_to_resolver_and_operation_of_its_step() {
     let plan = plan("CPR");
     let called = |command| plan.call(command).map(|(who, what)| (who.as_str(), what.as_str()));
     assert_eq!(called(Command::perform(0)), Some(("resolver-0", "do-it")));

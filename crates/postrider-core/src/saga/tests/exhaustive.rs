@@ -4,20 +4,24 @@ use super::{model::Model, *};
 use std::collections::HashMap;
 
 /// Every state that can be written down, whether or not it makes sense.
-fn states(plan: &Plan) -> Vec<State> {
-    let mut states = vec![State::New, State::Completed];
+fn states(plan: &Plan) -> Vec<SagaState> {
+    let mut states = vec![SagaState::New, SagaState::Completed];
     for step in steps_and_beyond(plan) {
-        states.extend([State::Forward { step }, State::InDoubt { step }, State::StuckForward { step }]);
-        states.push(State::Compensated { failed: step });
+        states.extend([
+            SagaState::Forward { step },
+            SagaState::InDoubt { step },
+            SagaState::StuckForward { step },
+        ]);
+        states.push(SagaState::Compensated { failed: step });
         for failed in steps_and_beyond(plan) {
-            states.extend([State::Backward { failed, step }, State::StuckBackward { failed, step }]);
+            states.extend([SagaState::Backward { failed, step }, SagaState::StuckBackward { failed, step }]);
         }
     }
     states
 }
 
 #[test]
-fn every_state_and_every_entry_of_every_plan_up_to_five_steps() {
+fn transition_matches_the_model_for_all_plans_up_to_five_steps() {
     let (mut moved, mut repeated, mut refused) = (0, 0, 0);
     for shape in (1..=5).flat_map(shapes) {
         let (plan, other) = (plan(&shape), plan("CCCCCC"));
@@ -25,26 +29,26 @@ fn every_state_and_every_entry_of_every_plan_up_to_five_steps() {
         let reachable = Model::reachable(&shape, &entries);
         let models: HashMap<_, _> =
             reachable.iter().map(|(model, held)| (model.state(), (model, held))).collect();
-        assert_eq!(models.len(), reachable.len(), "{shape}: each row of fates has a state of its own");
+        assert_eq!(models.len(), reachable.len(), "{shape}: each row of outcomes has a state of its own");
         for state in states(&plan) {
             let known = models.get(&state);
             assert_eq!(state.fits(&plan), known.is_some(), "{shape}: {state:?}");
             for entry in &entries {
                 let says = transition(&plan, &state, entry);
                 let expected = known.and_then(|(model, held)| {
-                    let next = model.after(entry).map(|next| Outcome::Moved(next.state()));
-                    next.or_else(|| held.contains(entry).then_some(Outcome::Repeated))
+                    let next = model.after(entry).map(|next| Transition::Moved(next.state()));
+                    next.or_else(|| held.contains(entry).then_some(Transition::Repeated))
                 });
                 match expected {
-                    Some(Outcome::Moved(_)) => moved += 1,
-                    Some(Outcome::Repeated) => repeated += 1,
+                    Some(Transition::Moved(_)) => moved += 1,
+                    Some(Transition::Repeated) => repeated += 1,
                     None => refused += 1,
                 }
-                let illegal = || Refused::Illegal { state, entry: entry.clone() };
+                let illegal = || TransitionError::Illegal { state, entry: entry.clone() };
                 assert_eq!(says, expected.ok_or_else(illegal), "{shape}: {state:?} and {entry:?}");
             }
             let says = transition(&plan, &state, &other.begun());
-            assert!(matches!(says, Err(Refused::OtherPlan { .. })), "{shape}: {state:?}");
+            assert!(matches!(says, Err(TransitionError::OtherPlan { .. })), "{shape}: {state:?}");
         }
     }
     // So that pairs that are no longer asked about are missed.
@@ -52,7 +56,7 @@ fn every_state_and_every_entry_of_every_plan_up_to_five_steps() {
 }
 
 #[test]
-fn two_steps_and_a_pivot_told_as_a_table() {
+fn transition_table_of_two_steps_and_a_pivot() {
     let plan = plan("CP");
     let mut states: Vec<_> = states(&plan).into_iter().filter(|state| state.fits(&plan)).collect();
     states.sort();
@@ -61,15 +65,15 @@ fn two_steps_and_a_pivot_told_as_a_table() {
         table += &format!("{state:?}\n");
         for entry in std::iter::once(plan.begun()).chain((0..2).flat_map(about)) {
             let says = match transition(&plan, &state, &entry) {
-                Ok(Outcome::Moved(next)) => format!("{next:?}"),
-                Ok(Outcome::Repeated) => "(repeated)".to_owned(),
+                Ok(Transition::Moved(next)) => format!("{next:?}"),
+                Ok(Transition::Repeated) => "(repeated)".to_owned(),
                 Err(_) => continue,
             };
             let entry = if entry == plan.begun() { "begun".to_owned() } else { entry.to_string() };
             table += &format!("    {entry:36} {says}\n");
         }
     }
-    insta::assert_snapshot!(table, @r#"
+    insta::assert_snapshot!(table, @"
     New
         begun                                Forward { step: 0 }
     Forward { step: 0 }
@@ -146,21 +150,21 @@ fn two_steps_and_a_pivot_told_as_a_table() {
         step 1 failed (timeout)              (repeated)
         step 1 unknown (timeout)             (repeated)
         step 1 resolved: it did not happen   (repeated)
-    "#);
+    ");
 }
 
 #[test]
-fn a_state_names_itself() {
+fn saga_state_has_a_name() {
     let plan = plan("CCPR");
     let shown: Vec<_> = [
-        State::New,
-        State::Forward { step: 0 },
-        State::InDoubt { step: 1 },
-        State::StuckForward { step: 3 },
-        State::Backward { failed: 2, step: 1 },
-        State::StuckBackward { failed: 2, step: 0 },
-        State::Completed,
-        State::Compensated { failed: 2 },
+        SagaState::New,
+        SagaState::Forward { step: 0 },
+        SagaState::InDoubt { step: 1 },
+        SagaState::StuckForward { step: 3 },
+        SagaState::Backward { failed: 2, step: 1 },
+        SagaState::StuckBackward { failed: 2, step: 0 },
+        SagaState::Completed,
+        SagaState::Compensated { failed: 2 },
     ]
     .into_iter()
     .inspect(|state| assert!(state.fits(&plan)))
@@ -169,14 +173,14 @@ fn a_state_names_itself() {
         format!("{:15} {pending:12} {state}", state.as_str())
     })
     .collect();
-    insta::assert_snapshot!(shown.join("\n"), @r#"
+    insta::assert_snapshot!(shown.join("\n"), @"
     new             -            new
     forward         do step 0    going forward at step 0
     in_doubt        -            in doubt about step 1
     stuck_forward   -            stuck at step 3
-    backward        undo step 1  undoing step 1 because step 2 failed
-    stuck_backward  -            stuck in undoing step 0 because step 2 failed
+    backward        undo step 1  compensating step 1 because step 2 failed
+    stuck_backward  -            stuck compensating step 0 because step 2 failed
     completed       -            completed
     compensated     -            compensated because step 2 failed
-    "#);
+    ");
 }

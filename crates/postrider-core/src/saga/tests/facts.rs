@@ -12,27 +12,27 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn note(&mut self, entry: &Entry) {
-        if self.doubt.is_some() && self.doubt == entry.step() && !matches!(entry, Entry::Unknown { .. }) {
+    pub(super) fn note(&mut self, entry: &LogEntry) {
+        if self.doubt.is_some() && self.doubt == entry.step() && !matches!(entry, LogEntry::Unknown { .. }) {
             self.doubt = None;
         }
         match entry {
-            Entry::Done { step } | Entry::Resolved { step, happened: true } => {
+            LogEntry::Done { step } | LogEntry::Resolved { step, happened: true } => {
                 self.done.insert(*step);
             }
-            Entry::Failed { step, .. } | Entry::Resolved { step, happened: false } => {
+            LogEntry::Failed { step, .. } | LogEntry::Resolved { step, happened: false } => {
                 self.failed = Some(*step);
             }
-            Entry::Unknown { step, .. } => self.doubt = Some(*step),
-            Entry::Undone { step } => {
+            LogEntry::Unknown { step, .. } => self.doubt = Some(*step),
+            LogEntry::Undone { step } => {
                 self.undone.insert(*step);
             }
-            Entry::Begun { .. } | Entry::Stuck { .. } | Entry::Unstuck { .. } => {}
+            LogEntry::Begun { .. } | LogEntry::Stuck { .. } | LogEntry::Unstuck { .. } => {}
         }
     }
 
     /// What must hold in every state that a log with these facts leads to.
-    pub(super) fn check(&self, plan: &Plan, state: State) -> Result<(), &'static str> {
+    pub(super) fn check(&self, plan: &Plan, state: SagaState) -> Result<(), &'static str> {
         let rule = |holds: bool, broken: &'static str| if holds { Ok(()) } else { Err(broken) };
         let all_before = |step: u32| (0..step).all(|each| self.done.contains(&each));
         let no_return = all_before(plan.point_of_no_return());
@@ -42,12 +42,12 @@ impl Facts {
             let step = command.step;
             rule(self.doubt.is_none(), "a call is made in doubt")?;
             match command.act {
-                Act::Do => {
+                CommandKind::Do => {
                     rule(self.failed.is_none(), "it goes forward after a failure")?;
                     rule(all_before(step), "a step is carried out before its turn")?;
                     rule(!self.done.contains(&step), "a step is carried out that is done")?;
                 }
-                Act::Undo => {
+                CommandKind::Undo => {
                     rule(!no_return, "a step is undone behind the point of no return")?;
                     rule(self.failed.is_some(), "a step is undone without a failure")?;
                     rule(self.done.contains(&step), "a step is undone that is not done")?;
@@ -59,13 +59,13 @@ impl Facts {
             rule(plan.call(command).is_some(), "there is nobody to call")?;
         }
         let stands =
-            state == State::New || state.is_over() || state.needs_a_hand() || state.pending().is_some();
+            state == SagaState::New || state.is_over() || state.needs_a_hand() || state.pending().is_some();
         rule(stands, "nobody is to do anything, and it is not over")?;
         rule(self.doubt.is_none() || state.needs_a_hand(), "a doubt is forgotten")?;
-        if state == State::Completed {
+        if state == SagaState::Completed {
             rule(all_before(plan.len()) && self.undone.is_empty(), "it is completed, and not all is done")?;
         }
-        if let State::Compensated { .. } = state {
+        if let SagaState::Compensated { .. } = state {
             rule(self.done == self.undone, "it is compensated, and something is left")?;
         }
         Ok(())

@@ -17,7 +17,7 @@ use super::*;
 fn plan(shape: &str) -> Plan {
     let mut plan = Plan::builder(format!("plan-{shape}"));
     for (index, kind) in shape.chars().enumerate() {
-        let (name, call) = (format!("step-{index}"), Call::to(format!("resolver-{index}"), "do-it"));
+        let (name, call) = (format!("step-{index}"), StepCall::to(format!("resolver-{index}"), "do-it"));
         plan = match kind {
             'C' => plan.compensatable(name, call.undone_by("undo-it")),
             'P' => plan.pivot(name, call),
@@ -27,7 +27,7 @@ fn plan(shape: &str) -> Plan {
     plan.build().unwrap()
 }
 
-/// Every shape that a plan of so many steps can have.
+/// Every shape of a plan with this number of steps.
 fn shapes(steps: usize) -> Vec<String> {
     let mut shapes = Vec::new();
     for pivots in 0..=steps.min(1) {
@@ -45,23 +45,23 @@ fn steps_and_beyond(plan: &Plan) -> impl Iterator<Item = u32> + Clone {
 }
 
 /// Everything that can be said of one step.
-fn about(step: u32) -> [Entry; 8] {
+fn about(step: u32) -> [LogEntry; 8] {
     let error = || "timeout".to_owned();
     [
-        Entry::Done { step },
-        Entry::Failed { step, error: error() },
-        Entry::Unknown { step, error: error() },
-        Entry::Resolved { step, happened: true },
-        Entry::Resolved { step, happened: false },
-        Entry::Undone { step },
-        Entry::Stuck { step, error: error() },
-        Entry::Unstuck { step },
+        LogEntry::Done { step },
+        LogEntry::Failed { step, error: error() },
+        LogEntry::Unknown { step, error: error() },
+        LogEntry::Resolved { step, happened: true },
+        LogEntry::Resolved { step, happened: false },
+        LogEntry::Undone { step },
+        LogEntry::Stuck { step, error: error() },
+        LogEntry::Unstuck { step },
     ]
 }
 
 /// Everything that can be said of a saga of this plan, and of steps that it does not have.
-fn entries(plan: &Plan) -> Vec<Entry> {
+fn entries(plan: &Plan) -> Vec<LogEntry> {
     std::iter::once(plan.begun()).chain(steps_and_beyond(plan).flat_map(about)).collect()
 }
 
-type Machine = fn(&Plan, &State, &Entry) -> Result<Outcome, Refused>;
+type Machine = fn(&Plan, &SagaState, &LogEntry) -> Result<Transition, TransitionError>;

@@ -10,7 +10,7 @@ fn any_shape() -> impl Strategy<Value = String> {
 }
 
 /// Mostly about the step at which the saga stands, so that it gets somewhere.
-fn report(plan: &Plan, state: State, here: bool, which: &Index, step: &Index) -> Entry {
+fn report(plan: &Plan, state: SagaState, here: bool, which: &Index, step: &Index) -> LogEntry {
     match state.step() {
         Some(step) if here => which.get(&about(step)).clone(),
         _ => {
@@ -29,20 +29,20 @@ proptest! {
         reports in prop::collection::vec((prop::bool::weighted(0.8), any::<Index>(), any::<Index>()), 0..150),
     ) {
         let plan = plan(&shape);
-        let (mut state, mut facts, mut log) = (State::New, Facts::default(), Vec::new());
+        let (mut state, mut facts, mut log) = (SagaState::New, Facts::default(), Vec::new());
         for (here, which, step) in &reports {
             let entry = report(&plan, state, *here, which, step);
             match transition(&plan, &state, &entry) {
-                Ok(Outcome::Moved(next)) => {
+                Ok(Transition::Moved(next)) => {
                     prop_assert!(!state.is_over(), "{state:?} was left by {entry:?}");
                     prop_assert!(next.fits(&plan));
                     state = next;
                     facts.note(&entry);
                     log.push(entry);
                 }
-                Ok(Outcome::Repeated) => log.push(entry),
+                Ok(Transition::Repeated) => log.push(entry),
                 Err(refused) => {
-                    let is_illegal = matches!(refused, Refused::Illegal { .. });
+                    let is_illegal = matches!(refused, TransitionError::Illegal { .. });
                     prop_assert!(is_illegal, "{refused}");
                 }
             }

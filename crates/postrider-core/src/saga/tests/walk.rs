@@ -29,20 +29,20 @@ impl World {
         world
     }
 
-    fn check(&self, plan: &Plan, state: State) -> Result<(), &'static str> {
+    fn check(&self, plan: &Plan, state: SagaState) -> Result<(), &'static str> {
         let rule = |holds: bool, broken: &'static str| if holds { Ok(()) } else { Err(broken) };
         let reversed = self.done.iter().rev().take(self.undone.len()).eq(&self.undone);
         rule(self.undone.iter().all(|step| self.done.contains(step)), "an effect was undone that never was")?;
         rule(reversed, "effects were not undone in reverse")?;
         match state {
-            State::Completed => {
+            SagaState::Completed => {
                 rule(
                     self.done.iter().copied().eq(0..plan.len()),
                     "it is completed, and effects are missing",
                 )?;
                 rule(self.undone.is_empty(), "it is completed, and effects were undone")
             }
-            State::Compensated { .. } => {
+            SagaState::Compensated { .. } => {
                 rule(self.done.iter().rev().eq(&self.undone), "it is compensated, and effects are left")
             }
             _ => Ok(()),
@@ -52,75 +52,75 @@ impl World {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Here {
-    state: State,
+    state: SagaState,
     facts: Facts,
     world: World,
 }
 
 /// What can happen next in the world, and what a truthful runner or operator writes down of it, if it gets to.
-fn happenings(plan: &Plan, Here { state, world, .. }: &Here) -> Vec<(World, Option<Entry>)> {
+fn happenings(plan: &Plan, Here { state, world, .. }: &Here) -> Vec<(World, Option<LogEntry>)> {
     let error = || "timeout".to_owned();
     let may_fail = |step: u32| step < plan.point_of_no_return();
     match *state {
-        State::New => vec![(world.clone(), Some(plan.begun()))],
-        State::Forward { step } => {
+        SagaState::New => vec![(world.clone(), Some(plan.begun()))],
+        SagaState::Forward { step } => {
             let had_effect = world.done.contains(&step);
             let done = world.perform(step);
             // It had its effect, and was recorded; or the runner crashed before that, and it is called again.
-            let mut all = vec![(done.clone(), Some(Entry::Done { step })), (done.clone(), None)];
+            let mut all = vec![(done.clone(), Some(LogEntry::Done { step })), (done.clone(), None)];
             if may_fail(step) {
-                all.push((done, Some(Entry::Unknown { step, error: error() })));
-                all.push((world.clone(), Some(Entry::Unknown { step, error: error() })));
+                all.push((done, Some(LogEntry::Unknown { step, error: error() })));
+                all.push((world.clone(), Some(LogEntry::Unknown { step, error: error() })));
                 if !had_effect {
-                    all.push((world.clone(), Some(Entry::Failed { step, error: error() })));
+                    all.push((world.clone(), Some(LogEntry::Failed { step, error: error() })));
                 }
             } else {
-                all.push((done, Some(Entry::Stuck { step, error: error() })));
-                all.push((world.clone(), Some(Entry::Stuck { step, error: error() })));
+                all.push((done, Some(LogEntry::Stuck { step, error: error() })));
+                all.push((world.clone(), Some(LogEntry::Stuck { step, error: error() })));
             }
             all
         }
-        State::InDoubt { step } => {
+        SagaState::InDoubt { step } => {
             let happened = world.done.contains(&step);
-            let mut all = vec![(world.clone(), Some(Entry::Resolved { step, happened }))];
+            let mut all = vec![(world.clone(), Some(LogEntry::Resolved { step, happened }))];
             // It is called again under its identity, and succeeds; the answer may be lost.
-            all.push((world.perform(step), Some(Entry::Done { step })));
-            all.push((world.perform(step), Some(Entry::Unknown { step, error: error() })));
+            all.push((world.perform(step), Some(LogEntry::Done { step })));
+            all.push((world.perform(step), Some(LogEntry::Unknown { step, error: error() })));
             all
         }
-        State::StuckForward { step } => {
+        SagaState::StuckForward { step } => {
             vec![
-                (world.clone(), Some(Entry::Unstuck { step })),
-                (world.perform(step), Some(Entry::Done { step })),
+                (world.clone(), Some(LogEntry::Unstuck { step })),
+                (world.perform(step), Some(LogEntry::Done { step })),
             ]
         }
-        State::Backward { step, .. } => vec![
-            (world.undo(step), Some(Entry::Undone { step })),
+        SagaState::Backward { step, .. } => vec![
+            (world.undo(step), Some(LogEntry::Undone { step })),
             (world.undo(step), None),
-            (world.undo(step), Some(Entry::Stuck { step, error: error() })),
-            (world.clone(), Some(Entry::Stuck { step, error: error() })),
+            (world.undo(step), Some(LogEntry::Stuck { step, error: error() })),
+            (world.clone(), Some(LogEntry::Stuck { step, error: error() })),
         ],
-        State::StuckBackward { step, .. } => {
+        SagaState::StuckBackward { step, .. } => {
             vec![
-                (world.clone(), Some(Entry::Unstuck { step })),
-                (world.undo(step), Some(Entry::Undone { step })),
+                (world.clone(), Some(LogEntry::Unstuck { step })),
+                (world.undo(step), Some(LogEntry::Undone { step })),
             ]
         }
-        State::Completed | State::Compensated { .. } => Vec::new(),
+        SagaState::Completed | SagaState::Compensated { .. } => Vec::new(),
     }
 }
 
 pub(super) struct Walked {
     pub(super) places: usize,
-    pub(super) ends: HashSet<State>,
+    pub(super) ends: HashSet<SagaState>,
 }
 
 /// Walks to every place that can be reached, and checks everything at each.
 ///
 /// # Errors
 /// What does not hold, and the log that led there.
-pub(super) fn walk(plan: &Plan, machine: Machine) -> Result<Walked, (&'static str, Vec<Entry>)> {
-    let start = Here { state: State::New, facts: Facts::default(), world: World::default() };
+pub(super) fn walk(plan: &Plan, machine: Machine) -> Result<Walked, (&'static str, Vec<LogEntry>)> {
+    let start = Here { state: SagaState::New, facts: Facts::default(), world: World::default() };
     let mut seen = HashSet::from([start.clone()]);
     let mut open = VecDeque::from([(start, Vec::new())]);
     let mut ends = HashSet::new();
@@ -128,17 +128,17 @@ pub(super) fn walk(plan: &Plan, machine: Machine) -> Result<Walked, (&'static st
         let fault = |broken| (broken, log.clone());
         here.facts.check(plan, here.state).map_err(fault)?;
         here.world.check(plan, here.state).map_err(fault)?;
-        let mut state = State::New;
+        let mut state = SagaState::New;
         for entry in &log {
-            // Whoever was told so late that it is long known changes nothing by saying it again, unless it is news again: what was put
-            // back can be given up once more.
+            // A late repetition of a known entry changes nothing, except that a requeued call can be abandoned once more.
             match machine(plan, &here.state, entry) {
-                Ok(Outcome::Repeated) => {}
-                Ok(Outcome::Moved(_)) if matches!(entry, Entry::Stuck { .. } | Entry::Unstuck { .. }) => {}
+                Ok(Transition::Repeated) => {}
+                Ok(Transition::Moved(_))
+                    if matches!(entry, LogEntry::Stuck { .. } | LogEntry::Unstuck { .. }) => {}
                 _ => return Err(fault("a repetition is not recognised")),
             }
             match machine(plan, &state, entry) {
-                Ok(Outcome::Moved(next)) => state = next,
+                Ok(Transition::Moved(next)) => state = next,
                 _ => return Err(fault("its own log is refused")),
             }
         }
@@ -154,12 +154,12 @@ pub(super) fn walk(plan: &Plan, machine: Machine) -> Result<Walked, (&'static st
             let mut log = log.clone();
             if let Some(entry) = entry {
                 match machine(plan, &here.state, &entry) {
-                    Ok(Outcome::Moved(state)) => {
+                    Ok(Transition::Moved(state)) => {
                         next.state = state;
                         next.facts.note(&entry);
                         log.push(entry);
                     }
-                    Ok(Outcome::Repeated) => {}
+                    Ok(Transition::Repeated) => {}
                     Err(_) => return Err(("the truth is refused", log)),
                 }
             }
@@ -172,28 +172,32 @@ pub(super) fn walk(plan: &Plan, machine: Machine) -> Result<Walked, (&'static st
 }
 
 #[test]
-fn whatever_happens_to_a_saga_its_promises_hold() {
+fn invariants_hold_on_every_walk() {
     for shape in (1..=5).flat_map(shapes) {
         let plan = plan(&shape);
         let walked = walk(&plan, transition).unwrap_or_else(|fault| panic!("{shape}: {fault:#?}"));
-        let turns = (0..plan.point_of_no_return()).map(|failed| State::Compensated { failed });
-        assert_eq!(walked.ends, turns.chain([State::Completed]).collect(), "{shape}: every end is reached");
+        let turns = (0..plan.point_of_no_return()).map(|failed| SagaState::Compensated { failed });
+        assert_eq!(
+            walked.ends,
+            turns.chain([SagaState::Completed]).collect(),
+            "{shape}: every end is reached"
+        );
         assert!(walked.places > shape.len(), "{shape}");
     }
 }
 
 #[test]
-fn from_everywhere_there_is_a_way_to_an_end() {
+fn every_state_can_reach_an_end() {
     for shape in (1..=5).flat_map(shapes) {
         let plan = plan(&shape);
         let entries = entries(&plan);
         let states = model::Model::reachable(&shape, &entries);
-        let mut ending: HashSet<State> =
+        let mut ending: HashSet<SagaState> =
             states.keys().map(model::Model::state).filter(|state| state.is_over()).collect();
-        let moves = |state: State| {
+        let moves = |state: SagaState| {
             let plan = &plan;
             entries.iter().filter_map(move |entry| match transition(plan, &state, entry) {
-                Ok(Outcome::Moved(next)) => Some(next),
+                Ok(Transition::Moved(next)) => Some(next),
                 _ => None,
             })
         };

@@ -3,12 +3,12 @@
 use super::*;
 
 #[test]
-fn every_entry_is_read_as_it_was_written() {
+fn log_entry_round_trips_through_json() {
     let all: Vec<_> = std::iter::once(plan("CPR").begun()).chain(about(1)).collect();
     let mut lines = Vec::new();
     for entry in &all {
         let line = serde_json::to_string(entry).unwrap();
-        assert_eq!(serde_json::from_str::<Entry>(&line).unwrap(), *entry);
+        assert_eq!(serde_json::from_str::<LogEntry>(&line).unwrap(), *entry);
         lines.push(line);
     }
     insta::assert_snapshot!(lines.join("\n"), @r#"
@@ -25,15 +25,15 @@ fn every_entry_is_read_as_it_was_written() {
 }
 
 #[test]
-fn what_is_not_known_is_refused() {
+fn log_entry_of_unknown_kind_is_rejected() {
     for entry in std::iter::once(plan("CPR").begun()).chain(about(1)) {
         let mut more = serde_json::to_value(&entry).unwrap();
         more["text"] = "personal data".into();
-        assert!(serde_json::from_value::<Entry>(more).is_err(), "{entry:?}");
+        assert!(serde_json::from_value::<LogEntry>(more).is_err(), "{entry:?}");
         let mut fewer = serde_json::to_value(&entry).unwrap();
         fewer.as_object_mut().unwrap().retain(|field, _| field == "entry");
-        assert!(serde_json::from_value::<Entry>(fewer).is_err(), "{entry:?}");
+        assert!(serde_json::from_value::<LogEntry>(fewer).is_err(), "{entry:?}");
     }
-    assert!(serde_json::from_str::<Entry>(r#"{"entry":"paused","step":1}"#).is_err());
-    assert!(serde_json::from_str::<Entry>(r#"{"entry":"done","step":-1}"#).is_err());
+    assert!(serde_json::from_str::<LogEntry>(r#"{"entry":"paused","step":1}"#).is_err());
+    assert!(serde_json::from_str::<LogEntry>(r#"{"entry":"done","step":-1}"#).is_err());
 }

@@ -1,4 +1,4 @@
-//! Indexes that cost and do not serve. Those that are missing, or ours and invalid, are told by validation.
+//! Invalid and bloated indexes. Validation reports indexes of the schema that are missing or invalid.
 
 use super::super::{PostgresStore, validate::EXPECTED};
 use postrider_core::{Error, Finding};
@@ -10,11 +10,12 @@ const FACTS: &str = "select quote_ident(n.nspname) || '.' || quote_ident(i.relna
     join pg_index x on x.indrelid = t.oid join pg_class i on i.oid = x.indexrelid \
     where n.nspname = $1 and starts_with(t.relname, $2) order by i.relname";
 
-/// Smaller ones are not worth the trouble.
+/// Smaller indexes are not worth a finding.
 const BIG_BYTES: i64 = 16 << 20;
-/// More than an entry of ours takes, and more than an index has in free room after a busy time.
+/// More than an entry of our indexes takes.
 const ENTRY_BYTES: f64 = 100.0;
-const ROOM: f64 = 4.0;
+/// More free space than an index has after a busy time.
+const BLOAT_FACTOR: f64 = 4.0;
 
 type Index = (String, String, bool, i64, f64);
 
@@ -22,28 +23,26 @@ pub(super) async fn findings(store: &PostgresStore) -> Result<Vec<Finding>, Erro
     let names = &store.inner.names;
     let sql = names.sql(FACTS);
     let indexes = store.facts(sql.query().bind(names.schema()).bind(names.prefix())).await?;
-    Ok(indexes.iter().filter_map(judge).collect())
+    Ok(indexes.iter().filter_map(assess).collect())
 }
 
-fn judge((index, bare, is_valid, bytes, rows): &Index) -> Option<Finding> {
+fn assess((index, bare, is_valid, bytes, rows): &Index) -> Option<Finding> {
     let is_ours = EXPECTED.lines().any(|line| line.split('\t').next() == Some(&format!("index {bare}")));
     if !is_valid && !is_ours {
         return Some(
             Finding::warning("leftover_index", format!("index {bare}"))
-                .because("it was never finished, serves nobody, and costs every write")
+                .because("its creation did not finish: no query uses it, and it slows down every write")
                 .fixed_by(format!("drop index concurrently {index};")),
         );
     }
     let needed = rows * ENTRY_BYTES;
-    if *bytes < BIG_BYTES || (*bytes as f64) < needed * ROOM {
+    if *bytes < BIG_BYTES || (*bytes as f64) < needed * BLOAT_FACTOR {
         return None;
     }
     let (bytes, rows) = (bytes >> 20, rows);
     Some(
         Finding::warning("bloated_index", format!("index {bare}"))
-            .because(format!(
-                "it has {bytes} MiB for {rows} rows: every look into it reads what is not there any more"
-            ))
+            .because(format!("it has {bytes} MiB for {rows} rows: every scan reads entries of deleted rows"))
             .fixed_by(format!("reindex index concurrently {index};")),
     )
 }
@@ -53,10 +52,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_is_as_large_as_its_rows_let_it_be() {
+    fn index_much_larger_than_its_rows_is_reported() {
         let index = |bytes: i64, rows: f64| ("i".to_owned(), "ready_key".to_owned(), true, bytes, rows);
-        assert_eq!(judge(&index(BIG_BYTES - 1, 0.0)), None);
-        assert_eq!(judge(&index(1 << 30, 10_000_000.0)), None);
-        assert_eq!(judge(&index(1 << 30, 10_000.0)).map(|finding| finding.code), Some("bloated_index"));
+        assert_eq!(assess(&index(BIG_BYTES - 1, 0.0)), None);
+        assert_eq!(assess(&index(1 << 30, 10_000_000.0)), None);
+        assert_eq!(assess(&index(1 << 30, 10_000.0)).map(|finding| finding.code), Some("bloated_index"));
     }
 }

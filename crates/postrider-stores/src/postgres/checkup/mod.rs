@@ -1,16 +1,16 @@
-//! Looking the server over: what would lose messages, hold them up or make every call dearer.
+//! The checkup of the server: finds what would lose messages, delay them or make every call more expensive.
 //!
-//! Each group reads facts in one statement or two and judges them in a function of its own, without the server, so that what
-//! cannot be planted on a server that others use can be judged in a test. Facts are those of the catalog and of the statistics:
-//! no table of ours is read, however large it is.
+//! Each group reads facts in one statement or two and assesses them in a function of its own, without the server, so that tests can
+//! cover conditions that cannot be created on a shared server. Facts come from the catalog and the statistics: no table of
+//! messages is read, however large it is.
 
-mod hearing;
-mod holders;
 mod indexes;
-mod rights;
+mod notifications;
+mod privileges;
 mod server;
 mod settings;
 mod vacuum;
+mod vacuum_blockers;
 
 use super::{PostgresStore, error::store_error};
 use async_trait::async_trait;
@@ -25,26 +25,26 @@ use sqlx::{
 impl Checkup for PostgresStore {
     async fn checkup(&self, request: &CheckupRequest) -> Result<Vec<Finding>, Error> {
         let role = request.role.as_deref().map(str::parse).transpose()?;
-        if let Some(pooler) = hearing::pooler(self).await? {
+        if let Some(pooler) = notifications::pooler(self).await? {
             return Ok(vec![pooler]);
         }
-        let looks = [
+        let groups = [
             ("server", server::findings(self).await),
             ("settings", settings::findings(self).await),
             ("indexes", indexes::findings(self).await),
             ("vacuum", vacuum::findings(self).await),
-            ("transactions", holders::findings(self, request.longest_transaction).await),
-            ("rights", rights::findings(self, role).await),
-            ("signals", hearing::findings(self).await),
+            ("transactions", vacuum_blockers::findings(self, request.longest_transaction).await),
+            ("privileges", privileges::findings(self, role).await),
+            ("signals", notifications::findings(self).await),
         ];
         let mut findings = Vec::new();
-        for (what, found) in looks {
-            match found {
+        for (group, result) in groups {
+            match result {
                 Ok(found) => findings.extend(found),
                 Err(error) => findings.push(
-                    Finding::warning("unchecked", what)
-                        .because(format!("it cannot be looked at: {error}"))
-                        .fixed_by("connect as the owner of the tables, and look again"),
+                    Finding::warning("unchecked", group)
+                        .because(format!("the check failed: {error}"))
+                        .fixed_by("connect as the owner of the tables, and run the check again"),
                 ),
             }
         }
@@ -53,7 +53,7 @@ impl Checkup for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Facts as rows of a type.
+    /// The rows of a statement that reads facts.
     async fn facts<T>(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<T>, Error>
     where
         T: for<'r> FromRow<'r, PgRow>,
@@ -62,7 +62,7 @@ impl PostgresStore {
         rows.iter().map(|row| T::from_row(row).map_err(store_error)).collect()
     }
 
-    /// The one row of facts.
+    /// The only row of a statement that reads facts.
     async fn fact<T>(&self, query: Query<'_, Postgres, PgArguments>) -> Result<T, Error>
     where
         T: for<'r> FromRow<'r, PgRow>,

@@ -1,4 +1,4 @@
-//! The server itself: its version, its clock, its connections, and how far its transaction numbers are from their end.
+//! The server: its version, its clock, its connections, and its distance from transaction ID wraparound.
 
 use super::super::PostgresStore;
 use postrider_core::{Error, Finding};
@@ -12,13 +12,13 @@ const FACTS: &str = "select current_setting('server_version_num')::int4, pg_is_i
       extract(epoch from clock_timestamp())::float8, \
       (select s.source = 'command line' from pg_settings s where s.name = 'max_connections')";
 
-/// What the statements need, and what they were tried with.
+/// The oldest version that the statements need, and the newest that they were tested with.
 const OLDEST: i32 = 14;
 const NEWEST: i32 = 18;
-/// Vacuum begins to hurry at 200 million; at two thousand million the server stops.
+/// Autovacuum becomes aggressive at 200 million; at two billion the server stops.
 const FROZEN_LATE: i32 = 600_000_000;
 const FROZEN_TOO_LATE: i32 = 1_500_000_000;
-/// Besides what the round trip leaves open.
+/// Tolerated in addition to the uncertainty of the round trip.
 const SKEW: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
@@ -27,32 +27,32 @@ struct Server {
     is_standby: bool,
     frozen_age: i32,
     connections: i64,
-    most: i64,
+    max: i64,
     used: i64,
-    /// Whether the limit was given where the server is started.
-    is_given: bool,
+    /// Whether the limit was set on the server's command line.
+    is_on_command_line: bool,
 }
 
 pub(super) async fn findings(store: &PostgresStore) -> Result<Vec<Finding>, Error> {
     let before = SystemTime::now();
     let sql = store.inner.names.sql(FACTS);
     type Row = (i32, bool, i32, i64, i64, i64, f64, bool);
-    let (version, is_standby, frozen_age, connections, most, used, clock, is_given): Row =
+    let (version, is_standby, frozen_age, connections, max, used, clock, is_on_command_line): Row =
         store.fact(sql.query()).await?;
     let took = before.elapsed().unwrap_or_default();
-    let server = Server { version, is_standby, frozen_age, connections, most, used, is_given };
+    let server = Server { version, is_standby, frozen_age, connections, max, used, is_on_command_line };
     let here = (before + took / 2).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Ok([of(&server), skew(clock - here.as_secs_f64(), took / 2).into_iter().collect()].concat())
+    Ok([assess(&server), skew(clock - here.as_secs_f64(), took / 2).into_iter().collect()].concat())
 }
 
-fn of(server: &Server) -> Vec<Finding> {
+fn assess(server: &Server) -> Vec<Finding> {
     let mut findings = Vec::new();
     let major = server.version / 10_000;
     if major < OLDEST {
         findings.push(
             Finding::problem("old_server", "server")
                 .because(format!(
-                    "PostgreSQL {major} lacks what the statements need, which came with {OLDEST}"
+                    "PostgreSQL {major} lacks features that the statements need; {OLDEST} is the oldest supported version"
                 ))
                 .fixed_by(format!(
                     "move the database to PostgreSQL {NEWEST}: pg_upgrade, or pg_dump and psql"
@@ -63,7 +63,7 @@ fn of(server: &Server) -> Vec<Finding> {
         findings.push(
             Finding::note("new_server", "server")
                 .because(format!(
-                    "PostgreSQL {major} came after this version, which was tried with up to {NEWEST}"
+                    "PostgreSQL {major} is newer than this version of Postrider, which was tested up to {NEWEST}"
                 ))
                 .fixed_by("cargo install postrider-cli"),
         );
@@ -71,8 +71,8 @@ fn of(server: &Server) -> Vec<Finding> {
     if server.is_standby {
         findings.push(
             Finding::problem("read_only", "server")
-                .because("it is a standby: nothing can be staged, claimed or settled there")
-                .fixed_by("connect to the primary: add ?target_session_attrs=read-write, or give its host"),
+                .because("it is a read-only standby: staging, claiming and settling fail")
+                .fixed_by("connect to the primary: add ?target_session_attrs=read-write, or set its host"),
         );
     }
     if server.frozen_age > FROZEN_LATE {
@@ -90,15 +90,15 @@ fn of(server: &Server) -> Vec<Finding> {
         );
     }
     if server.used * 10 >= server.connections * 9 {
-        let Server { used, connections, most, .. } = server;
-        let fix = match server.is_given {
-            true => format!("restart the server with -c max_connections={}", most * 2),
-            false => format!("alter system set max_connections = {}; -- then restart the server", most * 2),
+        let Server { used, connections, max, .. } = server;
+        let fix = match server.is_on_command_line {
+            true => format!("restart the server with -c max_connections={}", max * 2),
+            false => format!("alter system set max_connections = {}; -- then restart the server", max * 2),
         };
         findings.push(
             Finding::warning("few_connections", "server")
                 .because(format!(
-                    "{used} of {connections} connections are taken: the next worker may find none"
+                    "{used} of {connections} connections are in use: the next worker may not get one"
                 ))
                 .fixed_by(fix),
         );
@@ -106,7 +106,7 @@ fn of(server: &Server) -> Vec<Finding> {
     findings
 }
 
-/// The store's clock decides; whoever says when something is due says it by another one.
+/// The store's clock decides when a message is due; applications set due times by their own clocks.
 fn skew(seconds: f64, uncertain: Duration) -> Option<Finding> {
     if seconds.abs() <= (SKEW + uncertain).as_secs_f64() {
         return None;
@@ -115,7 +115,7 @@ fn skew(seconds: f64, uncertain: Duration) -> Option<Finding> {
     Some(
         Finding::warning("clock_skew", "clock")
             .because(format!(
-                "the server's clock is {by:.1} s {way} this machine's: what is due at a time comes that much too early or late"
+                "the server's clock is {by:.1} s {way} this machine's: messages with a due time are delivered that much too early or too late"
             ))
             .fixed_by("chronyc makestep"),
     )
@@ -125,38 +125,38 @@ fn skew(seconds: f64, uncertain: Duration) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    const WELL: Server = Server {
+    const HEALTHY: Server = Server {
         version: 160_004,
         is_standby: false,
         frozen_age: 100_000_000,
         connections: 97,
-        most: 100,
+        max: 100,
         used: 20,
-        is_given: false,
+        is_on_command_line: false,
     };
 
     fn codes(server: &Server) -> Vec<&'static str> {
-        of(server).iter().map(|finding| finding.code).collect()
+        assess(server).iter().map(|finding| finding.code).collect()
     }
 
     #[test]
-    fn a_server_is_judged_by_its_facts() {
-        assert_eq!(codes(&WELL), [""; 0]);
+    fn each_bad_fact_of_server_has_its_finding() {
+        assert_eq!(codes(&HEALTHY), [""; 0]);
         for (server, expected) in [
-            (Server { version: 130_012, ..WELL }, "old_server"),
-            (Server { version: 190_000, ..WELL }, "new_server"),
-            (Server { is_standby: true, ..WELL }, "read_only"),
-            (Server { frozen_age: 700_000_000, ..WELL }, "wraparound"),
-            (Server { used: 90, ..WELL }, "few_connections"),
+            (Server { version: 130_012, ..HEALTHY }, "old_server"),
+            (Server { version: 190_000, ..HEALTHY }, "new_server"),
+            (Server { is_standby: true, ..HEALTHY }, "read_only"),
+            (Server { frozen_age: 700_000_000, ..HEALTHY }, "wraparound"),
+            (Server { used: 90, ..HEALTHY }, "few_connections"),
         ] {
             assert_eq!(codes(&server), [expected], "{server:?}");
         }
-        let fix = &of(&Server { used: 90, ..WELL })[0].fix;
+        let fix = &assess(&Server { used: 90, ..HEALTHY })[0].fix;
         assert_eq!(fix, "alter system set max_connections = 200; -- then restart the server");
     }
 
     #[test]
-    fn a_clock_is_off_when_the_round_trip_does_not_explain_it() {
+    fn clock_skew_beyond_round_trip_is_reported() {
         let second = Duration::from_secs(1);
         assert_eq!(skew(2.9, second), None);
         assert_eq!(skew(-2.9, second), None);

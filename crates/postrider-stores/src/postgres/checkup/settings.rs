@@ -1,10 +1,10 @@
-//! Settings that lose data or end what is at work, and where each was made.
+//! Settings that lose data or interrupt work, and the scope in which each was set.
 
 use super::super::PostgresStore;
 use postrider_core::{Error, Finding, Severity};
 
-/// What holds for a new session of this user in this database, and which of the places where it can be said says so. What a role
-/// has in one database counts most, then the role's, the database's, and everybody's.
+/// The effective values for a new session of this user in this database, and the scope that set each. A role's setting in one
+/// database overrides the role's, then the database's, then that for all roles.
 const FACTS: &str = "select s.name, s.reset_val, s.source, d.setrole <> 0, d.setdatabase <> 0, \
       quote_ident(current_user), quote_ident(current_database()) \
     from pg_settings s left join lateral ( \
@@ -20,8 +20,8 @@ struct Setting {
     name: String,
     value: String,
     source: String,
-    /// Whether a role and a database are named where it is said; none where it is said for the whole server.
-    place: Option<(bool, bool)>,
+    /// Whether the setting names a role and a database; `None` when it is set for the whole server.
+    scope: Option<(bool, bool)>,
     role: String,
     database: String,
 }
@@ -31,7 +31,7 @@ struct Watched {
     is_wrong: fn(&str) -> bool,
     severity: Severity,
     code: &'static str,
-    /// For the whole server.
+    /// The right value, for the whole server.
     right: &'static str,
     reason: &'static str,
 }
@@ -43,7 +43,7 @@ const WATCHED: [Watched; 10] = [
         severity: Severity::Problem,
         code: "fsync_off",
         right: "on",
-        reason: "commits are not flushed: a crash of the machine loses messages, and may spoil the database",
+        reason: "commits are not flushed: a crash of the machine loses messages, and may corrupt the database",
     },
     Watched {
         name: "full_page_writes",
@@ -51,7 +51,7 @@ const WATCHED: [Watched; 10] = [
         severity: Severity::Problem,
         code: "full_page_writes_off",
         right: "on",
-        reason: "a page that was half written in a crash cannot be mended: the database may be spoilt",
+        reason: "a page that was half written in a crash cannot be recovered: the database may be corrupted",
     },
     Watched {
         name: "synchronous_commit",
@@ -59,7 +59,7 @@ const WATCHED: [Watched; 10] = [
         severity: Severity::Warning,
         code: "synchronous_commit_off",
         right: "on",
-        reason: "a commit is told before it is flushed: a crash loses the last ones, with the messages in them",
+        reason: "a commit returns before it is flushed: a crash loses the last commits, with their messages",
     },
     Watched {
         name: "default_transaction_read_only",
@@ -67,7 +67,7 @@ const WATCHED: [Watched; 10] = [
         severity: Severity::Problem,
         code: "read_only",
         right: "off",
-        reason: "sessions begin read-only: nothing can be staged, claimed or settled",
+        reason: "sessions start read-only: staging, claiming and settling fail",
     },
     Watched {
         name: "autovacuum",
@@ -75,7 +75,7 @@ const WATCHED: [Watched; 10] = [
         severity: Severity::Warning,
         code: "autovacuum_off",
         right: "on",
-        reason: "nobody clears away what was settled: tables grow, and every claim takes longer",
+        reason: "settled messages are not vacuumed: tables grow, and every claim takes longer",
     },
     Watched {
         name: "track_counts",
@@ -83,7 +83,7 @@ const WATCHED: [Watched; 10] = [
         severity: Severity::Warning,
         code: "track_counts_off",
         right: "on",
-        reason: "nobody counts what was settled, so autovacuum never comes: tables grow, and every claim takes longer",
+        reason: "dead rows are not counted, so autovacuum never runs: tables grow, and every claim takes longer",
     },
     Watched {
         name: "statement_timeout",
@@ -91,7 +91,7 @@ const WATCHED: [Watched; 10] = [
         severity: Severity::Warning,
         code: "statement_timeout",
         right: "0",
-        reason: "statements are ended after less than a minute: migrations and handlers that write fail halfway",
+        reason: "statements are cancelled after less than a minute: migrations and handlers that write may fail",
     },
     Watched {
         name: "transaction_timeout",
@@ -99,7 +99,7 @@ const WATCHED: [Watched; 10] = [
         severity: Severity::Warning,
         code: "transaction_timeout",
         right: "0",
-        reason: "transactions are ended after less than a minute: migrations and handlers in transactions fail halfway",
+        reason: "transactions are cancelled after less than a minute: migrations and handlers in transactions may fail",
     },
     Watched {
         name: "idle_in_transaction_session_timeout",
@@ -107,7 +107,7 @@ const WATCHED: [Watched; 10] = [
         severity: Severity::Warning,
         code: "idle_in_transaction_timeout",
         right: "0",
-        reason: "a transaction that waits for less than ten seconds is ended: handlers in transactions lose what they did",
+        reason: "idle transactions are ended after less than ten seconds: handlers in transactions lose their work",
     },
     Watched {
         name: "idle_session_timeout",
@@ -115,7 +115,7 @@ const WATCHED: [Watched; 10] = [
         severity: Severity::Warning,
         code: "idle_session_timeout",
         right: "0",
-        reason: "sessions that wait are ended: the one that listens for signals is, whenever all is quiet, and workers poll",
+        reason: "idle sessions are ended: the listener's session, too, when there are no notifications, and workers poll",
     },
 ];
 
@@ -127,7 +127,7 @@ fn is_on(value: &str) -> bool {
     value == "on"
 }
 
-/// In milliseconds; zero is for ever.
+/// In milliseconds; zero means no limit.
 fn is_under(value: &str, most: u64) -> bool {
     value.parse().is_ok_and(|value: u64| value > 0 && value < most)
 }
@@ -150,25 +150,25 @@ pub(super) async fn findings(store: &PostgresStore) -> Result<Vec<Finding>, Erro
     let sql = store.inner.names.sql(FACTS);
     let rows: Vec<Row> = store.facts(sql.query().bind(names)).await?;
     let settings = rows.into_iter().map(|(name, value, source, in_role, in_database, role, database)| {
-        Setting { name, value, source, place: in_role.zip(in_database), role, database }
+        Setting { name, value, source, scope: in_role.zip(in_database), role, database }
     });
-    Ok(settings.filter_map(|setting| judge(&setting)).collect())
+    Ok(settings.filter_map(|setting| assess(&setting)).collect())
 }
 
-fn judge(setting: &Setting) -> Option<Finding> {
+fn assess(setting: &Setting) -> Option<Finding> {
     let watched = WATCHED.iter().find(|watched| watched.name == setting.name)?;
     let Watched { severity, code, reason, right, .. } = *watched;
     if !(watched.is_wrong)(&setting.value) {
         return None;
     }
     let finding = Finding::of(severity, code, format!("setting {}", setting.name));
-    Some(finding.because(format!("it is {}: {reason}", setting.value)).fixed_by(mend(setting, right)))
+    Some(finding.because(format!("it is {}: {reason}", setting.value)).fixed_by(fix(setting, right)))
 }
 
-/// Takes it back where it was said.
-fn mend(setting: &Setting, right: &str) -> String {
-    let Setting { name, value, source, place, role, database } = setting;
-    let statement = match place {
+/// Resets the setting in the scope that set it.
+fn fix(setting: &Setting, right: &str) -> String {
+    let Setting { name, value, source, scope, role, database } = setting;
+    let statement = match scope {
         Some((true, true)) => format!("alter role {role} in database {database} reset {name};"),
         Some((true, false)) => format!("alter role {role} reset {name};"),
         Some((false, true)) => format!("alter database {database} reset {name};"),
@@ -176,7 +176,7 @@ fn mend(setting: &Setting, right: &str) -> String {
         None if source == "command line" => return format!("start the server without -c {name}={value}"),
         None => format!("alter system set {name} = {right}; select pg_reload_conf();"),
     };
-    // A session that begins read-only cannot even say so.
+    // A session that starts read-only cannot run the statement without this.
     match name == "default_transaction_read_only" {
         true => format!("set {name} = off; {statement}"),
         false => statement,
@@ -187,39 +187,39 @@ fn mend(setting: &Setting, right: &str) -> String {
 mod tests {
     use super::*;
 
-    fn setting(name: &str, value: &str, place: Option<(bool, bool)>) -> Setting {
+    fn setting(name: &str, value: &str, scope: Option<(bool, bool)>) -> Setting {
         let of = |text: &str| text.to_owned();
         Setting {
             name: of(name),
             value: of(value),
             source: of("default"),
-            place,
+            scope,
             role: of("nell"),
             database: of("shop"),
         }
     }
 
     #[test]
-    fn each_is_mended_where_it_was_made() {
-        for (place, expected) in [
+    fn fix_resets_setting_in_scope_that_set_it() {
+        for (scope, expected) in [
             (Some((true, true)), "alter role nell in database shop reset statement_timeout;"),
             (Some((true, false)), "alter role nell reset statement_timeout;"),
             (Some((false, true)), "alter database shop reset statement_timeout;"),
             (Some((false, false)), "alter role all reset statement_timeout;"),
             (None, "alter system set statement_timeout = 0; select pg_reload_conf();"),
         ] {
-            assert_eq!(judge(&setting("statement_timeout", "5000", place)).unwrap().fix, expected);
+            assert_eq!(assess(&setting("statement_timeout", "5000", scope)).unwrap().fix, expected);
         }
         let given = Setting { source: "command line".to_owned(), ..setting("fsync", "off", None) };
-        assert_eq!(judge(&given).unwrap().fix, "start the server without -c fsync=off");
+        assert_eq!(assess(&given).unwrap().fix, "start the server without -c fsync=off");
     }
 
     #[test]
-    fn what_is_right_is_not_told() {
+    fn right_values_have_no_finding() {
         for (name, value) in
             [("fsync", "on"), ("statement_timeout", "0"), ("statement_timeout", "60000"), ("port", "5432")]
         {
-            assert_eq!(judge(&setting(name, value, None)), None, "{name} {value}");
+            assert_eq!(assess(&setting(name, value, None)), None, "{name} {value}");
         }
         for watched in WATCHED {
             assert!(!(watched.is_wrong)(watched.right), "{} is not right with its own fix", watched.name);

@@ -1,4 +1,4 @@
-//! Tables that nobody clears away from. Weaker settings than the migrations made are told by validation.
+//! Tables that autovacuum does not clean. Validation reports autovacuum settings that differ from the schema.
 
 use super::super::PostgresStore;
 use postrider_core::{Error, Finding};
@@ -11,8 +11,8 @@ const FACTS: &str = "select quote_ident(n.nspname) || '.' || quote_ident(t.relna
     from pg_namespace n join pg_class t on t.relnamespace = n.oid and t.relkind = 'r' \
     where n.nspname = $1 and starts_with(t.relname, $2) order by t.relname";
 
-/// As many as a busy queue makes within a minute, after which autovacuum comes.
-const MANY: i64 = 100_000;
+/// As many as a busy queue leaves within a minute, the interval of autovacuum.
+const MANY_DEAD_ROWS: i64 = 100_000;
 
 type Table = (String, String, bool, i64, i64, bool);
 
@@ -20,24 +20,22 @@ pub(super) async fn findings(store: &PostgresStore) -> Result<Vec<Finding>, Erro
     let names = &store.inner.names;
     let sql = names.sql(FACTS);
     let tables = store.facts(sql.query().bind(names.schema()).bind(names.prefix())).await?;
-    Ok(tables.iter().flat_map(judge).collect())
+    Ok(tables.iter().flat_map(assess).collect())
 }
 
-fn judge((table, bare, is_vacuumed, dead, live, was_vacuumed): &Table) -> Vec<Finding> {
+fn assess((table, bare, is_vacuumed, dead, live, was_vacuumed): &Table) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !is_vacuumed {
         findings.push(
             Finding::warning("autovacuum_off", format!("table {bare}"))
-                .because("autovacuum passes it over: it grows, and every claim takes longer")
+                .because("autovacuum is disabled: the table grows, and every claim takes longer")
                 .fixed_by(format!("alter table {table} reset (autovacuum_enabled);")),
         );
     }
-    if *dead > MANY && dead > live && !was_vacuumed {
+    if *dead > MANY_DEAD_ROWS && dead > live && !was_vacuumed {
         findings.push(
             Finding::warning("dead_tuples", format!("table {bare}"))
-                .because(format!(
-                    "{dead} rows are dead beside {live} that live, and nobody has cleared them away for ten minutes"
-                ))
+                .because(format!("{dead} dead rows beside {live} live ones, and no vacuum for ten minutes"))
                 .fixed_by(format!("vacuum (analyze) {table};")),
         );
     }

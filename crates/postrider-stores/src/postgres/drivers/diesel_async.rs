@@ -1,16 +1,16 @@
 //! Connections of diesel-async that are inside a transaction.
 //!
-//! Diesel has no type for a transaction: `connection.transaction(…)` hands the connection itself to its closure. So whether
-//! one is open is asked of the connection, and staging or admitting outside of one is refused: it would commit at once, whatever becomes
-//! of the change that it belongs to.
+//! Diesel has no type for a transaction: `connection.transaction(…)` passes the connection itself to its closure. So the code checks
+//! the connection for an open transaction, and refuses to stage or admit outside of one: the message would commit at once, whatever
+//! becomes of the change that it belongs to.
 //!
-//! `sql_query` is never kept as a prepared statement, so what is run here is a query of our own, which is.
+//! Diesel never keeps an `sql_query` as a prepared statement, so the statements here are a query type of our own, which it keeps.
 
 use super::Driver;
 use crate::postgres::{
     PostgresInbox, PostgresOutbox,
-    error::Next,
-    statement::{Answer, Param, Statement},
+    error::ErrorClass,
+    statement::{Param, StageReply, Statement},
 };
 use diesel::{
     QueryResult,
@@ -23,7 +23,8 @@ use diesel::{
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, TransactionManager};
 use postrider_core::{
-    Admission, Arrival, ConsumerName, Error, Inbox, Invalid, Message, Outbox, QueueName, Staged, TimerName,
+    Admission, Arrival, ConsumerName, Error, Inbox, Invalid, Message, Outbox, QueueName, StageReport,
+    TimerName,
 };
 use uuid::Uuid;
 
@@ -48,7 +49,11 @@ use uuid::Uuid;
 /// # Ok(()) }
 /// ```
 impl Outbox<AsyncPgConnection> for PostgresOutbox {
-    async fn stage_all(&self, tx: &mut AsyncPgConnection, messages: &[Message]) -> Result<Staged, Error> {
+    async fn stage_all(
+        &self,
+        tx: &mut AsyncPgConnection,
+        messages: &[Message],
+    ) -> Result<StageReport, Error> {
         check_transaction(tx)?;
         self.stage_on(tx, messages).await
     }
@@ -80,21 +85,21 @@ impl Inbox<AsyncPgConnection> for PostgresInbox {
 
 impl Driver for AsyncPgConnection {
     async fn execute(&mut self, statement: Statement<'_>) -> Result<u64, Error> {
-        let rows = RunQueryDsl::execute(Prepared(statement), self).await.map_err(sorted)?;
+        let rows = RunQueryDsl::execute(Prepared(statement), self).await.map_err(classify)?;
         Ok(rows as u64)
     }
 
-    async fn answers(&mut self, statement: Statement<'_>) -> Result<Vec<Answer>, Error> {
+    async fn fetch_replies(&mut self, statement: Statement<'_>) -> Result<Vec<StageReply>, Error> {
         let rows: Vec<(i32, String, Uuid)> =
-            RunQueryDsl::load(Prepared(statement), self).await.map_err(sorted)?;
-        Ok(rows.into_iter().map(|(position, fate, id)| Answer::new(position, &fate, id)).collect())
+            RunQueryDsl::load(Prepared(statement), self).await.map_err(classify)?;
+        Ok(rows.into_iter().map(|(position, outcome, id)| StageReply::new(position, &outcome, id)).collect())
     }
 }
 
 fn check_transaction(connection: &mut AsyncPgConnection) -> Result<(), Error> {
     type Manager = <AsyncPgConnection as AsyncConnection>::TransactionManager;
     let status = Manager::transaction_manager_status_mut(connection);
-    if status.transaction_depth().map_err(sorted)?.is_none() {
+    if status.transaction_depth().map_err(classify)?.is_none() {
         let rule =
             "is not open: stage and admit inside connection.transaction(…), or it would outlive a rollback";
         return Err(Invalid::rule("transaction", rule).into());
@@ -141,19 +146,19 @@ impl Query for Prepared<'_> {
     type SqlType = (Integer, Text, UuidType);
 }
 
-/// Sorts an error by what the caller can do next. Diesel keeps the server's code to itself, and tells some kinds.
-fn sorted(error: DieselError) -> Error {
+/// Classifies an error. Diesel hides the server's code, and exposes some kinds.
+fn classify(error: DieselError) -> Error {
     use DatabaseErrorKind as K;
     let next = match &error {
         DieselError::DatabaseError(
             K::UnableToSendCommand | K::ClosedConnection | K::SerializationFailure | K::ReadOnlyTransaction,
             _,
-        ) => Next::TryAgain,
-        // A missing table, function or column has no kind of its own; servers that speak English say so.
-        DieselError::DatabaseError(_, told) if told.message().ends_with("does not exist") => {
-            Next::Migrate(told.message().to_owned())
+        ) => ErrorClass::Transient,
+        // A missing table, function or column has no kind of its own; English server messages name it.
+        DieselError::DatabaseError(_, error) if error.message().ends_with("does not exist") => {
+            ErrorClass::SchemaMismatch(error.message().to_owned())
         }
-        _ => Next::Nothing,
+        _ => ErrorClass::Other,
     };
-    next.error(error)
+    next.into_error(error)
 }

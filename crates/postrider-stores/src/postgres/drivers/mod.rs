@@ -1,7 +1,6 @@
-//! The drivers that an application may use beside the store: one module each, and each knows its own driver only.
+//! The drivers that an application may use: one module each, and each knows only its own driver.
 //!
-//! A driver binds the parameters of a [`Statement`] and runs it, in one round trip. What is staged, and how, is none of its
-//! business.
+//! A driver binds the parameters of a [`Statement`] and runs it, in one round trip. It does not decide what is staged, or how.
 
 #[cfg(feature = "diesel-async")]
 mod diesel_async;
@@ -11,20 +10,20 @@ mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 
-use super::statement::{Answer, Statement};
+use super::statement::{StageReply, Statement};
 use postrider_core::Error;
 
 /// Runs statements on a connection with an open transaction.
 pub(super) trait Driver: Send {
-    /// Whether it keeps prepared statements, and with them their plans, for each connection.
+    /// Whether the driver keeps prepared statements, and with them their plans, for each connection.
     const KEEPS_PLANS: bool = true;
 
-    /// How many rows the statement inserted or answered with.
+    /// Runs the statement, and returns the number of rows that it inserted or returned.
     fn execute(&mut self, statement: Statement<'_>) -> impl Future<Output = Result<u64, Error>> + Send;
 
-    /// What the careful statement answers, or the one that admits.
-    fn answers(
+    /// Runs the general staging statement, or the one that admits, and returns its rows.
+    fn fetch_replies(
         &mut self,
         statement: Statement<'_>,
-    ) -> impl Future<Output = Result<Vec<Answer>, Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<StageReply>, Error>> + Send;
 }

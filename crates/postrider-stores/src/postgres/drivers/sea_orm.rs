@@ -1,18 +1,19 @@
 //! Transactions of SeaORM on PostgreSQL.
 //!
-//! SeaORM lends nobody the connection below, and its values are owned: payloads are copied on the way. Its arrays cannot hold
-//! a null, so columns with nulls travel as text in the form of an array, which the casts in the statement read. The
-//! connection below keeps prepared statements by their text; ours is marked, so that nobody else who stages on the
-//! same connection finds one whose parameters have other types.
+//! SeaORM does not give access to the underlying connection, and its values are owned: payloads are copied once more. Its arrays
+//! cannot hold a null, so columns with nulls are sent as text in the form of an array, which the casts in the statement read. The
+//! underlying connection keeps prepared statements by their text; ours carry a marker, so that other code that stages on the same
+//! connection does not find one whose parameters have other types.
 
 use super::Driver;
 use crate::postgres::{
     PostgresInbox, PostgresOutbox,
-    error::Next,
-    statement::{Answer, Param, Statement},
+    error::ErrorClass,
+    statement::{Param, StageReply, Statement},
 };
 use postrider_core::{
-    Admission, Arrival, ConsumerName, Error, Inbox, Invalid, Message, Outbox, QueueName, Staged, TimerName,
+    Admission, Arrival, ConsumerName, Error, Inbox, Invalid, Message, Outbox, QueueName, StageReport,
+    TimerName,
 };
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr, Value};
 use std::fmt::Display;
@@ -33,7 +34,11 @@ use std::fmt::Display;
 /// # Ok(()) }
 /// ```
 impl Outbox<DatabaseTransaction> for PostgresOutbox {
-    async fn stage_all(&self, tx: &mut DatabaseTransaction, messages: &[Message]) -> Result<Staged, Error> {
+    async fn stage_all(
+        &self,
+        tx: &mut DatabaseTransaction,
+        messages: &[Message],
+    ) -> Result<StageReport, Error> {
         check_backend(tx, "outbox")?;
         self.stage_on(tx, messages).await
     }
@@ -64,22 +69,23 @@ impl Inbox<DatabaseTransaction> for PostgresInbox {
 
 impl Driver for DatabaseTransaction {
     async fn execute(&mut self, statement: Statement<'_>) -> Result<u64, Error> {
-        let done = self.execute_raw(owned(statement)).await.map_err(sorted)?;
+        let done = self.execute_raw(owned(statement)).await.map_err(classify)?;
         Ok(done.rows_affected())
     }
 
-    async fn answers(&mut self, statement: Statement<'_>) -> Result<Vec<Answer>, Error> {
-        let rows = self.query_all_raw(owned(statement)).await.map_err(sorted)?;
-        rows.iter().map(answer).collect::<Result<_, _>>().map_err(sorted)
+    async fn fetch_replies(&mut self, statement: Statement<'_>) -> Result<Vec<StageReply>, Error> {
+        let rows = self.query_all_raw(owned(statement)).await.map_err(classify)?;
+        rows.iter().map(stage_reply).collect::<Result<_, _>>().map_err(classify)
     }
 }
 
-fn check_backend(tx: &DatabaseTransaction, room: &str) -> Result<(), Invalid> {
+fn check_backend(tx: &DatabaseTransaction, trait_name: &str) -> Result<(), Invalid> {
     match tx.get_database_backend() {
         DbBackend::Postgres => Ok(()),
-        other => {
-            Err(Invalid::rule("transaction", format!("is one of {other:?}; this {room} is in PostgreSQL")))
-        }
+        other => Err(Invalid::rule(
+            "transaction",
+            format!("is one of {other:?}; this {trait_name} is in PostgreSQL"),
+        )),
     }
 }
 
@@ -99,7 +105,7 @@ fn owned(Statement { sql, params }: Statement<'_>) -> sea_orm::Statement {
     sea_orm::Statement::from_sql_and_values(DbBackend::Postgres, text, values.collect::<Vec<Value>>())
 }
 
-/// An array as PostgreSQL writes it: `{"one",NULL,"t\"wo\""}`.
+/// An array literal of PostgreSQL: `{"one",NULL,"t\"wo\""}`.
 fn array<T: Display>(values: Vec<Option<T>>) -> Value {
     let mut text = String::from("{");
     for (index, value) in values.into_iter().enumerate() {
@@ -124,21 +130,21 @@ fn array<T: Display>(values: Vec<Option<T>>) -> Value {
     text.into()
 }
 
-fn answer(row: &QueryResult) -> Result<Answer, DbErr> {
-    let fate: String = row.try_get_by_index(1)?;
-    Ok(Answer::new(row.try_get_by_index(0)?, &fate, row.try_get_by_index(2)?))
+fn stage_reply(row: &QueryResult) -> Result<StageReply, DbErr> {
+    let outcome: String = row.try_get_by_index(1)?;
+    Ok(StageReply::new(row.try_get_by_index(0)?, &outcome, row.try_get_by_index(2)?))
 }
 
-/// Sorts an error by what the caller can do next.
-fn sorted(error: DbErr) -> Error {
+/// Classifies an error.
+fn classify(error: DbErr) -> Error {
     let next = match &error {
         DbErr::Conn(RuntimeErr::SqlxError(cause))
         | DbErr::Exec(RuntimeErr::SqlxError(cause))
-        | DbErr::Query(RuntimeErr::SqlxError(cause)) => Next::after(cause),
-        DbErr::Conn(_) | DbErr::ConnectionAcquire(_) => Next::TryAgain,
-        _ => Next::Nothing,
+        | DbErr::Query(RuntimeErr::SqlxError(cause)) => ErrorClass::of(cause),
+        DbErr::Conn(_) | DbErr::ConnectionAcquire(_) => ErrorClass::Transient,
+        _ => ErrorClass::Other,
     };
-    next.error(error)
+    next.into_error(error)
 }
 
 #[cfg(test)]
@@ -146,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_are_written_as_postgresql_reads_them() {
+    fn array_literal_quotes_and_escapes_values() {
         let values = vec![Some("plain"), None, Some(""), Some("NULL"), Some("a,b {c} \"d\" \\e")];
         let expected = r#"{"plain",NULL,"","NULL","a,b {c} \"d\" \\e"}"#;
         assert_eq!(array(values), Value::from(expected));

@@ -5,10 +5,10 @@ use crate::postgres::{
     PostgresInbox, PostgresOutbox,
     error::store_error,
     names::Sql,
-    statement::{Answer, Param, Statement},
+    statement::{Param, StageReply, Statement},
 };
 use postrider_core::{
-    Admission, Arrival, ConsumerName, Error, Inbox, Message, Outbox, QueueName, Staged, TimerName,
+    Admission, Arrival, ConsumerName, Error, Inbox, Message, Outbox, QueueName, StageReport, TimerName,
 };
 use sqlx::{
     Postgres, Row, Transaction,
@@ -35,7 +35,7 @@ impl<'t> Outbox<Transaction<'t, Postgres>> for PostgresOutbox {
         &self,
         tx: &mut Transaction<'t, Postgres>,
         messages: &[Message],
-    ) -> Result<Staged, Error> {
+    ) -> Result<StageReport, Error> {
         self.stage_on(tx, messages).await
     }
 
@@ -67,9 +67,12 @@ impl Driver for Transaction<'_, Postgres> {
         Ok(done.rows_affected())
     }
 
-    async fn answers(&mut self, Statement { sql, params }: Statement<'_>) -> Result<Vec<Answer>, Error> {
+    async fn fetch_replies(
+        &mut self,
+        Statement { sql, params }: Statement<'_>,
+    ) -> Result<Vec<StageReply>, Error> {
         let rows = bound(&sql, params).fetch_all(&mut **self).await.map_err(store_error)?;
-        rows.iter().map(answer).collect::<Result<_, _>>().map_err(store_error)
+        rows.iter().map(stage_reply).collect::<Result<_, _>>().map_err(store_error)
     }
 }
 
@@ -87,6 +90,6 @@ fn bound<'s>(sql: &'s Sql, params: Vec<Param<'s>>) -> Query<'s, Postgres, PgArgu
     })
 }
 
-fn answer(row: &PgRow) -> Result<Answer, sqlx::Error> {
-    Ok(Answer::new(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+fn stage_reply(row: &PgRow) -> Result<StageReply, sqlx::Error> {
+    Ok(StageReply::new(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
 }

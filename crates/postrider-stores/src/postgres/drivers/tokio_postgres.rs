@@ -1,26 +1,26 @@
-//! Transactions of tokio-postgres, and of the pools that hand them out.
+//! Transactions of tokio-postgres, and of the pools that lend them.
 //!
 //! The driver keeps no prepared statements, and to prepare one costs a round trip. So the statement is sent whole, with the
-//! types of its parameters, and is parsed, bound and run in one. What is plain goes through a function of the database, which
-//! keeps the plan. We keep no prepared statements of our own: nothing tells one connection from another, and a
-//! statement that somebody has deallocated, or that a pooler left on another server, would break the caller's transaction.
+//! types of its parameters, and is parsed, bound and run in one. A plain insert goes through a function of the database, which
+//! keeps the plan. We keep no prepared statements of our own: connections cannot be told apart, and a statement that was
+//! deallocated, or that a pooler left on another server, would break the caller's transaction.
 
 use super::Driver;
 use crate::postgres::{
     PostgresInbox, PostgresOutbox,
-    error::Next,
-    statement::{Answer, Param, Statement},
+    error::ErrorClass,
+    statement::{Param, StageReply, Statement},
 };
 use postrider_core::{
-    Admission, Arrival, ConsumerName, Error, Inbox, Message, Outbox, QueueName, Staged, TimerName,
+    Admission, Arrival, ConsumerName, Error, Inbox, Message, Outbox, QueueName, StageReport, TimerName,
 };
 use tokio_postgres::{
     Row, Transaction,
     types::{ToSql, Type},
 };
 
-/// In a transaction of tokio-postgres. The feature is `tokio-postgres`. A transaction of deadpool-postgres lends the one that
-/// it wraps: stage in `&mut *tx`.
+/// In a transaction of tokio-postgres. The feature is `tokio-postgres`. A transaction of deadpool-postgres wraps
+/// one: stage in `&mut *tx`.
 ///
 /// ```no_run
 /// use postrider_core::{Message, OutboxExt};
@@ -35,7 +35,7 @@ use tokio_postgres::{
 /// # Ok(()) }
 /// ```
 impl<'t> Outbox<Transaction<'t>> for PostgresOutbox {
-    async fn stage_all(&self, tx: &mut Transaction<'t>, messages: &[Message]) -> Result<Staged, Error> {
+    async fn stage_all(&self, tx: &mut Transaction<'t>, messages: &[Message]) -> Result<StageReport, Error> {
         self.stage_on(tx, messages).await
     }
 
@@ -65,12 +65,15 @@ impl Driver for Transaction<'_> {
     const KEEPS_PLANS: bool = false;
 
     async fn execute(&mut self, Statement { sql, params }: Statement<'_>) -> Result<u64, Error> {
-        self.execute_typed(sql.as_str(), &typed(&params)).await.map_err(sorted)
+        self.execute_typed(sql.as_str(), &typed(&params)).await.map_err(classify)
     }
 
-    async fn answers(&mut self, Statement { sql, params }: Statement<'_>) -> Result<Vec<Answer>, Error> {
-        let rows = self.query_typed(sql.as_str(), &typed(&params)).await.map_err(sorted)?;
-        rows.iter().map(answer).collect::<Result<_, _>>().map_err(sorted)
+    async fn fetch_replies(
+        &mut self,
+        Statement { sql, params }: Statement<'_>,
+    ) -> Result<Vec<StageReply>, Error> {
+        let rows = self.query_typed(sql.as_str(), &typed(&params)).await.map_err(classify)?;
+        rows.iter().map(stage_reply).collect::<Result<_, _>>().map_err(classify)
     }
 }
 
@@ -91,19 +94,19 @@ fn typed<'p>(params: &'p [Param<'_>]) -> Vec<(&'p (dyn ToSql + Sync), Type)> {
     typed.collect()
 }
 
-fn answer(row: &Row) -> Result<Answer, tokio_postgres::Error> {
-    Ok(Answer::new(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+fn stage_reply(row: &Row) -> Result<StageReply, tokio_postgres::Error> {
+    Ok(StageReply::new(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
 }
 
-/// Sorts an error by what the caller can do next. One without a code never reached the server, or never came back.
-fn sorted(error: tokio_postgres::Error) -> Error {
+/// Classifies an error. One without a code never reached the server, or its reply was lost.
+fn classify(error: tokio_postgres::Error) -> Error {
     use std::error::Error as _;
     let lost = error.is_closed()
         || error.source().and_then(|source| source.downcast_ref::<std::io::Error>()).is_some();
     let next = match error.as_db_error() {
-        Some(answer) => Next::by_code(answer.code().code(), answer.message()),
-        None if lost => Next::TryAgain,
-        None => Next::Nothing,
+        Some(error) => ErrorClass::by_code(error.code().code(), error.message()),
+        None if lost => ErrorClass::Transient,
+        None => ErrorClass::Other,
     };
-    next.error(error)
+    next.into_error(error)
 }

@@ -1,7 +1,7 @@
-//! The drivers that may run our statements: one module each, and each knows its own driver only.
+//! The drivers that can run our statements: one module each, which knows only its own driver.
 //!
-//! A driver binds the parameters of a [`Statement`] and runs it. What is staged, and how, is none of its business. All of
-//! them run SQLite's own rows through sqlx, so reading one is the same for each.
+//! A driver binds the parameters of a [`Statement`] and runs it; it does not know what is staged. All of them return rows of sqlx,
+//! so reading a row is the same for each.
 
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
@@ -13,41 +13,41 @@ use postrider_core::Error;
 
 /// Runs statements on a connection with an open transaction.
 pub(super) trait Driver: Send {
-    /// A row that a statement answers with.
-    type Row: Cells + Send;
+    /// A row that a statement returns.
+    type Row: DriverRow + Send;
 
-    /// How many rows the statement inserted, changed or removed.
-    fn execute(&mut self, statement: Statement<'_>) -> impl Future<Output = Result<u64, Failed>> + Send;
+    /// Runs a statement and returns how many rows it inserted, updated or deleted.
+    fn execute(&mut self, statement: Statement<'_>) -> impl Future<Output = Result<u64, DriverError>> + Send;
 
-    /// What the statement answers.
+    /// Runs a statement and returns its rows.
     fn rows(
         &mut self,
         statement: Statement<'_>,
-    ) -> impl Future<Output = Result<Vec<Self::Row>, Failed>> + Send;
+    ) -> impl Future<Output = Result<Vec<Self::Row>, DriverError>> + Send;
 }
 
-/// A row of SQLite.
-pub(super) trait Cells {
+/// A row that a driver returns.
+pub(super) trait DriverRow {
     /// The value in a column.
     fn get<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(&'r self, column: usize) -> Result<T, Error>;
 }
 
-/// What an error of a driver means.
+/// An error of a driver, classified.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct DriverError {
     pub(super) error: Error,
-    /// Whether waiting may help.
+    /// Whether waiting may help: another transaction holds a lock.
     pub(super) is_busy: bool,
 }
 
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
-        failed.error
+impl From<DriverError> for Error {
+    fn from(error: DriverError) -> Self {
+        error.error
     }
 }
 
-/// The first row of an answer, if there is one.
-pub(super) async fn first<D: Driver>(
+/// Runs a statement and returns its first row, if there is one.
+pub(super) async fn first_row<D: Driver>(
     driver: &mut D,
     statement: Statement<'_>,
 ) -> Result<Option<D::Row>, Error> {

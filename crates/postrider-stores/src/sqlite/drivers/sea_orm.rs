@@ -1,26 +1,27 @@
 //! Transactions of SeaORM on SQLite.
 //!
-//! SeaORM lends nobody the connection below, and its values are owned: what is borrowed is copied once more on the way. What it
-//! answers with are the rows of the sqlx below.
+//! SeaORM does not give access to the underlying connection, and its values are owned: borrowed parameters are copied once more. It
+//! returns rows of the underlying sqlx.
 
-use super::{Cells, Driver, Failed};
+use super::{Driver, DriverError, DriverRow};
 use crate::sqlite::{
     SqliteInbox, SqliteOutbox,
-    error::{is_busy, sorted},
+    error::{classify, is_busy},
     statement::{Param, Statement},
 };
 use postrider_core::{
-    Admission, Arrival, ConsumerName, Error, Inbox, Invalid, Message, Outbox, QueueName, Staged, TimerName,
+    Admission, Arrival, ConsumerName, Error, Inbox, Invalid, Message, Outbox, QueueName, StageReport,
+    TimerName,
 };
 use sea_orm::{
     ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr, TransactionTrait, Value,
 };
 use sqlx::{Decode, Sqlite, Type};
 
-/// In a transaction of SeaORM on SQLite. The feature is `sea-orm`, beside `sqlite`.
+/// Stages in a SeaORM transaction on SQLite (features `sea-orm` and `sqlite`).
 ///
-/// Begin the transaction with `SqliteTransactionMode::Immediate` if it reads before it writes: SQLite cannot let it wait for
-/// others later.
+/// Begin the transaction with `SqliteTransactionMode::Immediate` if it reads before it writes: otherwise SQLite cannot wait for other
+/// writers.
 ///
 /// ```no_run
 /// use postrider_core::{Message, OutboxExt};
@@ -40,14 +41,18 @@ use sqlx::{Decode, Sqlite, Type};
 /// # Ok(()) }
 /// ```
 impl Outbox<DatabaseTransaction> for SqliteOutbox {
-    async fn stage_all(&self, tx: &mut DatabaseTransaction, messages: &[Message]) -> Result<Staged, Error> {
+    async fn stage_all(
+        &self,
+        tx: &mut DatabaseTransaction,
+        messages: &[Message],
+    ) -> Result<StageReport, Error> {
         check(tx, "outbox")?;
-        if let Some(staged) = self.stage_at_once(tx, messages).await? {
+        if let Some(staged) = self.stage_in_one_statement(tx, messages).await? {
             return Ok(staged);
         }
-        let mut savepoint = tx.begin().await.map_err(Failed::from)?;
+        let mut savepoint = tx.begin().await.map_err(DriverError::from)?;
         let staged = self.stage_on(&mut savepoint, messages).await?;
-        savepoint.commit().await.map_err(Failed::from)?;
+        savepoint.commit().await.map_err(DriverError::from)?;
         Ok(staged)
     }
 
@@ -58,14 +63,14 @@ impl Outbox<DatabaseTransaction> for SqliteOutbox {
         timer: &TimerName,
     ) -> Result<bool, Error> {
         check(tx, "outbox")?;
-        let mut savepoint = tx.begin().await.map_err(Failed::from)?;
+        let mut savepoint = tx.begin().await.map_err(DriverError::from)?;
         let cancelled = self.cancel_on(&mut savepoint, queue, timer).await?;
-        savepoint.commit().await.map_err(Failed::from)?;
+        savepoint.commit().await.map_err(DriverError::from)?;
         Ok(cancelled)
     }
 }
 
-/// In a transaction of SeaORM on SQLite. The feature is `sea-orm`, beside `sqlite`.
+/// Admits in a SeaORM transaction on SQLite (features `sea-orm` and `sqlite`).
 impl Inbox<DatabaseTransaction> for SqliteInbox {
     async fn admit_all(
         &self,
@@ -78,35 +83,35 @@ impl Inbox<DatabaseTransaction> for SqliteInbox {
     }
 }
 
-fn check(tx: &DatabaseTransaction, room: &str) -> Result<(), Invalid> {
+fn check(tx: &DatabaseTransaction, part: &str) -> Result<(), Invalid> {
     match tx.get_database_backend() {
         DbBackend::Sqlite => Ok(()),
-        other => Err(Invalid::rule("transaction", format!("is one of {other:?}; this {room} is in SQLite"))),
+        other => Err(Invalid::rule("transaction", format!("is one of {other:?}; this {part} is in SQLite"))),
     }
 }
 
 impl Driver for DatabaseTransaction {
     type Row = QueryResult;
 
-    async fn execute(&mut self, statement: Statement<'_>) -> Result<u64, Failed> {
-        Ok(self.execute_raw(owned(statement)).await?.rows_affected())
+    async fn execute(&mut self, statement: Statement<'_>) -> Result<u64, DriverError> {
+        Ok(self.execute_raw(to_sea_orm(statement)).await?.rows_affected())
     }
 
-    async fn rows(&mut self, statement: Statement<'_>) -> Result<Vec<QueryResult>, Failed> {
-        Ok(self.query_all_raw(owned(statement)).await?)
+    async fn rows(&mut self, statement: Statement<'_>) -> Result<Vec<QueryResult>, DriverError> {
+        Ok(self.query_all_raw(to_sea_orm(statement)).await?)
     }
 }
 
-impl Cells for QueryResult {
+impl DriverRow for QueryResult {
     fn get<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(&'r self, column: usize) -> Result<T, Error> {
         match self.try_as_sqlite_row() {
             Some(row) => row.get(column),
-            None => Err(Error::Other("SeaORM answered with a row that is not SQLite's".into())),
+            None => Err(Error::Other("SeaORM returned a row of another database".into())),
         }
     }
 }
 
-impl From<DbErr> for Failed {
+impl From<DbErr> for DriverError {
     fn from(error: DbErr) -> Self {
         let cause = match &error {
             DbErr::Conn(RuntimeErr::SqlxError(cause))
@@ -117,11 +122,11 @@ impl From<DbErr> for Failed {
             }
             _ => return Self { error: Error::Other(Box::new(error)), is_busy: false },
         };
-        Self { is_busy: is_busy(&cause), error: sorted(&cause, error) }
+        Self { is_busy: is_busy(&cause), error: classify(&cause, error) }
     }
 }
 
-fn owned(Statement { sql, params }: Statement<'_>) -> sea_orm::Statement {
+fn to_sea_orm(Statement { sql, params }: Statement<'_>) -> sea_orm::Statement {
     let values = params.into_iter().map(|param| match param {
         Param::Null => Value::BigInt(None),
         Param::Integer(value) => value.into(),

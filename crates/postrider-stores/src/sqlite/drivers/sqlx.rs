@@ -1,13 +1,13 @@
-//! Connections and transactions of sqlx. Statements are prepared once for each connection.
+//! Connections and transactions of sqlx. A statement is prepared once for each connection.
 
-use super::{Cells, Driver, Failed};
+use super::{Driver, DriverError, DriverRow};
 use crate::sqlite::{
     SqliteInbox, SqliteOutbox,
     error::{is_busy, store_error},
     statement::{Param, Statement},
 };
 use postrider_core::{
-    Admission, Arrival, ConsumerName, Error, Inbox, Message, Outbox, QueueName, Staged, TimerName,
+    Admission, Arrival, ConsumerName, Error, Inbox, Message, Outbox, QueueName, StageReport, TimerName,
 };
 use sqlx::{
     Acquire, Decode, Row, Sqlite, SqliteConnection, Transaction, Type,
@@ -16,9 +16,9 @@ use sqlx::{
 };
 use std::borrow::Cow;
 
-/// In a transaction of sqlx. The feature is `sqlite`.
+/// Stages in an sqlx transaction (feature `sqlite`).
 ///
-/// Begin the transaction with `BEGIN IMMEDIATE` if it reads before it writes: SQLite cannot let it wait for others later.
+/// Begin the transaction with `BEGIN IMMEDIATE` if it reads before it writes: otherwise SQLite cannot wait for other writers.
 ///
 /// ```no_run
 /// use postrider_core::{Message, OutboxExt};
@@ -37,8 +37,8 @@ impl<'t> Outbox<Transaction<'t, Sqlite>> for SqliteOutbox {
         &self,
         tx: &mut Transaction<'t, Sqlite>,
         messages: &[Message],
-    ) -> Result<Staged, Error> {
-        if let Some(staged) = self.stage_at_once(&mut **tx, messages).await? {
+    ) -> Result<StageReport, Error> {
+        if let Some(staged) = self.stage_in_one_statement(&mut **tx, messages).await? {
             return Ok(staged);
         }
         let mut savepoint = tx.begin().await.map_err(store_error)?;
@@ -60,7 +60,7 @@ impl<'t> Outbox<Transaction<'t, Sqlite>> for SqliteOutbox {
     }
 }
 
-/// In a transaction of sqlx. The feature is `sqlite`.
+/// Admits in an sqlx transaction (feature `sqlite`).
 impl<'t> Inbox<Transaction<'t, Sqlite>> for SqliteInbox {
     async fn admit_all(
         &self,
@@ -75,28 +75,28 @@ impl<'t> Inbox<Transaction<'t, Sqlite>> for SqliteInbox {
 impl Driver for SqliteConnection {
     type Row = SqliteRow;
 
-    async fn execute(&mut self, statement: Statement<'_>) -> Result<u64, Failed> {
-        Ok(bound(statement).execute(self).await?.rows_affected())
+    async fn execute(&mut self, statement: Statement<'_>) -> Result<u64, DriverError> {
+        Ok(bind_params(statement).execute(self).await?.rows_affected())
     }
 
-    async fn rows(&mut self, statement: Statement<'_>) -> Result<Vec<SqliteRow>, Failed> {
-        Ok(bound(statement).fetch_all(self).await?)
+    async fn rows(&mut self, statement: Statement<'_>) -> Result<Vec<SqliteRow>, DriverError> {
+        Ok(bind_params(statement).fetch_all(self).await?)
     }
 }
 
-impl Cells for SqliteRow {
+impl DriverRow for SqliteRow {
     fn get<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(&'r self, column: usize) -> Result<T, Error> {
         self.try_get(column).map_err(store_error)
     }
 }
 
-impl From<sqlx::Error> for Failed {
+impl From<sqlx::Error> for DriverError {
     fn from(error: sqlx::Error) -> Self {
         Self { is_busy: is_busy(&error), error: store_error(error) }
     }
 }
 
-fn bound<'q>(Statement { sql, params }: Statement<'q>) -> Query<'q, Sqlite, SqliteArguments> {
+fn bind_params<'q>(Statement { sql, params }: Statement<'q>) -> Query<'q, Sqlite, SqliteArguments> {
     params.into_iter().fold(sql.query(), |query, param| match param {
         Param::Null => query.bind(None::<i64>),
         Param::Integer(value) => query.bind(value),

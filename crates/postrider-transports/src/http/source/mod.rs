@@ -1,9 +1,9 @@
-//! Receives: one message for each POST.
+//! A source of webhooks: one message for each POST.
 
 mod builder;
-mod desk;
-mod reply;
+mod pending_requests;
 mod request;
+mod response;
 mod wire;
 
 pub use builder::HttpSourceBuilder;
@@ -12,8 +12,10 @@ use super::signature::Secret;
 use async_trait::async_trait;
 use axum::{Router, extract::Request, routing::post};
 use builder::Settings;
-use desk::Desk;
-use postrider_core::{Abilities, Answer, Finding, Invalid, Parcel, Redelivers, Source, SourceError, Ticket};
+use pending_requests::PendingRequests;
+use postrider_core::{
+    Ack, AckHandle, Capabilities, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source, SourceError,
+};
 use std::{
     fmt,
     sync::{
@@ -23,12 +25,12 @@ use std::{
     time::Duration,
 };
 
-/// What senders like ours obey, unless told otherwise.
-const LONGEST_DELAY: Duration = Duration::from_secs(60 * 60);
-/// For longer, nobody needs a request to be good.
-const WIDE: Duration = Duration::from_secs(15 * 60);
+/// The longest `Retry-After` that Postrider's own transport obeys by default.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
+/// No sender needs a longer tolerance.
+const WIDE_TOLERANCE: Duration = Duration::from_secs(15 * 60);
 
-/// Receives webhooks: a [router](Self::router) for your own server. A request waits until its message was answered.
+/// Receives webhooks: a [router](Self::router) for your own server. A request waits until its message is acked.
 ///
 /// ```no_run
 /// # use postrider_core::Source;
@@ -38,92 +40,93 @@ const WIDE: Duration = Duration::from_secs(15 * 60);
 ///     .with_secret(Secret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")?)
 ///     .build()?;
 /// let app = app.merge(source.router());
-/// // Serve `app` as you do, over TLS, and give `source` to a consumer.
+/// // Serve `app` with your server, over TLS, and pass `source` to a consumer.
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Statuses
 ///
-/// Every status but 204 and 405 comes with a JSON object: `code` never changes, `reason` is for people.
+/// Every response but 204 and 405 has a JSON object: `code` is stable, `reason` is for people.
 ///
-/// | status | code | when |
+/// | status | code | condition |
 /// |---|---|---|
-/// | 204 | | [`Answer::Done`] |
-/// | 503, `Retry-After` | `again` | [`Answer::Again`]; whole seconds, an hour at most |
-/// | 422 | `refused` | [`Answer::Refuse`]. Senders like ours give up where told to: `HttpOptions::with_rejected` |
-/// | 401 | `signature_missing` | a header of the three is missing |
-/// | 401 | `signature_wrong` | no signature is by any of the secrets |
-/// | 401 | `timestamp_too_old`, `timestamp_too_new`, `timestamp_unreadable` | it is not from now: perhaps somebody sends again what was not theirs |
-/// | 405 | | it is no POST |
-/// | 408 | `too_slow` | the body did not come in time |
-/// | 409, `Retry-After` | `in_hand` | a request with the same `webhook-id` waits for its answer |
+/// | 204 | | [`Ack::Ack`] |
+/// | 503, `Retry-After` | `again` | [`Ack::Nack`]; whole seconds, an hour at most |
+/// | 422 | `refused` | [`Ack::Reject`]. Postrider's transport stops retrying if it is configured with `HttpOptions::with_rejected` |
+/// | 400 | `broken_off` | the connection ended before the body was complete |
+/// | 401 | `signature_missing` | one of the three signature headers is missing |
+/// | 401 | `signature_wrong` | no signature matches any of the secrets |
+/// | 401 | `timestamp_too_old`, `timestamp_too_new`, `timestamp_unreadable` | the timestamp is outside the tolerance: possibly a replay |
+/// | 405 | | the method is not POST |
+/// | 408 | `too_slow` | the body did not arrive in time |
+/// | 409, `Retry-After` | `in_flight` | a request with the same `webhook-id` is in flight |
 /// | 413 | `too_large` | the body is longer than allowed; it is not read to its end |
-/// | 415 | `batch`, `encoded` | several events in one request; a body that is compressed |
-/// | 503, `Retry-After` | `full`, `closed` | too many requests wait; nobody receives |
+/// | 415 | `batch`, `encoded` | several events in one request; a compressed body |
+/// | 503, `Retry-After` | `full`, `closed` | too many requests in flight; the source is closed |
 ///
-/// **The same id again** is a duplicate, not a crime: a sender that has not heard the answer must send again, and has to be told that all is well.
-/// So it is received like any other, and the consumer, who knows what it has done, answers it. What keeps a stolen request from
-/// being of use is its time: after the tolerance it is not believed any more.
+/// **A repeated id** is a duplicate, not an attack: a sender that missed the response has to retry, and needs a success then. So the request is
+/// received like any other, and the consumer, which remembers the messages it has handled, acks it. The timestamp limits the use of a stolen
+/// request: after the tolerance it is refused.
 ///
-/// # What is not promised
+/// # Not guaranteed
 ///
-/// That the sender hears an answer: [`Source::answer`] tells whether it still waited. Nothing limits how long a message is in hand but
-/// the sender's own timeout; when that strikes, the answer is stale and the message comes again.
+/// That the sender receives a response: the result of [`Source::ack`] says whether the sender was still connected. Only the sender's own timeout
+/// limits how long a message is in flight; when it expires, the ack is stale and the message is redelivered.
 pub struct HttpSource {
     path: Arc<str>,
     settings: Arc<Settings>,
-    desk: Arc<Desk>,
+    pending: Arc<PendingRequests>,
     is_mounted: AtomicBool,
 }
 
-/// Which request, and at which desk.
-struct Held(Arc<Desk>, u64);
+/// The content of an ack handle: the source's pending requests, and the number of one of them.
+struct RequestHandle(Arc<PendingRequests>, u64);
 
 impl HttpSource {
-    /// Receives what is posted to `path`, such as `/hooks/orders`.
+    /// A builder for a source of requests to `path`, such as `/hooks/orders`.
     pub fn builder(path: impl Into<String>) -> HttpSourceBuilder {
         HttpSourceBuilder::new(path.into())
     }
 
-    /// Receives what is posted to `path` and signed with `secret`.
+    /// Receives requests to `path` that are signed with `secret`.
     ///
     /// # Errors
-    /// When that is no path.
+    /// If `path` is not a valid path.
     pub fn new(path: impl Into<String>, secret: Secret) -> Result<Self, Invalid> {
         Self::builder(path).with_secret(secret).build()
     }
 
-    /// The route, to be merged into or nested in the router of your server.
+    /// The route. Merge it into, or nest it in, the router of your server.
     pub fn router(&self) -> Router {
         self.is_mounted.store(true, Relaxed);
-        let (path, settings, desk) =
-            (Arc::clone(&self.path), Arc::clone(&self.settings), Arc::clone(&self.desk));
-        let answer = move |request: Request| {
-            request::answer(Arc::clone(&path), Arc::clone(&settings), Arc::clone(&desk), request)
+        let (path, settings, pending) =
+            (Arc::clone(&self.path), Arc::clone(&self.settings), Arc::clone(&self.pending));
+        let handler = move |request: Request| {
+            request::handle(Arc::clone(&path), Arc::clone(&settings), Arc::clone(&pending), request)
         };
-        Router::new().route(&self.path, post(answer))
+        Router::new().route(&self.path, post(handler))
     }
 
-    fn number(&self, ticket: &Ticket) -> Result<u64, SourceError> {
-        match ticket.inside::<Held>() {
-            Some(Held(desk, number)) if Arc::ptr_eq(desk, &self.desk) => Ok(*number),
-            _ => Err(SourceError::stale("another source received it")),
+    fn number(&self, handle: &AckHandle) -> Result<u64, SourceError> {
+        match handle.downcast::<RequestHandle>() {
+            Some(RequestHandle(pending, number)) if Arc::ptr_eq(pending, &self.pending) => Ok(*number),
+            _ => Err(SourceError::stale("the message came from another source")),
         }
     }
 }
 
-fn gone(is_there: bool) -> Result<(), SourceError> {
-    match is_there {
+fn stale_unless(is_pending: bool) -> Result<(), SourceError> {
+    match is_pending {
         true => Ok(()),
-        false => Err(SourceError::stale("it was answered before, or its sender has gone")),
+        false => Err(SourceError::stale("the message was acked before, or its sender has disconnected")),
     }
 }
 
 impl Drop for HttpSource {
-    /// Nobody is left to answer.
+    /// No message can be acked any more.
     fn drop(&mut self) {
-        self.desk.close();
+        self.pending.close();
     }
 }
 
@@ -137,37 +140,39 @@ impl Source for HttpSource {
         &self.path
     }
 
-    fn abilities(&self) -> Abilities {
-        // Each request has its own answer: nothing is won by collecting them.
-        Abilities::answering(1).delaying(LONGEST_DELAY)
+    fn capabilities(&self) -> Capabilities {
+        // Each request has its own response: batching acks gains nothing.
+        Capabilities::new(1).with_max_delay(MAX_RETRY_AFTER)
     }
 
-    async fn receive(&self, most: usize) -> Result<Vec<Parcel>, SourceError> {
+    async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         loop {
-            let change = self.desk.change.notified();
-            let taken = self.desk.take(most).ok_or_else(|| SourceError::down("it was closed"))?;
+            let change = self.pending.change.notified();
+            let taken =
+                self.pending.take(most).ok_or_else(|| SourceError::unavailable("the source is closed"))?;
             if !taken.is_empty() {
-                let ticket = |number| Ticket::new(Held(Arc::clone(&self.desk), number));
-                let parcel = |(number, incoming)| Parcel::new(incoming, ticket(number));
-                return Ok(taken.into_iter().map(parcel).collect());
+                let handle = |number| AckHandle::new(RequestHandle(Arc::clone(&self.pending), number));
+                let message = |(number, incoming)| ReceivedMessage::new(incoming, handle(number));
+                return Ok(taken.into_iter().map(message).collect());
             }
             change.await;
         }
     }
 
-    async fn answer(&self, answers: &[(Ticket, Answer)]) -> Vec<Result<(), SourceError>> {
-        let tell = |(ticket, answer): &(Ticket, Answer)| gone(self.desk.tell(self.number(ticket)?, *answer));
-        answers.iter().map(tell).collect()
+    async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
+        let respond =
+            |(handle, ack): &(AckHandle, Ack)| stale_unless(self.pending.respond(self.number(handle)?, *ack));
+        acks.iter().map(respond).collect()
     }
 
-    async fn extend(&self, tickets: &[Ticket]) -> Vec<Result<(), SourceError>> {
-        tickets.iter().map(|ticket| gone(self.desk.has(self.number(ticket)?))).collect()
+    async fn extend(&self, handles: &[AckHandle]) -> Vec<Result<(), SourceError>> {
+        handles.iter().map(|handle| stale_unless(self.pending.contains(self.number(handle)?))).collect()
     }
 
-    async fn redelivers(&self) -> Result<Redelivers, SourceError> {
-        Ok(match self.settings.resends_for {
-            Some(longest) => Redelivers::within(longest, format!("with_resends_for says {longest:?}")),
-            None => Redelivers::for_ever("only its sender knows; say it with with_resends_for"),
+    async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError> {
+        Ok(match self.settings.resend_window {
+            Some(longest) => RedeliveryWindow::within(longest, format!("with_resend_window is {longest:?}")),
+            None => RedeliveryWindow::unbounded("only the sender knows it; set it with with_resend_window"),
         })
     }
 
@@ -176,31 +181,28 @@ impl Source for HttpSource {
         if !self.is_mounted.load(Relaxed) {
             findings.push(
                 Finding::problem("not_mounted", self.origin())
-                    .because("nobody has asked for its router: no request can come")
+                    .because("the router of the source is not mounted: no request can arrive")
                     .fixed_by("merge `HttpSource::router` into the router of your server"),
             );
         }
         if self.settings.secrets.is_empty() {
             findings.push(
                 Finding::warning("unsigned", self.origin())
-                    .because("whoever can reach it is believed")
-                    .fixed_by("share a secret with the senders, and give it with `with_secret`"),
+                    .because("the webhook endpoint accepts unsigned requests from everybody who can reach it")
+                    .fixed_by("share a secret with the senders, and set it with `with_secret`"),
             );
-        } else if self.settings.tolerance > WIDE {
+        } else if self.settings.tolerance > WIDE_TOLERANCE {
             findings.push(
                 Finding::warning("wide_tolerance", self.origin())
-                    .because(format!(
-                        "a request that somebody got hold of is believed again for {:?}",
-                        self.settings.tolerance
-                    ))
-                    .fixed_by("leave the tolerance at 5 minutes, and set the clocks of the senders"),
+                    .because(format!("a captured request can be replayed for {:?}", self.settings.tolerance))
+                    .fixed_by("leave the tolerance at 5 minutes, and synchronize the clocks of the senders"),
             );
         }
         Ok(findings)
     }
 
     async fn close(&self) {
-        self.desk.close();
+        self.pending.close();
     }
 }
 

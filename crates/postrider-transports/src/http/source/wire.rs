@@ -1,7 +1,7 @@
-//! A request as a message: the HTTP binding of CloudEvents 1.0, undone.
+//! Decodes requests: the HTTP binding of CloudEvents 1.0.
 
 use crate::http::{
-    binding::{EVENT, OF_REQUESTS},
+    binding::{EVENT, REQUEST_HEADERS},
     signature,
 };
 use axum::http::{
@@ -13,8 +13,8 @@ use percent_encoding::percent_decode_str;
 use postrider_core::Incoming;
 use std::borrow::Cow;
 
-/// Between sender and server, and secret in part: no message needs them.
-const LEFT_OUT: [HeaderName; 4] = [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE];
+/// Headers between sender and server, some of them secret: they are not part of the message.
+const DROPPED_HEADERS: [HeaderName; 4] = [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE];
 
 /// The message of a request to `origin`.
 pub(super) fn incoming(origin: &str, headers: &HeaderMap, body: Bytes) -> Incoming {
@@ -26,7 +26,7 @@ pub(super) fn incoming(origin: &str, headers: &HeaderMap, body: Bytes) -> Incomi
         let value = text(value);
         match name.as_str().strip_prefix(EVENT) {
             Some(attribute) => incoming.attributes.push((attribute.to_owned(), decoded(&value))),
-            None if OF_REQUESTS.contains(&name.as_str()) || LEFT_OUT.contains(name) => {}
+            None if REQUEST_HEADERS.contains(&name.as_str()) || DROPPED_HEADERS.contains(name) => {}
             None => incoming.headers.push((name.as_str().to_owned(), value.into_owned())),
         }
     }
@@ -37,7 +37,7 @@ fn text(value: &HeaderValue) -> Cow<'_, str> {
     String::from_utf8_lossy(value.as_bytes())
 }
 
-/// Quotes are undone first, and then what was percent-encoded, once.
+/// Removes quotes first, and then decodes percent-encoding, once.
 fn decoded(value: &str) -> String {
     let unquoted = match value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(quoted) => Cow::Owned(unescaped(quoted)),
@@ -46,7 +46,7 @@ fn decoded(value: &str) -> String {
     percent_decode_str(&unquoted).decode_utf8_lossy().into_owned()
 }
 
-/// A backslash stands before a character that means itself.
+/// Removes the backslash before an escaped character.
 fn unescaped(quoted: &str) -> String {
     let mut characters = quoted.chars();
     let mut next = || match characters.next() {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_requests_own_is_left_out() {
+    fn request_headers_are_not_part_of_the_message() {
         let message = of(&[
             ("host", b"shop.example"),
             ("authorization", b"Bearer s3cret"),

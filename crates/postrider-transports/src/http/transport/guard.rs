@@ -1,12 +1,12 @@
-//! Where connections may go.
+//! Protects against server-side request forgery (SSRF): limits the addresses that connections may go to.
 //!
-//! Whoever may name a URL must not reach what stands behind our firewall through us. A check before sending does not do: a name
-//! can resolve to something else a moment later. So the check sits in the resolver, and what it lets pass is what is dialled. An address
-//! that stands in the URL itself is never resolved; it is checked when the URL is read. Redirects are not followed and
+//! Somebody who may choose a URL must not reach servers behind our firewall through us. A check before sending is not enough: a host
+//! name can resolve to another address a moment later. So the check is in the resolver, and the addresses that it returns are the ones that
+//! are dialled. An address in the URL itself is never resolved; it is checked when the URL is parsed. Redirects are not followed and
 //! proxies are not used, so there is no third way.
 
 use ipnet::IpNet;
-use postrider_core::{Invalid, transport::Source};
+use postrider_core::{BoxError, Invalid};
 use reqwest::{
     Url,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -18,52 +18,60 @@ use std::{
     sync::Arc,
 };
 
-/// Which addresses may be dialled: public ones, and what was opened.
+/// Decides which addresses may be dialled: public ones, and those that were allowed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Guard {
+pub(super) struct AddressGuard {
     pub(super) hosts: BTreeSet<String>,
     networks: Vec<IpNet>,
-    /// Names that are not looked up.
-    pub(super) known: BTreeMap<String, Vec<IpAddr>>,
+    /// The addresses of hosts that are not resolved by DNS.
+    pub(super) static_addresses: BTreeMap<String, Vec<IpAddr>>,
 }
 
-/// Nothing public answers to that name.
+/// A host has no address that may be dialled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Forbidden {
+pub(super) struct PrivateAddress {
     host: String,
     address: IpAddr,
 }
 
-impl fmt::Display for Forbidden {
+impl fmt::Display for PrivateAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, address } = self;
-        write!(f, "{host} is at {address}, which is not public; open it with `allow_host` or `allow_network`")
+        write!(
+            f,
+            "{host} is at {address}, which is not public; allow it with `allow_host` or `allow_network`"
+        )
     }
 }
 
-impl std::error::Error for Forbidden {}
+impl std::error::Error for PrivateAddress {}
 
-impl Guard {
-    /// Opens `10.0.0.0/8`, or one address.
-    pub(super) fn open(&mut self, network: &str) -> Result<(), Invalid> {
+impl AddressGuard {
+    /// Allows a network such as `10.0.0.0/8`, or one address.
+    pub(super) fn allow_network(&mut self, network: &str) -> Result<(), Invalid> {
         let address = || network.parse::<IpAddr>().map(IpNet::from);
-        let opened = network.parse::<IpNet>().or_else(|_| address()).map_err(|_| {
-            Invalid::rule("network", format!("{network:?} is none; write it like 10.0.0.0/8 or fd00::/8"))
+        let allowed = network.parse::<IpNet>().or_else(|_| address()).map_err(|_| {
+            Invalid::rule(
+                "network",
+                format!("{network:?} is not a network; write it like 10.0.0.0/8 or fd00::/8"),
+            )
         })?;
-        self.networks.push(opened);
+        self.networks.push(allowed);
         Ok(())
     }
 
-    /// Refuses an address that stands in the URL itself, unless it may be dialled.
-    pub(super) fn pass(&self, url: &Url) -> Result<(), Forbidden> {
+    /// Refuses a URL whose host is an address that may not be dialled.
+    pub(super) fn check_url(&self, url: &Url) -> Result<(), PrivateAddress> {
         let host = bare(url.host_str().unwrap_or_default());
         match host.parse::<IpAddr>() {
-            Ok(address) if !self.opens(host, address) => Err(Forbidden { host: host.to_owned(), address }),
+            Ok(address) if !self.allows(host, address) => {
+                Err(PrivateAddress { host: host.to_owned(), address })
+            }
             _ => Ok(()),
         }
     }
 
-    fn opens(&self, host: &str, address: IpAddr) -> bool {
+    fn allows(&self, host: &str, address: IpAddr) -> bool {
         let unmapped = address.to_canonical();
         is_public(address)
             || self.hosts.contains(host)
@@ -71,30 +79,30 @@ impl Guard {
     }
 
     /// The addresses of `host` that may be dialled.
-    async fn addresses(&self, host: &str) -> Result<Vec<SocketAddr>, Source> {
-        let found: Vec<IpAddr> = match self.known.get(host) {
-            Some(known) => known.clone(),
+    async fn addresses(&self, host: &str) -> Result<Vec<SocketAddr>, BoxError> {
+        let found: Vec<IpAddr> = match self.static_addresses.get(host) {
+            Some(addresses) => addresses.clone(),
             None => tokio::net::lookup_host((host, 0)).await?.map(|found| found.ip()).collect(),
         };
-        let open = found.iter().filter(|address| self.opens(host, **address));
-        // The port of the URL is put in by the connector.
-        let open: Vec<_> = open.map(|address| SocketAddr::new(*address, 0)).collect();
-        match (open.is_empty(), found.first()) {
-            (true, Some(address)) => Err(Forbidden { host: host.to_owned(), address: *address }.into()),
-            (true, None) => Err("the name has no address".into()),
-            (false, _) => Ok(open),
+        let allowed = found.iter().filter(|address| self.allows(host, **address));
+        // The connector fills in the port of the URL.
+        let allowed: Vec<_> = allowed.map(|address| SocketAddr::new(*address, 0)).collect();
+        match (allowed.is_empty(), found.first()) {
+            (true, Some(address)) => Err(PrivateAddress { host: host.to_owned(), address: *address }.into()),
+            (true, None) => Err("the host name has no address".into()),
+            (false, _) => Ok(allowed),
         }
     }
 }
 
-/// A host without the brackets around IPv6.
+/// A host without the brackets of IPv6.
 pub(super) fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// The guard as the resolver of a client.
 #[derive(Debug)]
-pub(super) struct Resolver(pub(super) Arc<Guard>);
+pub(super) struct Resolver(pub(super) Arc<AddressGuard>);
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
@@ -106,7 +114,7 @@ impl Resolve for Resolver {
     }
 }
 
-/// Whether anybody on the internet could have this address.
+/// Whether the address is public: a host on the internet could have it.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -115,7 +123,7 @@ fn is_public(address: IpAddr) -> bool {
 }
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
-    /// Azure answers its machines here, about themselves, at an address that looks public.
+    /// Azure's metadata service, at an address that looks public.
     const AZURE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
     let [a, b, c, _] = address.octets();
     let is_special = address.is_private()
@@ -232,50 +240,53 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_a_url_is_checked_however_it_is_written() {
-        let guard = Guard::default();
+    fn check_url_refuses_private_address_in_any_notation() {
+        let guard = AddressGuard::default();
         for text in PRIVATE {
-            assert!(guard.pass(&url(address(text))).is_err(), "{text}");
+            assert!(guard.check_url(&url(address(text))).is_err(), "{text}");
         }
         for text in PUBLIC {
-            assert_eq!(guard.pass(&url(address(text))), Ok(()), "{text}");
+            assert_eq!(guard.check_url(&url(address(text))), Ok(()), "{text}");
         }
         for host in ["2130706433", "0x7f.1", "0177.0.0.1", "127.1", "127。0。0。1", "[::ffff:7f00:1]"] {
             let url: Url = format!("https://{host}/").parse().unwrap();
-            assert!(guard.pass(&url).is_err(), "{host} is 127.0.0.1");
+            assert!(guard.check_url(&url).is_err(), "{host} is 127.0.0.1");
         }
     }
 
     #[test]
-    fn what_was_opened_passes_and_nothing_beside_it() {
-        let mut guard = Guard::default();
-        guard.open("10.1.0.0/16").unwrap();
-        guard.open("fd00::1").unwrap();
+    fn allowed_networks_and_hosts_pass_and_no_others() {
+        let mut guard = AddressGuard::default();
+        guard.allow_network("10.1.0.0/16").unwrap();
+        guard.allow_network("fd00::1").unwrap();
         guard.hosts.insert("192.168.0.7".to_owned());
-        for open in ["10.1.2.3", "::ffff:10.1.2.3", "fd00::1", "192.168.0.7"] {
-            assert_eq!(guard.pass(&url(address(open))), Ok(()), "{open}");
+        for allowed in ["10.1.2.3", "::ffff:10.1.2.3", "fd00::1", "192.168.0.7"] {
+            assert_eq!(guard.check_url(&url(address(allowed))), Ok(()), "{allowed}");
         }
-        for shut in ["10.2.0.1", "fd00::2", "192.168.0.8", "127.0.0.1"] {
-            assert!(guard.pass(&url(address(shut))).is_err(), "{shut}");
+        for refused in ["10.2.0.1", "fd00::2", "192.168.0.8", "127.0.0.1"] {
+            assert!(guard.check_url(&url(address(refused))).is_err(), "{refused}");
         }
-        let error = guard.open("10.0.0.0/33").unwrap_err().to_string();
-        assert_eq!(error, r#"network: "10.0.0.0/33" is none; write it like 10.0.0.0/8 or fd00::/8"#);
+        let error = guard.allow_network("10.0.0.0/33").unwrap_err().to_string();
+        assert_eq!(error, r#"network: "10.0.0.0/33" is not a network; write it like 10.0.0.0/8 or fd00::/8"#);
     }
 
     #[tokio::test]
-    async fn a_name_gives_only_the_addresses_that_may_be_dialled() {
-        let known = |addresses: &[&str]| {
+    async fn resolver_returns_only_allowed_addresses() {
+        let resolving_to = |addresses: &[&str]| {
             let addresses = addresses.iter().map(|text| address(text)).collect();
-            Guard { known: [("shop.example".to_owned(), addresses)].into(), ..Guard::default() }
+            AddressGuard {
+                static_addresses: [("shop.example".to_owned(), addresses)].into(),
+                ..AddressGuard::default()
+            }
         };
         for text in PRIVATE {
-            let error = known(&[text]).addresses("shop.example").await.unwrap_err();
-            assert!(error.is::<Forbidden>(), "{text}: {error}");
+            let error = resolving_to(&[text]).addresses("shop.example").await.unwrap_err();
+            assert!(error.is::<PrivateAddress>(), "{text}: {error}");
         }
-        let mixed = known(&["10.0.0.1", "8.8.8.8", "::1"]).addresses("shop.example").await.unwrap();
+        let mixed = resolving_to(&["10.0.0.1", "8.8.8.8", "::1"]).addresses("shop.example").await.unwrap();
         assert_eq!(mixed, [SocketAddr::new(address("8.8.8.8"), 0)]);
-        let mut opened = known(&["10.0.0.1"]);
-        opened.hosts.insert("shop.example".to_owned());
-        assert_eq!(opened.addresses("shop.example").await.unwrap().len(), 1);
+        let mut allowing = resolving_to(&["10.0.0.1"]);
+        allowing.hosts.insert("shop.example".to_owned());
+        assert_eq!(allowing.addresses("shop.example").await.unwrap().len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the other sides: how many requests each may get at once, and which URLs are gone.
+//! State for each host: the concurrency limit, and the URLs that are gone.
 
 use reqwest::Url;
 use std::{
@@ -7,34 +7,34 @@ use std::{
 };
 use tokio::sync::Semaphore;
 
-/// So many hosts are remembered before idle ones are forgotten.
-const REMEMBERED: usize = 1_000;
-/// So many URLs that are gone are remembered. What is beyond them is asked again, and is gone again.
-const GONE: usize = 10_000;
+/// The number of hosts that are remembered before idle ones are dropped.
+const MAX_HOSTS: usize = 1_000;
+/// The number of gone URLs that are remembered. Further URLs are requested again, and respond with 410 again.
+const MAX_GONE: usize = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Hosts {
-    at_once: usize,
-    turns: Mutex<HashMap<String, Arc<Semaphore>>>,
+    concurrency: usize,
+    permits: Mutex<HashMap<String, Arc<Semaphore>>>,
     gone: Mutex<BTreeSet<String>>,
 }
 
 impl Hosts {
-    pub(super) fn new(at_once: usize) -> Self {
-        Self { at_once, turns: Mutex::default(), gone: Mutex::default() }
+    pub(super) fn new(concurrency: usize) -> Self {
+        Self { concurrency, permits: Mutex::default(), gone: Mutex::default() }
     }
 
-    /// Where requests to `origin` wait for their turn.
-    pub(super) fn turns(&self, origin: &str) -> Arc<Semaphore> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = turns.get(origin) {
+    /// The permits for requests to `origin`.
+    pub(super) fn permits(&self, origin: &str) -> Arc<Semaphore> {
+        let mut permits = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = permits.get(origin) {
             return Arc::clone(known);
         }
-        if turns.len() >= REMEMBERED {
-            turns.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        if permits.len() >= MAX_HOSTS {
+            permits.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
         }
-        let semaphore = Arc::new(Semaphore::new(self.at_once));
-        turns.insert(origin.to_owned(), Arc::clone(&semaphore));
+        let semaphore = Arc::new(Semaphore::new(self.concurrency));
+        permits.insert(origin.to_owned(), Arc::clone(&semaphore));
         semaphore
     }
 
@@ -42,9 +42,9 @@ impl Hosts {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).contains(url.as_str())
     }
 
-    pub(super) fn went(&self, url: &Url) {
+    pub(super) fn mark_gone(&self, url: &Url) {
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        if gone.len() < GONE {
+        if gone.len() < MAX_GONE {
             gone.insert(url.as_str().to_owned());
         }
     }
@@ -59,13 +59,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_to_one_host_share_their_turns_and_idle_hosts_are_forgotten() {
+    fn requests_to_one_host_share_permits_and_idle_hosts_are_dropped() {
         let hosts = Hosts::new(2);
-        let busy = hosts.turns("https://busy.example");
-        for number in 0..REMEMBERED * 2 {
-            hosts.turns(&format!("https://{number}.example"));
+        let busy = hosts.permits("https://busy.example");
+        for number in 0..MAX_HOSTS * 2 {
+            hosts.permits(&format!("https://{number}.example"));
         }
-        assert!(Arc::ptr_eq(&busy, &hosts.turns("https://busy.example")));
-        assert!(hosts.turns.lock().unwrap().len() <= REMEMBERED);
+        assert!(Arc::ptr_eq(&busy, &hosts.permits("https://busy.example")));
+        assert!(hosts.permits.lock().unwrap().len() <= MAX_HOSTS);
     }
 }

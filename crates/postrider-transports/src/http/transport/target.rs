@@ -1,68 +1,73 @@
-//! From a destination's name to the URL that a message is sent to.
+//! Resolves a destination to the URL that a message is sent to.
 
-use super::guard::{Forbidden, Guard};
+use super::guard::{AddressGuard, PrivateAddress};
 use postrider_core::Invalid;
 use reqwest::Url;
 
-/// Why nothing can be sent to a URL.
+/// The reason why a destination cannot be sent to.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Wrong {
+pub(super) enum TargetError {
     #[error("{0}")]
     Url(String),
-    #[error("http is not encrypted: use https, or open it with `allow_http`")]
+    #[error("http is not encrypted: use https, or allow it with `allow_http`")]
     PlainHttp,
     #[error(transparent)]
-    Private(#[from] Forbidden),
+    Private(#[from] PrivateAddress),
 }
 
-/// Which URLs are sent to.
+/// The destinations that are allowed: any URL, or paths below a base URL.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Targets {
-    /// Everything goes below this, if it is set.
+    /// If set, destinations are paths below this URL.
     base: Option<Url>,
     pub(super) allows_http: bool,
 }
 
 impl Targets {
     pub(super) fn below(base: &str) -> Result<Self, Invalid> {
-        let wrong = |rule: String| Err(Invalid::rule("base URL", rule));
-        // What was given is not repeated: it may hold a password.
+        let invalid = |rule: String| Err(Invalid::rule("base URL", rule));
+        // The error does not repeat the URL, which may contain a password.
         let url = match Url::parse(base) {
             Ok(url) => url,
-            Err(error) => return wrong(format!("is none: {error}; write it like https://example.com/hooks")),
+            Err(error) => {
+                return invalid(format!("is not a URL: {error}; write it like https://example.com/hooks"));
+            }
         };
         if url.query().is_some() || url.fragment().is_some() {
-            return wrong(
-                "ends with a query or a fragment; destinations could not be put after it".to_owned(),
+            return invalid(
+                "ends with a query or a fragment; remove it: destinations are appended to the base URL"
+                    .to_owned(),
             );
         }
         Ok(Self { base: Some(url), allows_http: false })
     }
 
-    /// Whether all of them are at one host.
-    pub(super) fn are_below_one(&self) -> bool {
+    /// Whether all destinations are at one host.
+    pub(super) fn has_base(&self) -> bool {
         self.base.is_some()
     }
 
-    /// Whether the settings fit each other.
-    pub(super) fn check(&self, guard: &Guard) -> Result<(), Invalid> {
+    /// Checks that the base URL may be sent to.
+    pub(super) fn check(&self, guard: &AddressGuard) -> Result<(), Invalid> {
         let Some(base) = &self.base else { return Ok(()) };
-        self.reachable(base, guard).map_err(|wrong| Invalid::rule("base URL", wrong.to_string()))
+        self.check_url(base, guard).map_err(|error| Invalid::rule("base URL", error.to_string()))
     }
 
     /// The URL of a destination.
-    pub(super) fn url(&self, destination: &str, guard: &Guard) -> Result<Url, Wrong> {
-        let wrong = |what: &str| Err(Wrong::Url(what.to_owned()));
+    pub(super) fn url(&self, destination: &str, guard: &AddressGuard) -> Result<Url, TargetError> {
+        let refused = |why: &str| Err(TargetError::Url(why.to_owned()));
         if destination.contains(|c: char| c.is_control()) || destination.trim() != destination {
-            return wrong("the URL has control characters or white space around it");
+            return refused("the URL has control characters, or white space around it; remove them");
         }
         if destination.contains('#') {
-            return wrong("the URL has a fragment, which is never sent: write # as %23");
+            return refused("the URL has a fragment, which is never sent: write # as %23");
         }
         let path = destination.split('?').next().unwrap_or_default();
-        // A key or tenant from a message must not lead out of the place that the template names.
+        // A key or tenant of a message must not lead out of the path that the template names.
         if path.split(['/', '\\']).any(is_dots) {
-            return wrong("the URL has a segment of dots, which would lead elsewhere");
+            return refused(
+                "the URL has a path segment . or .., which would lead to another path; remove it",
+            );
         }
         let url = match &self.base {
             Some(base) if destination.is_empty() => Ok(base.clone()),
@@ -73,39 +78,37 @@ impl Targets {
             None => Url::parse(destination),
         };
         let url = url.map_err(|error| {
-            Wrong::Url(format!(
-                "no URL: {error}; give a whole one, or a base URL that destinations are put after"
-            ))
+            TargetError::Url(format!("not a URL: {error}; write a whole URL, or configure a base URL"))
         })?;
-        self.reachable(&url, guard)?;
+        self.check_url(&url, guard)?;
         Ok(url)
     }
 
-    fn reachable(&self, url: &Url, guard: &Guard) -> Result<(), Wrong> {
+    fn check_url(&self, url: &Url, guard: &AddressGuard) -> Result<(), TargetError> {
         match url.scheme() {
             "https" => {}
             "http" if self.allows_http => {}
-            "http" => return Err(Wrong::PlainHttp),
-            other => return Err(Wrong::Url(format!("{other} is not spoken here: use https"))),
+            "http" => return Err(TargetError::PlainHttp),
+            other => return Err(TargetError::Url(format!("the scheme {other} is not supported: use https"))),
         }
-        Ok(guard.pass(url)?)
+        Ok(guard.check_url(url)?)
     }
 }
 
-/// `.` and `..`, encoded or not, which are taken out when a URL is read.
+/// Whether a segment is `.` or `..`, encoded or not; URL parsers resolve these.
 fn is_dots(segment: &str) -> bool {
     matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
 }
 
-/// Scheme, host and port: what may be told of a URL. Its path, query and user may be secrets.
+/// Scheme, host and port: the part of a URL that may be logged. Path, query and user may be secrets.
 pub(super) fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
 /// A destination without user, password and query.
-pub(super) fn shown(destination: &str) -> String {
+pub(super) fn redacted(destination: &str) -> String {
     let Ok(mut url) = Url::parse(destination) else { return destination.to_owned() };
-    // They fail only where there is nothing to take away.
+    // These calls fail only if there is nothing to remove.
     url.set_username("").ok();
     url.set_password(None).ok();
     url.set_query(None);
@@ -117,19 +120,19 @@ mod tests {
     use super::*;
 
     fn read(targets: &Targets, destination: &str) -> String {
-        match targets.url(destination, &Guard::default()) {
+        match targets.url(destination, &AddressGuard::default()) {
             Ok(url) => url.into(),
             Err(error) => error.to_string(),
         }
     }
 
     #[test]
-    fn a_whole_url_is_taken_as_it_is() {
+    fn url_without_base_keeps_whole_destination() {
         let any = Targets::default();
         assert_eq!(read(&any, "https://shop.example/in?a=b"), "https://shop.example/in?a=b");
         assert_eq!(read(&any, "https://shop.example/a b/ä"), "https://shop.example/a%20b/%C3%A4");
-        assert!(read(&any, "orders").starts_with("no URL: relative URL without a base"));
-        assert_eq!(read(&any, "ftp://shop.example/"), "ftp is not spoken here: use https");
+        assert!(read(&any, "orders").starts_with("not a URL: relative URL without a base"));
+        assert_eq!(read(&any, "ftp://shop.example/"), "the scheme ftp is not supported: use https");
         assert!(read(&any, "http://shop.example/").starts_with("http is not encrypted"));
         assert!(read(&any, "https://10.0.0.1/").starts_with("10.0.0.1 is at 10.0.0.1, which is not public"));
         let plain = Targets { allows_http: true, ..Targets::default() };
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_is_put_after_the_base_and_stays_there() {
+    fn url_with_base_stays_below_it() {
         for base in ["https://shop.example/in", "https://shop.example/in/"] {
             let below = Targets::below(base).unwrap();
             assert_eq!(read(&below, "orders/17?x=y"), "https://shop.example/in/orders/17?x=y");
@@ -154,33 +157,33 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_message_leads_elsewhere_or_gets_lost() {
+    fn url_refuses_dot_segments_fragments_and_control_characters() {
         let (any, below) = (Targets::default(), Targets::below("https://shop.example/in").unwrap());
         for odd in ["../admin", "a/./b", "a/%2e%2E/b", "a\\..\\b", "a#b", "a\nb", " a", "a\tb"] {
-            assert!(below.url(odd, &Guard::default()).is_err(), "{odd:?}");
-            let whole = any.url(&format!("https://shop.example/{odd}"), &Guard::default());
+            assert!(below.url(odd, &AddressGuard::default()).is_err(), "{odd:?}");
+            let whole = any.url(&format!("https://shop.example/{odd}"), &AddressGuard::default());
             assert!(whole.is_err() || odd == " a", "{odd:?}");
         }
         assert_eq!(
             read(&below, "a?next=../b"),
             "https://shop.example/in/a?next=../b",
-            "in a query it is no path"
+            "a query is not a path"
         );
     }
 
     #[test]
-    fn what_is_shown_holds_no_password() {
-        assert_eq!(shown("https://ann:hunter2@shop.example/in?token=1"), "https://shop.example/in");
-        assert_eq!(shown("orders"), "orders");
+    fn redacted_url_has_no_password() {
+        assert_eq!(redacted("https://ann:hunter2@shop.example/in?token=1"), "https://shop.example/in");
+        assert_eq!(redacted("orders"), "orders");
     }
 
     #[test]
-    fn a_wrong_base_says_why_and_shows_no_password() {
+    fn invalid_base_is_explained_without_password() {
         let error = |base: &str| Targets::below(base).map(|_| ()).unwrap_err().to_string();
-        assert!(error("https://user:hunter2@[shop/").starts_with("base URL: is none: "));
+        assert!(error("https://user:hunter2@[shop/").starts_with("base URL: is not a URL: "));
         assert!(!error("https://user:hunter2@[shop/").contains("hunter2"));
         assert!(error("https://shop.example/?a=b").contains("a query"));
-        let plain = Targets::below("http://shop.example").unwrap().check(&Guard::default());
+        let plain = Targets::below("http://shop.example").unwrap().check(&AddressGuard::default());
         assert!(plain.unwrap_err().to_string().contains("allow_http"));
     }
 }

@@ -1,4 +1,4 @@
-//! Whom we believe to be who they say.
+//! TLS: the certificates that are trusted.
 
 use postrider_core::Invalid;
 use rustls::{
@@ -15,16 +15,16 @@ pub(super) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, In
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match read {
         Ok(read) if !read.is_empty() => Ok(read),
-        Ok(_) => Err(wrong("there is none in the text; give it as PEM".to_owned())),
-        Err(error) => Err(wrong(format!("is unreadable: {error:?}; give it as PEM"))),
+        Ok(_) => Err(wrong("the text contains no certificate; pass PEM".to_owned())),
+        Err(error) => Err(wrong(format!("cannot be parsed: {error:?}; pass PEM"))),
     }
 }
 
-/// Trusts what the system trusts, and `roots`. With the application's choice of cryptography, if it has made one.
+/// Trusts the system roots, and `roots`. Uses the application's crypto provider, if it has installed one.
 pub(super) fn config(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Invalid> {
     let wrong = |error: rustls::Error| {
         let rule = format!(
-            "cannot be set up: {error}; install the system's certificates, or give some with `trust`"
+            "cannot be set up: {error}; install the system's CA certificates, or add some with `trust`"
         );
         Invalid::rule("TLS", rule)
     };
@@ -32,7 +32,7 @@ pub(super) fn config(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig
     let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
     let verifier = Verifier::new_with_extra_roots(roots, Arc::clone(&provider)).map_err(wrong)?;
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    // Not less than the usual checks, but those of the platform.
+    // Not weaker than the usual verification: it is that of the platform.
     let builder = builder.map_err(wrong)?.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = builder.with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];

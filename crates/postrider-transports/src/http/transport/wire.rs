@@ -1,18 +1,18 @@
-//! A message as an HTTP request: the HTTP binding of CloudEvents 1.0.
+//! Encodes messages as HTTP requests: the HTTP binding of CloudEvents 1.0.
 //!
-//! Attributes become headers that begin with `ce-`, percent-encoded as the binding says. All other headers go under their own
-//! names, as they are: HTTP carries UTF-8 there, and readers of `traceparent` know no other encoding. What HTTP would bend is
+//! Attributes become headers that begin with `ce-`, percent-encoded as the binding says. All other headers keep their names and
+//! values: HTTP carries UTF-8 there, and readers of `traceparent` know no other encoding. Headers that HTTP would change are
 //! refused.
 
-use crate::http::binding::{EVENT, OF_REQUESTS};
+use crate::http::binding::{EVENT, REQUEST_HEADERS};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use postrider_core::Outgoing;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-/// What the binding encodes besides all that is not ASCII.
+/// The ASCII characters that the binding encodes, in addition to everything that is not ASCII.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
-/// The headers of a request, but for the signature; or why there cannot be one.
+/// The headers of a request without the signature, or the reason why the message cannot be sent.
 pub(super) fn headers(outgoing: &Outgoing, configured: &HeaderMap) -> Result<HeaderMap, String> {
     let mut headers = configured.clone();
     headers.insert(CONTENT_TYPE, value("content-type", &outgoing.content_type)?);
@@ -22,8 +22,10 @@ pub(super) fn headers(outgoing: &Outgoing, configured: &HeaderMap) -> Result<Hea
     }
     for (name, text) in &outgoing.headers {
         let header = self::name(name)?;
-        if OF_REQUESTS.contains(&header.as_str()) || headers.contains_key(&header) {
-            return Err(format!("the header {name} belongs to the request; give the message's another name"));
+        if REQUEST_HEADERS.contains(&header.as_str()) || headers.contains_key(&header) {
+            return Err(format!(
+                "the header {name} belongs to the request; rename the header of the message"
+            ));
         }
         headers.insert(header, value(name, text)?);
     }
@@ -31,22 +33,25 @@ pub(super) fn headers(outgoing: &Outgoing, configured: &HeaderMap) -> Result<Hea
 }
 
 pub(super) fn name(name: &str) -> Result<HeaderName, String> {
-    HeaderName::try_from(name).map_err(|_| format!("{name:?} is no name of a header in HTTP"))
+    HeaderName::try_from(name)
+        .map_err(|_| format!("{name:?} is not a valid HTTP header name; rename the header of the message"))
 }
 
-/// A value that arrives as it is. It is not shown: it may be anything.
+/// A value that HTTP carries unchanged. Errors do not show it: it may be a secret.
 pub(super) fn value(name: &str, text: &str) -> Result<HeaderValue, String> {
     if text.trim_matches([' ', '\t']) != text {
-        return Err(format!("the header {name} has white space at its ends, which HTTP takes away"));
+        return Err(format!(
+            "the header {name} has white space at its ends, which HTTP removes; trim the value"
+        ));
     }
     HeaderValue::from_bytes(text.as_bytes())
-        .map_err(|_| format!("the header {name} has characters that HTTP cannot carry"))
+        .map_err(|_| format!("the header {name} has characters that HTTP cannot carry; encode the value"))
 }
 
-/// Whether a header may be configured: it belongs neither to the request nor to messages.
+/// Whether a header may be configured: it belongs neither to the request nor to the message.
 pub(super) fn may_be_configured(name: &HeaderName) -> bool {
     let name = name.as_str();
-    !OF_REQUESTS.contains(&name) && !name.starts_with(EVENT) && !name.starts_with("postrider-")
+    !REQUEST_HEADERS.contains(&name) && !name.starts_with(EVENT) && !name.starts_with("postrider-")
 }
 
 #[cfg(test)]
@@ -69,7 +74,7 @@ mod tests {
 
     /// The example of the binding: a euro sign and an emoji.
     #[test]
-    fn attributes_are_encoded_as_the_binding_says() {
+    fn attributes_are_percent_encoded() {
         let headers = written(order().key("Euro € 😀 \"5%\"").event_type("order.placed")).unwrap();
         assert_eq!(headers["ce-partitionkey"], "Euro%20%E2%82%AC%20%F0%9F%98%80%20%225%25%22");
         assert_eq!(headers["ce-type"], "order.placed");
@@ -77,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_go_as_they_are_or_not_at_all() {
+    fn headers_are_carried_unchanged_or_refused() {
         let headers = written(order().header("note", "a \"b\" 5% €").header("empty", "")).unwrap();
         assert_eq!(headers["note"].as_bytes(), "a \"b\" 5% €".as_bytes());
         assert_eq!(headers["empty"], "");
@@ -91,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_does_not_replace_what_was_configured() {
+    fn message_header_does_not_replace_configured_header() {
         let mut outgoing = Outgoing::write(
             &order().build().unwrap(),
             MessageId::at(SystemTime::now()),

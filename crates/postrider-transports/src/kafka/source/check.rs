@@ -1,9 +1,12 @@
-//! What a group would miss, and how to mend it.
+//! Checks a topic and its group for settings that would lose or repeat messages.
 
-use super::{builder::Group, desk::beside};
+use super::{builder::ConsumerGroup, session::run_blocking};
 use crate::kafka::{
-    answer,
-    check::{Topic, hidden, not_shown, number, of_keeping, of_partitions, settings},
+    check::{
+        TopicMetadata, describe_config, hidden_config, hidden_topic, number, partition_findings,
+        retention_findings,
+    },
+    error,
 };
 use postrider_core::{Finding, SourceError};
 use rdkafka::{
@@ -14,58 +17,64 @@ use rdkafka::{
 
 const MINUTE: i64 = 60 * 1000;
 
-pub(super) async fn findings(group: &Group) -> Result<Vec<Finding>, SourceError> {
-    let down =
-        |error: &KafkaError| SourceError::down(format!("Kafka does not answer: {}", answer::said(error)));
+pub(super) async fn findings(group: &ConsumerGroup) -> Result<Vec<Finding>, SourceError> {
+    let unavailable = |error: &KafkaError| {
+        SourceError::unavailable(format!("Kafka does not respond: {}", error::describe(error)))
+    };
     let (topic, within) = (&group.topic, group.cluster.connect_timeout);
-    let (seen, broker) = look(group).await?.map_err(|error| down(&error))?;
-    if Topic::is_missing(seen.as_ref()) {
+    let (metadata, broker) = fetch_topic(group).await?.map_err(|error| unavailable(&error))?;
+    if TopicMetadata::is_missing(metadata.as_ref()) {
         return Ok(vec![
             Finding::problem("missing_topic", format!("topic {topic}"))
-                .because("it does not exist, and nothing here makes it: nothing can be received")
-                .fixed_by(answer::create(topic)),
+                .because(
+                    "the topic does not exist and is not created automatically: no message can be received",
+                )
+                .fixed_by(error::create_topic_command(topic)),
         ]);
     }
-    let Some(seen) = seen else { return Ok(Vec::new()) };
-    if let Some(error) = seen.error {
-        return Ok(vec![not_shown(topic, error, "consumer")]);
+    let Some(metadata) = metadata else { return Ok(Vec::new()) };
+    if let Some(error) = metadata.error {
+        return Ok(vec![hidden_topic(topic, error, "consumer")]);
     }
-    let mut findings = of_partitions(topic, &seen, "nothing comes from there");
-    match settings(&group.asking(), within, ResourceSpecifier::Topic(topic)).await {
-        Ok(told) => {
-            findings.extend(of_keeping(topic, &told));
-            // Where brokers say nothing about themselves, nothing can be said.
-            if let Ok(broker) = settings(&group.asking(), within, ResourceSpecifier::Broker(broker)).await {
+    let mut findings = partition_findings(topic, &metadata, "no message is received from them");
+    let client = group.admin_config();
+    match describe_config(&client, within, ResourceSpecifier::Topic(topic)).await {
+        Ok(config) => {
+            findings.extend(retention_findings(topic, &config));
+            // A broker that does not show its configuration gives no finding.
+            if let Ok(broker) = describe_config(&client, within, ResourceSpecifier::Broker(broker)).await {
                 let (kept, offsets) =
-                    (number(&told, "retention.ms"), number(&broker, "offsets.retention.minutes"));
-                findings.extend(of_offsets(&group.name, kept, offsets));
+                    (number(&config, "retention.ms"), number(&broker, "offsets.retention.minutes"));
+                findings.extend(offsets_finding(&group.name, kept, offsets));
             }
         }
-        Err(error) => findings.push(hidden(topic, &error)),
+        Err(error) => findings.push(hidden_config(topic, &error)),
     }
     Ok(findings)
 }
 
-/// The topic, and the number of the broker that was asked.
-async fn look(group: &Group) -> Result<Result<(Option<Topic>, i32), KafkaError>, SourceError> {
-    let (config, topic, within) = (group.asking(), group.topic.clone(), group.cluster.connect_timeout);
-    let looking = beside(move || {
+/// The metadata of the topic, and the id of the broker that sent it.
+async fn fetch_topic(
+    group: &ConsumerGroup,
+) -> Result<Result<(Option<TopicMetadata>, i32), KafkaError>, SourceError> {
+    let (config, topic, within) = (group.admin_config(), group.topic.clone(), group.cluster.connect_timeout);
+    let query = run_blocking(move || {
         let metadata = config.create::<BaseConsumer>()?.fetch_metadata(Some(&topic), within)?;
-        Ok((Topic::of(&metadata, &topic), metadata.orig_broker_id()))
+        Ok((TopicMetadata::of(&metadata, &topic), metadata.orig_broker_id()))
     });
-    looking.await
+    query.await
 }
 
-/// Whether the cluster forgets where a group is before it forgets the messages.
-fn of_offsets(group: &str, kept: Option<i64>, minutes: Option<i64>) -> Option<Finding> {
+/// Warns if the cluster expires the offsets of a group before the messages of its topic.
+fn offsets_finding(group: &str, kept: Option<i64>, minutes: Option<i64>) -> Option<Finding> {
     let (kept, minutes) = (kept?, minutes?);
     let is_shorter = kept < 0 || minutes.saturating_mul(MINUTE) < kept;
     is_shorter.then(|| {
         Finding::note("offsets_retention", format!("group {group}"))
             .because(format!(
-                "when none of its consumers was there for {minutes} minutes, its place is forgotten, and everything that the topic keeps comes again"
+                "the group's offsets expire after {minutes} minutes without a consumer: every message that the topic still has is then redelivered"
             ))
-            .fixed_by("offsets.retention.minutes of the brokers, at least as long as retention.ms of the topic")
+            .fixed_by("set offsets.retention.minutes of the brokers at least as long as retention.ms of the topic")
     })
 }
 
@@ -74,12 +83,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_is_forgotten_before_the_messages_is_told() {
-        let told = |kept, minutes| of_offsets("billing", kept, minutes).map(|finding| finding.code);
-        assert_eq!(told(Some(7 * 24 * 60 * MINUTE), Some(7 * 24 * 60)), None);
-        assert_eq!(told(Some(7 * 24 * 60 * MINUTE), Some(60)), Some("offsets_retention"));
-        assert_eq!(told(Some(-1), Some(i64::MAX)), Some("offsets_retention"));
-        assert_eq!(told(None, Some(60)), None);
-        assert_eq!(told(Some(60), None), None);
+    fn offsets_that_expire_before_messages_are_reported() {
+        let code = |kept, minutes| offsets_finding("billing", kept, minutes).map(|finding| finding.code);
+        assert_eq!(code(Some(7 * 24 * 60 * MINUTE), Some(7 * 24 * 60)), None);
+        assert_eq!(code(Some(7 * 24 * 60 * MINUTE), Some(60)), Some("offsets_retention"));
+        assert_eq!(code(Some(-1), Some(i64::MAX)), Some("offsets_retention"));
+        assert_eq!(code(None, Some(60)), None);
+        assert_eq!(code(Some(60), None), None);
     }
 }

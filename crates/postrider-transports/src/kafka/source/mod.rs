@@ -1,135 +1,146 @@
-//! A consumer of Kafka, as one of a group.
+//! A consumer of Kafka, as a member of a consumer group.
 //!
-//! Kafka keeps one number for each partition: from where a group goes on. Messages are handled side by side and answered in any order, so the
-//! number is moved only over what is answered without a gap (`shelf`). What is to come again comes from memory, after its delay, and
-//! nothing behind it is committed meanwhile.
+//! Kafka keeps one offset for each partition: where a group continues. Messages are handled concurrently and acked in any order, so the
+//! offset advances only over messages that are acked without a gap (`offset_tracker`). A nacked message is redelivered from memory, after its
+//! delay, and no offset after it is committed meanwhile.
 //!
-//! **What `Ok` for an answer means.** It is written down here, for a partition that is ours. Its commit follows within half a second once
-//! everything in front of it is answered, too, and before the partition is given up or the source closed, where the cluster's answer is waited
-//! for. So what was answered with `Ok` before a [`close`](Source::close) that reached the cluster does not come again, unless something in front
-//! of it was not answered: Kafka cannot remember one without the other. A process that dies loses what it had written down, and those messages
-//! come again.
+//! **The meaning of `Ok` for an ack.** The ack is recorded in memory, for a partition that is assigned to this consumer. Its commit follows
+//! within half a second once every earlier message of the partition is acked, too, and before the partition is revoked or the source closed; there, the
+//! source waits for the cluster's response. So a message that was acked with `Ok` before a [`close`](Source::close) that reached the cluster is
+//! not redelivered, unless an earlier message was not acked: Kafka stores one offset per partition, so it cannot record an ack beyond a gap. A process that dies loses the
+//! acks in its memory, and those messages are redelivered.
 //!
-//! | what happens | what becomes of messages in hand |
+//! | event | messages in flight |
 //! |---|---|
-//! | a connection breaks, a broker restarts | nothing: they are answered as before |
-//! | the partition is given to another consumer | stale; what is done without a gap is committed first, the rest comes to the other one; should the cluster refuse the commit because it shares out once more, what is done comes again as well |
-//! | the process dies | everything from the last commit on comes again, elsewhere |
+//! | a connection breaks, a broker restarts | unaffected: they are acked as before |
+//! | the partition is assigned to another consumer | stale; the acked prefix is committed first, and the other consumer receives the rest; if the cluster refuses the commit because it rebalances again, the acked messages are redelivered as well |
+//! | the process dies | all messages from the last commit on are redelivered to other consumers |
 
 mod builder;
 mod check;
-mod desk;
-mod shelf;
+mod offset_tracker;
+mod session;
 
 pub use builder::KafkaSourceBuilder;
 
-use super::check as checks;
+use super::{
+    check::{describe_config, number},
+    error,
+};
 use async_trait::async_trait;
-use builder::Group;
-use desk::Desk;
-use postrider_core::{Abilities, Answer, Finding, Invalid, Parcel, Redelivers, Source, SourceError, Ticket};
+use builder::ConsumerGroup;
+use offset_tracker::{MAX_DELAY, RecordHandle};
+use postrider_core::{
+    Ack, AckHandle, Capabilities, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source, SourceError,
+};
 use rdkafka::admin::ResourceSpecifier;
-use shelf::{Held, LONGEST};
+use session::ConsumerSession;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, watch},
     time::{Instant, sleep_until},
 };
 
-/// They are written down here, any number at once.
-const ANSWERS: usize = 10_000;
+/// Acks are recorded in memory, so any number of them costs the same.
+const ACK_BATCH: usize = 10_000;
 
-/// Receives from a topic of Kafka, as one of a consumer group.
+/// Receives from a Kafka topic, as a member of a consumer group.
 ///
 /// ```no_run
-/// # use postrider_core::{Answer, Source};
+/// # use postrider_core::{Ack, Source};
 /// # use postrider_transports::kafka::KafkaSource;
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let orders = KafkaSource::builder("kafka://a:9092,b:9092", "orders").with_group("billing").build()?;
-/// for parcel in orders.receive(100).await? {
-///     println!("{:?}", parcel.incoming.body);
-///     orders.answer(&[(parcel.ticket, Answer::Done)]).await;
+/// for message in orders.receive(100).await? {
+///     println!("{:?}", message.incoming.body);
+///     orders.ack(&[(message.ack_handle, Ack::Ack)]).await;
 /// }
 /// orders.close().await;
 /// # Ok(())
 /// # }
 /// ```
 pub struct KafkaSource {
-    group: Arc<Group>,
-    desk: Mutex<Option<Arc<Desk>>>,
+    group: Arc<ConsumerGroup>,
+    session: Mutex<Option<Arc<ConsumerSession>>>,
     is_closed: watch::Sender<bool>,
 }
 
 impl KafkaSource {
-    /// A source of this topic of the cluster that these servers are of, `kafka://host:9092` or `kafka+ssl://host:9093` with TLS, several with
-    /// commas in between. It reads as one of the group `postrider`. It connects when it is asked for messages, and again by itself.
+    /// A source of this topic, in the cluster of these bootstrap servers: `kafka://host:9092`, or `kafka+ssl://host:9093` with TLS; separate
+    /// several with commas. Its consumer group is `postrider`. It connects with the first call that receives, and reconnects by itself.
     ///
     /// # Errors
-    /// When that names no servers, or no topic.
+    /// If `servers` names no server, or `topic` is not a valid topic name.
     pub fn connect(servers: impl Into<String>, topic: impl Into<String>) -> Result<Self, Invalid> {
         Self::builder(servers, topic).build()
     }
 
-    /// The same with settings.
+    /// A builder for a source of this topic, with settings.
     pub fn builder(servers: impl Into<String>, topic: impl Into<String>) -> KafkaSourceBuilder {
         KafkaSourceBuilder::new(servers.into(), topic.into())
     }
 
-    fn with(group: Group) -> Self {
-        Self { group: Arc::new(group), desk: Mutex::default(), is_closed: watch::Sender::new(false) }
+    fn with(group: ConsumerGroup) -> Self {
+        Self { group: Arc::new(group), session: Mutex::default(), is_closed: watch::Sender::new(false) }
     }
 
-    /// The client, made anew where the last one has failed.
-    async fn desk(&self) -> Result<Arc<Desk>, SourceError> {
-        let mut current = self.desk.lock().await;
+    /// The current session, or a new one if the last one has failed.
+    async fn session(&self) -> Result<Arc<ConsumerSession>, SourceError> {
+        let mut current = self.session.lock().await;
         if *self.is_closed.borrow() {
-            return Err(SourceError::down("it was closed"));
+            return Err(SourceError::unavailable("the source is closed"));
         }
-        if let Some(desk) = current.as_ref().filter(|desk| !desk.is_over()) {
-            return Ok(Arc::clone(desk));
+        if let Some(session) = current.as_ref().filter(|session| !session.has_ended()) {
+            return Ok(Arc::clone(session));
         }
-        let desk = Arc::new(Desk::open(&self.group)?);
-        *current = Some(Arc::clone(&desk));
-        Ok(desk)
+        let session = Arc::new(ConsumerSession::open(&self.group)?);
+        *current = Some(Arc::clone(&session));
+        Ok(session)
     }
 
-    async fn receive_from(&self, desk: &Desk, most: usize) -> Result<Vec<Parcel>, SourceError> {
+    async fn receive_from(
+        &self,
+        session: &ConsumerSession,
+        most: usize,
+    ) -> Result<Vec<ReceivedMessage>, SourceError> {
         loop {
-            let (parcels, next) = desk.shelf.take(most.max(1));
-            if !parcels.is_empty() {
-                return Ok(parcels);
+            let (messages, next) = session.tracker.take(most.max(1));
+            if !messages.is_empty() {
+                return Ok(messages);
             }
-            if let Some(trouble) = desk.shelf.trouble() {
-                if trouble.is_fatal {
-                    self.desk.lock().await.take();
+            if let Some(error) = session.tracker.take_error() {
+                if error.is_fatal {
+                    self.session.lock().await.take();
                 }
-                return Err(SourceError::down(trouble.why));
+                return Err(SourceError::unavailable(error.why));
             }
-            let next = next.unwrap_or_else(|| Instant::now() + LONGEST);
+            let next = next.unwrap_or_else(|| Instant::now() + MAX_DELAY);
             tokio::select! {
-                () = desk.shelf.change.notified() => {}
+                () = session.tracker.changed.notified() => {}
                 () = sleep_until(next) => {}
-                () = desk.doubt() => desk.ask().await?,
+                () = session.needs_topic_lookup() => session.look_up_topic().await?,
             }
         }
     }
 
-    /// What is done with each delivery that is ours.
-    async fn with_each<T>(
+    /// Applies `each` to the record behind each ack handle.
+    async fn for_each<T>(
         &self,
         items: &[T],
-        ticket: impl Fn(&T) -> &Ticket + Send,
-        each: impl Fn(&Desk, Held, &T) -> Result<(), SourceError> + Send,
+        ack_handle: impl Fn(&T) -> &AckHandle + Send,
+        each: impl Fn(&ConsumerSession, RecordHandle, &T) -> Result<(), SourceError> + Send,
     ) -> Vec<Result<(), SourceError>>
     where
         T: Sync,
     {
-        let desk = self.desk.lock().await.clone();
+        let session = self.session.lock().await.clone();
         let one = |item: &T| {
-            let held = ticket(item).inside::<Held>();
-            let held = held.ok_or_else(|| SourceError::stale("another source received it"))?;
-            let desk = desk.as_ref().ok_or_else(|| SourceError::stale("it was closed, or made anew"))?;
-            each(desk, *held, item)
+            let handle = ack_handle(item).downcast::<RecordHandle>();
+            let handle = handle.ok_or_else(|| SourceError::stale("the message came from another source"))?;
+            let session = session
+                .as_ref()
+                .ok_or_else(|| SourceError::stale("the source is closed, or its client was recreated"))?;
+            each(session, *handle, item)
         };
         items.iter().map(one).collect()
     }
@@ -145,55 +156,56 @@ impl Source for KafkaSource {
         &self.group.topic
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::answering(ANSWERS).delaying(LONGEST)
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(ACK_BATCH).with_max_delay(MAX_DELAY)
     }
 
-    async fn receive(&self, most: usize) -> Result<Vec<Parcel>, SourceError> {
+    async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         let mut closed = self.is_closed.subscribe();
         let receiving = async {
-            let desk = self.desk().await?;
-            self.receive_from(&desk, most).await
+            let session = self.session().await?;
+            self.receive_from(&session, most).await
         };
         tokio::select! {
             biased;
-            _ = closed.wait_for(|is_closed| *is_closed) => Err(SourceError::down("it was closed")),
+            _ = closed.wait_for(|is_closed| *is_closed) => Err(SourceError::unavailable("the source is closed")),
             received = receiving => received,
         }
     }
 
-    async fn answer(&self, answers: &[(Ticket, Answer)]) -> Vec<Result<(), SourceError>> {
-        self.with_each(
-            answers,
-            |(ticket, _)| ticket,
-            |desk, held, (_, answer)| {
-                let answer = match *answer {
-                    Answer::Again { after } => Answer::Again { after: after.min(LONGEST) },
+    async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
+        self.for_each(
+            acks,
+            |(handle, _)| handle,
+            |session, handle, (_, ack)| {
+                let ack = match *ack {
+                    Ack::Nack { after } => Ack::Nack { after: after.min(MAX_DELAY) },
                     other => other,
                 };
-                desk.shelf.answer(held, answer)
+                session.tracker.ack(handle, ack)
             },
         )
         .await
     }
 
-    async fn extend(&self, tickets: &[Ticket]) -> Vec<Result<(), SourceError>> {
-        self.with_each(tickets, |ticket| ticket, |desk, held, _| desk.shelf.holds(held)).await
+    async fn extend(&self, handles: &[AckHandle]) -> Vec<Result<(), SourceError>> {
+        self.for_each(handles, |handle| handle, |session, handle, _| session.tracker.check(handle)).await
     }
 
-    async fn redelivers(&self) -> Result<Redelivers, SourceError> {
+    async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError> {
         let (topic, within) = (&self.group.topic, self.group.cluster.connect_timeout);
-        let settings = checks::settings(&self.group.asking(), within, ResourceSpecifier::Topic(topic)).await;
-        let settings = settings.map_err(|error| SourceError::down(super::answer::said(&error)))?;
-        Ok(match checks::number(&settings, "retention.ms") {
-            Some(age) if age >= 0 => Redelivers::within(
+        let config =
+            describe_config(&self.group.admin_config(), within, ResourceSpecifier::Topic(topic)).await;
+        let config = config.map_err(|error| SourceError::unavailable(error::describe(&error)))?;
+        Ok(match number(&config, "retention.ms") {
+            Some(age) if age >= 0 => RedeliveryWindow::within(
                 Duration::from_millis(age.cast_unsigned()),
                 format!("retention.ms = {age} of the topic {topic}"),
             ),
-            Some(age) => Redelivers::for_ever(format!("retention.ms = {age} of the topic {topic}")),
-            None => {
-                Redelivers::for_ever(format!("the cluster does not tell retention.ms of the topic {topic}"))
-            }
+            Some(age) => RedeliveryWindow::unbounded(format!("retention.ms = {age} of the topic {topic}")),
+            None => RedeliveryWindow::unbounded(format!(
+                "the cluster does not show retention.ms of the topic {topic}"
+            )),
         })
     }
 
@@ -203,9 +215,9 @@ impl Source for KafkaSource {
 
     async fn close(&self) {
         self.is_closed.send_replace(true);
-        let mut current = self.desk.lock().await;
-        if let Some(desk) = current.take() {
-            desk.close().await;
+        let mut current = self.session.lock().await;
+        if let Some(session) = current.take() {
+            session.close().await;
         }
     }
 }

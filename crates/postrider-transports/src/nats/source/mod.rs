@@ -1,28 +1,30 @@
-//! Receiving from a durable consumer of NATS JetStream.
+//! Receives from a durable consumer of NATS JetStream.
 //!
-//! A pull request asks for so many messages and stays with the server for some seconds. One is under way at a time, and what it
-//! brings waits in the client until it is received, so that a call may be dropped at any await. Whatever is not answered within the
-//! consumer's `ack_wait` comes again, to whoever asks then.
+//! A pull request asks for a number of messages and stays with the server for some seconds. There is one request at a time, and its
+//! messages are buffered in the client until they are received, so that a call may be dropped at any await. A message that is not acked
+//! within the consumer's `ack_wait` is redelivered, to any client of the consumer.
 //!
-//! **What `Ok` means.** Every answer asks the server to confirm it, and all answers of a batch are under way at once. The answer is for
-//! the message, not for the connection: after a connection was lost, it is given over the next one, and counts.
+//! **The meaning of `Ok`.** Every ack asks the server for a confirmation, and all acks of a batch are in flight at once. The ack belongs to
+//! the message, not to the connection: after a connection is lost, the ack is sent over the next one and is valid.
 
 mod builder;
 mod check;
-mod in_hand;
-mod reading;
+mod decode;
+mod in_flight;
 mod session;
 
 pub use builder::NatsSourceBuilder;
 
-use super::{builder::NatsBuilder, link::NatsLink};
-use crate::line::Link;
-use async_nats::{client::Request, jetstream::AckKind};
+use super::{builder::NatsBuilder, connection::NatsConnection};
+use crate::reconnect::ReusableConnection;
+use async_nats::{client::Request, jetstream};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::join_all;
-use in_hand::{InHand, Slip};
-use postrider_core::{Abilities, Answer, Finding, Invalid, Parcel, Redelivers, Source, SourceError, Ticket};
+use in_flight::{DeliveryRef, InFlight};
+use postrider_core::{
+    Ack, AckHandle, Capabilities, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source, SourceError,
+};
 use session::{Delivery, Session};
 use std::{
     fmt,
@@ -37,49 +39,49 @@ use tokio::{
     time::timeout,
 };
 
-const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// So many answers are under way at once.
-const ANSWERS: usize = 500;
+const MAX_DELAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Maximum number of acks in flight.
+const MAX_ACKS_IN_FLIGHT: usize = 500;
 
 /// Receives from a durable pull consumer of NATS JetStream.
 ///
-/// It connects when it first receives, and again by itself. Stream and consumer have to exist, unless
-/// [`with_created_consumer`](NatsSourceBuilder::with_created_consumer) says how the latter is made.
+/// It connects with the first receive, and reconnects by itself. The stream must exist, and so must the consumer, unless
+/// [`with_created_consumer`](NatsSourceBuilder::with_created_consumer) creates it.
 ///
-/// It counts deliveries, keeps delays ([`Answer::Again`] is a `-NAK` with one), and messages have to be extended before the consumer's
-/// `ack_wait` is over: how long that is, [`abilities`](Source::abilities) knows once it has connected. [`Answer::Refuse`] is `+TERM`: the
-/// message stays in the stream as long as that keeps it, and never comes again.
+/// It counts deliveries and supports delayed nacks ([`Ack::Nack`] is a `-NAK` with a delay). The ack deadline is the consumer's `ack_wait`;
+/// [`capabilities`](Source::capabilities) has the effective value once the source has connected. [`Ack::Reject`] is `+TERM`: the message
+/// stays in the stream as long as the stream keeps it, and is never redelivered.
 ///
 /// ```no_run
-/// # use postrider_core::{Answer, Source};
+/// # use postrider_core::{Ack, Source};
 /// # use postrider_transports::nats::NatsSource;
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let orders = NatsSource::connect("nats://127.0.0.1:4222", "ORDERS", "billing")?;
-/// for parcel in orders.receive(10).await? {
-///     println!("{:?}, for the time number {:?}", parcel.incoming.body, parcel.deliveries);
-///     orders.answer(&[(parcel.ticket, Answer::Done)]).await;
+/// for message in orders.receive(10).await? {
+///     println!("{:?}, delivery {:?}", message.incoming.body, message.deliveries);
+///     orders.ack(&[(message.ack_handle, Ack::Ack)]).await;
 /// }
 /// # Ok(())
 /// # }
 /// ```
 pub struct NatsSource {
-    connection: NatsBuilder,
+    options: NatsBuilder,
     stream: String,
     durable: String,
-    created: Option<builder::Created>,
-    pull: usize,
-    /// How long a message may be in hand, in nanoseconds.
-    holds_for: AtomicU64,
-    in_hand: InHand,
+    consumer_spec: Option<builder::ConsumerSpec>,
+    batch_size: usize,
+    /// Ack deadline in nanoseconds.
+    ack_deadline: AtomicU64,
+    in_flight: InFlight,
     current: Mutex<Option<Arc<Session>>>,
     is_closed: watch::Sender<bool>,
 }
 
 impl NatsSource {
-    /// The durable consumer of a stream, on the server at `url`, with nothing special.
+    /// The durable consumer of a stream, on the server at `url`, with default settings.
     ///
     /// # Errors
-    /// When the URL cannot be read, or a name is none.
+    /// When the URL or a name is invalid.
     pub fn connect(
         url: impl Into<String>,
         stream: impl Into<String>,
@@ -88,8 +90,8 @@ impl NatsSource {
         Self::builder(url, stream, durable).build()
     }
 
-    /// The durable consumer of a stream, on the server at `url`, such as `nats://user:password@host:4222`, with `tls` for TLS; several
-    /// with commas in between.
+    /// The durable consumer of a stream, on the server at `url`, such as `nats://user:password@host:4222`, or `tls://` for TLS;
+    /// several servers are separated by commas.
     pub fn builder(
         url: impl Into<String>,
         stream: impl Into<String>,
@@ -98,103 +100,103 @@ impl NatsSource {
         NatsSourceBuilder::new(url.into(), stream.into(), durable.into())
     }
 
-    /// The session that works, or a new one.
+    /// The current session, or a new one.
     async fn session(&self) -> Result<Arc<Session>, SourceError> {
         let mut current = self.current.lock().await;
-        if let Some(session) = current.as_ref().filter(|session| session.link.is_good()) {
+        if let Some(session) = current.as_ref().filter(|session| session.connection.is_usable()) {
             return Ok(Arc::clone(session));
         }
         *current = None;
         if *self.is_closed.borrow() {
             return Err(closed());
         }
-        let link = NatsLink::connect(&self.connection).await.map_err(SourceError::down)?;
-        let session = Arc::new(Session::open(link, self).await?);
-        let holds_for = u64::try_from(session.holds_for().as_nanos()).unwrap_or(u64::MAX);
-        self.holds_for.store(holds_for, Ordering::Relaxed);
+        let connection = NatsConnection::connect(&self.options).await.map_err(SourceError::unavailable)?;
+        let session = Arc::new(Session::open(connection, self).await?);
+        let ack_deadline = u64::try_from(session.ack_deadline().as_nanos()).unwrap_or(u64::MAX);
+        self.ack_deadline.store(ack_deadline, Ordering::Relaxed);
         *current = Some(Arc::clone(&session));
         Ok(session)
     }
 
-    async fn take(&self, most: usize) -> Result<Vec<Parcel>, SourceError> {
+    async fn receive_batch(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         let session = self.session().await?;
-        let deliveries = session.take(most.min(self.pull), self.connection.ack_timeout).await;
-        let deliveries = deliveries.inspect_err(|_| session.link.doubt())?;
-        let parcel = |Delivery { message, reply, sequence, times }| {
-            let ticket = Ticket::new(self.in_hand.add(sequence, reply));
-            Parcel::new(reading::read(&self.stream, message), ticket).delivered(times)
+        let deliveries = session.receive(most.min(self.batch_size), self.options.ack_timeout).await;
+        let deliveries = deliveries.inspect_err(|_| session.connection.mark_suspect())?;
+        let to_message = |Delivery { message, reply, sequence, deliveries }| {
+            let handle = AckHandle::new(self.in_flight.add(sequence, reply));
+            ReceivedMessage::new(decode::decode(&self.stream, message), handle).delivered(deliveries)
         };
-        Ok(deliveries.into_iter().map(parcel).collect())
+        Ok(deliveries.into_iter().map(to_message).collect())
     }
 
-    /// Tells the server, and waits until it has confirmed each. What a lost connection left open is told once more, over the next one:
-    /// a word that was heard twice counts once.
-    async fn tell(&self, words: &[Option<(&Slip, Bytes)>]) -> Vec<Result<(), SourceError>> {
-        let mut told = Vec::with_capacity(words.len());
-        for part in words.chunks(ANSWERS) {
-            let mut once = self.tell_part(part).await;
-            if once.iter().any(is_down) {
+    /// Sends the acks and waits until the server has confirmed each. Acks left unconfirmed by a lost connection are sent once more, over the
+    /// next one: an ack that the server receives twice counts once.
+    async fn send_acks(&self, acks: &[Option<(&DeliveryRef, Bytes)>]) -> Vec<Result<(), SourceError>> {
+        let mut results = Vec::with_capacity(acks.len());
+        for part in acks.chunks(MAX_ACKS_IN_FLIGHT) {
+            let mut first = self.send_acks_once(part).await;
+            if first.iter().any(is_unavailable) {
                 let rest: Vec<_> = part
                     .iter()
-                    .zip(&once)
-                    .map(|(word, once)| word.clone().filter(|_| is_down(once)))
+                    .zip(&first)
+                    .map(|(ack, first)| ack.clone().filter(|_| is_unavailable(first)))
                     .collect();
-                let again = self.tell_part(&rest).await;
-                let open = once.iter_mut().zip(again).filter(|(once, _)| is_down(once));
-                open.for_each(|(once, again)| *once = again);
+                let second = self.send_acks_once(&rest).await;
+                let open = first.iter_mut().zip(second).filter(|(first, _)| is_unavailable(first));
+                open.for_each(|(first, second)| *first = second);
             }
-            told.extend(once);
+            results.extend(first);
         }
-        told
+        results
     }
 
-    async fn tell_part(&self, part: &[Option<(&Slip, Bytes)>]) -> Vec<Result<(), SourceError>> {
+    async fn send_acks_once(&self, part: &[Option<(&DeliveryRef, Bytes)>]) -> Vec<Result<(), SourceError>> {
         let all = |error: &dyn Fn() -> SourceError| part.iter().map(|_| Err(error())).collect();
         if part.iter().all(Option::is_none) {
             return all(&stale);
         }
         let session = match self.session().await {
             Ok(session) => session,
-            Err(error) => return all(&|| SourceError::down(error.to_string())),
+            Err(error) => return all(&|| SourceError::unavailable(error.to_string())),
         };
-        let confirmed = part.iter().map(async |word| match word {
-            Some((slip, word)) => session.confirm(slip.reply.clone(), word.clone()).await,
+        let confirmed = part.iter().map(async |ack| match ack {
+            Some((delivery, ack)) => session.send_ack(delivery.reply.clone(), ack.clone()).await,
             None => Err(stale()),
         });
-        timeout(self.connection.ack_timeout, join_all(confirmed)).await.unwrap_or_else(|_| {
-            session.link.doubt();
-            all(&|| SourceError::down("no confirmation came in time"))
+        timeout(self.options.ack_timeout, join_all(confirmed)).await.unwrap_or_else(|_| {
+            session.connection.mark_suspect();
+            all(&|| SourceError::unavailable("no confirmation of the ack within the timeout"))
         })
     }
 
-    /// What is not ours any more needs no word.
-    fn words<'t>(
+    /// The acks to send; `None` for deliveries that are not in flight any more.
+    fn pending_acks<'t>(
         &self,
-        tickets: impl Iterator<Item = (&'t Ticket, Bytes)>,
-    ) -> Vec<Option<(&'t Slip, Bytes)>> {
-        tickets.map(|(ticket, word)| Some((self.in_hand.slip(ticket)?, word))).collect()
+        handles: impl Iterator<Item = (&'t AckHandle, Bytes)>,
+    ) -> Vec<Option<(&'t DeliveryRef, Bytes)>> {
+        handles.map(|(handle, ack)| Some((self.in_flight.delivery(handle)?, ack))).collect()
     }
 }
 
-fn word(answer: Answer) -> AckKind {
-    match answer {
-        Answer::Done => AckKind::Ack,
-        Answer::Again { after } if after.is_zero() => AckKind::Nak(None),
-        Answer::Again { after } => AckKind::Nak(Some(after.min(A_YEAR))),
-        Answer::Refuse => AckKind::Term,
+fn ack_kind(ack: Ack) -> jetstream::AckKind {
+    match ack {
+        Ack::Ack => jetstream::AckKind::Ack,
+        Ack::Nack { after } if after.is_zero() => jetstream::AckKind::Nak(None),
+        Ack::Nack { after } => jetstream::AckKind::Nak(Some(after.min(MAX_DELAY))),
+        Ack::Reject => jetstream::AckKind::Term,
     }
 }
 
-fn is_down(told: &Result<(), SourceError>) -> bool {
-    matches!(told, Err(SourceError::Down { .. }))
+fn is_unavailable(result: &Result<(), SourceError>) -> bool {
+    matches!(result, Err(SourceError::Unavailable { .. }))
 }
 
 fn stale() -> SourceError {
-    SourceError::stale("it was answered before, or has come again since")
+    SourceError::stale("the message was acked before, or has been redelivered since")
 }
 
 fn closed() -> SourceError {
-    SourceError::down("it was closed")
+    SourceError::unavailable("the source is closed")
 }
 
 #[async_trait]
@@ -207,12 +209,15 @@ impl Source for NatsSource {
         &self.stream
     }
 
-    fn abilities(&self) -> Abilities {
-        let holds_for = Duration::from_nanos(self.holds_for.load(Ordering::Relaxed));
-        Abilities::answering(ANSWERS).counting().delaying(A_YEAR).holding_for(holds_for)
+    fn capabilities(&self) -> Capabilities {
+        let ack_deadline = Duration::from_nanos(self.ack_deadline.load(Ordering::Relaxed));
+        Capabilities::new(MAX_ACKS_IN_FLIGHT)
+            .with_delivery_counts()
+            .with_max_delay(MAX_DELAY)
+            .with_ack_deadline(ack_deadline)
     }
 
-    async fn receive(&self, most: usize) -> Result<Vec<Parcel>, SourceError> {
+    async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         if most == 0 {
             return Ok(Vec::new());
         }
@@ -220,59 +225,62 @@ impl Source for NatsSource {
         tokio::select! {
             biased;
             _ = is_closed.wait_for(|is_closed| *is_closed) => Err(closed()),
-            taken = self.take(most) => taken,
+            received = self.receive_batch(most) => received,
         }
     }
 
-    async fn answer(&self, answers: &[(Ticket, Answer)]) -> Vec<Result<(), SourceError>> {
-        let words = self.words(answers.iter().map(|(ticket, answer)| (ticket, word(*answer).into())));
-        let told = self.tell(&words).await;
-        for (word, told) in words.iter().zip(&told) {
-            if let (Some((slip, _)), Ok(())) = (word, told) {
-                slip.let_go();
+    async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
+        let pending = self.pending_acks(acks.iter().map(|(handle, ack)| (handle, ack_kind(*ack).into())));
+        let results = self.send_acks(&pending).await;
+        for (ack, result) in pending.iter().zip(&results) {
+            if let (Some((delivery, _)), Ok(())) = (ack, result) {
+                delivery.remove();
             }
         }
-        told
+        results
     }
 
-    async fn extend(&self, tickets: &[Ticket]) -> Vec<Result<(), SourceError>> {
-        let words = self.words(tickets.iter().map(|ticket| (ticket, AckKind::Progress.into())));
-        self.tell(&words).await
+    async fn extend(&self, handles: &[AckHandle]) -> Vec<Result<(), SourceError>> {
+        let pending =
+            self.pending_acks(handles.iter().map(|handle| (handle, jetstream::AckKind::Progress.into())));
+        self.send_acks(&pending).await
     }
 
-    async fn redelivers(&self) -> Result<Redelivers, SourceError> {
+    async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError> {
         let session = self.session().await?;
-        let asked = check::redelivers(&session.link, &self.stream).await;
-        asked.inspect_err(|_| session.link.doubt())
+        let window = check::redelivery_window(&session.connection, &self.stream).await;
+        window.inspect_err(|_| session.connection.mark_suspect())
     }
 
     async fn check(&self) -> Result<Vec<Finding>, SourceError> {
-        // What is missing is a finding, so that no session is needed.
-        let link = NatsLink::connect(&self.connection).await.map_err(SourceError::down)?;
-        let found = check::findings(&link, &self.stream, &self.durable, self.created.is_some()).await;
-        link.close().await;
-        found
+        // A missing stream or consumer is a finding, so the check opens no session.
+        let connection = NatsConnection::connect(&self.options).await.map_err(SourceError::unavailable)?;
+        let findings =
+            check::findings(&connection, &self.stream, &self.durable, self.consumer_spec.is_some()).await;
+        connection.close().await;
+        findings
     }
 
     async fn close(&self) {
         if self.is_closed.send_replace(true) {
             return;
         }
-        // A call that connects gives way; one that nobody polls any more is not waited for.
-        let current = timeout(self.connection.ack_timeout, self.current.lock()).await.ok();
+        // A call that is connecting gives up the lock; one that is not polled any more is not waited for.
+        let current = timeout(self.options.ack_timeout, self.current.lock()).await.ok();
         let Some(session) = current.and_then(|mut current| current.take()) else { return };
-        let mut back = session.leave().await;
-        back.extend(self.in_hand.drain());
-        let back = back.into_iter().map(|reply| session.confirm(reply, AckKind::Nak(None).into()));
-        timeout(self.connection.ack_timeout, join_all(back)).await.ok();
-        session.link.close().await;
+        let mut unacked = session.unsubscribe().await;
+        unacked.extend(self.in_flight.drain());
+        let nacks =
+            unacked.into_iter().map(|reply| session.send_ack(reply, jetstream::AckKind::Nak(None).into()));
+        timeout(self.options.ack_timeout, join_all(nacks)).await.ok();
+        session.connection.close().await;
     }
 }
 
 impl fmt::Debug for NatsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsSource")
-            .field("connection", &self.connection)
+            .field("options", &self.options)
             .field("stream", &self.stream)
             .field("durable", &self.durable)
             .finish_non_exhaustive()

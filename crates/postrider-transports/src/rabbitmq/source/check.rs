@@ -1,117 +1,127 @@
-//! What would lose messages before they were handled.
+//! Checks the queue for settings that lose messages before they are handled.
 
 use crate::rabbitmq::{
-    check::{hidden, not_lasting},
-    line::Line,
-    probe::{self, MESSAGE_TTL, Queue, Seen},
+    check::{durability_findings, not_visible},
+    connection::BrokerConnection,
+    probe::{self, MESSAGE_TTL, ProbeResult, Queue},
 };
 use lapin::types::ShortString;
-use postrider_core::{Finding, Redelivers};
+use postrider_core::{Finding, RedeliveryWindow};
 use std::time::Duration;
 
-/// Where refused messages go.
+/// The target of rejected messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// Nowhere that was declared.
-    Dropped,
-    /// To an exchange that does not exist.
-    Lost,
-    /// To an exchange.
-    Kept,
+pub(super) enum DeadLetterTarget {
+    /// The queue declares no dead-letter exchange.
+    NotDeclared,
+    /// The dead-letter exchange does not exist.
+    Missing,
+    /// The dead-letter exchange exists, or the broker does not show it.
+    Exists,
 }
 
-impl Refused {
-    pub(super) async fn look(line: &Line, seen: &Seen<Queue>) -> lapin::Result<Self> {
-        let Seen::Facts(queue) = seen else { return Ok(Self::Kept) };
-        let Some(exchange) = queue.dead_letters() else { return Ok(Self::Dropped) };
-        // The default exchange is always there.
+impl DeadLetterTarget {
+    pub(super) async fn probe(
+        connection: &BrokerConnection,
+        queue: &ProbeResult<Queue>,
+    ) -> lapin::Result<Self> {
+        let ProbeResult::Found(queue) = queue else { return Ok(Self::Exists) };
+        let Some(exchange) = queue.dead_letter_exchange() else { return Ok(Self::NotDeclared) };
+        // The default exchange always exists.
         let Some(exchange) = ShortString::try_new(exchange).ok().filter(|name| !name.as_str().is_empty())
         else {
-            return Ok(Self::Kept);
+            return Ok(Self::Exists);
         };
-        let is_missing = matches!(probe::exchange(line, &exchange).await?, Seen::Missing);
-        Ok(if is_missing { Self::Lost } else { Self::Kept })
+        let is_missing = matches!(probe::exchange(connection, &exchange).await?, ProbeResult::Missing);
+        Ok(if is_missing { Self::Missing } else { Self::Exists })
     }
 }
 
-pub(super) fn of_place(subject: &str, seen: Seen<Queue>, refused: Refused, is_quorum: bool) -> Vec<Finding> {
-    let queue = match seen {
-        Seen::Facts(facts) => facts,
-        Seen::Missing => {
+pub(super) fn queue_findings(
+    subject: &str,
+    result: ProbeResult<Queue>,
+    dead_letters: DeadLetterTarget,
+    is_quorum: bool,
+) -> Vec<Finding> {
+    let queue = match result {
+        ProbeResult::Found(queue) => queue,
+        ProbeResult::Missing => {
             return vec![
                 Finding::problem("missing_queue", subject)
-                    .because("it does not exist: nothing can be received")
+                    .because("the queue does not exist: nothing can be received")
                     .fixed_by("declare it durable, best with x-queue-type = quorum"),
             ];
         }
-        Seen::Exclusive => {
+        ProbeResult::Exclusive => {
             return vec![
                 Finding::problem("exclusive_queue", subject)
-                    .because("it belongs to another connection: nobody else may read it, and it is deleted with that")
+                    .because("the queue is exclusive to another connection: no other connection may consume from it, and it is deleted with that connection")
                     .fixed_by("declare it with exclusive = false"),
             ];
         }
-        Seen::Hidden(_) => return vec![hidden(subject, seen)],
+        ProbeResult::NotVisible(_) => return vec![not_visible(subject, result)],
     };
     if queue.is_stream() {
         return vec![
             Finding::problem("stream", subject)
-                .because("it is a stream: what was delivered never comes again, whatever is answered")
-                .fixed_by("bind a quorum queue where the stream is bound, and receive from that"),
+                .because("the queue is a stream: a delivered message is never redelivered, even after a nack")
+                .fixed_by("bind a quorum queue where the stream is bound, and consume from that queue"),
         ];
     }
-    let mut findings = not_lasting(subject, &queue);
-    findings.extend(of_refusing(subject, &queue, refused));
-    findings.extend(of_counting(subject, &queue, is_quorum));
+    let mut findings = durability_findings(subject, &queue);
+    findings.extend(dead_letter_finding(subject, &queue, dead_letters));
+    findings.extend(quorum_finding(subject, &queue, is_quorum));
     findings
 }
 
-fn of_refusing(subject: &str, queue: &Queue, refused: Refused) -> Option<Finding> {
-    let exchange = queue.dead_letters().unwrap_or_default();
-    let (code, because) = match refused {
-        Refused::Kept => return None,
-        Refused::Dropped => (
+fn dead_letter_finding(subject: &str, queue: &Queue, dead_letters: DeadLetterTarget) -> Option<Finding> {
+    let exchange = queue.dead_letter_exchange().unwrap_or_default();
+    let (code, because) = match dead_letters {
+        DeadLetterTarget::Exists => return None,
+        DeadLetterTarget::NotDeclared => (
             "no_dead_letter_exchange",
-            "it was declared without x-dead-letter-exchange: what is refused is dropped, unless a policy, which AMQP does not show, says where it goes"
+            "the queue was declared without x-dead-letter-exchange: rejected messages are dropped, unless a policy, which AMQP does not show, sets one"
                 .to_owned(),
         ),
-        Refused::Lost => (
+        DeadLetterTarget::Missing => (
             "missing_dead_letter_exchange",
-            format!("x-dead-letter-exchange = {exchange}, and that does not exist: what is refused is dropped"),
+            format!("x-dead-letter-exchange = {exchange} does not exist: rejected messages are dropped"),
         ),
     };
     let limit = queue.delivery_limit().map_or_else(String::new, |limit| {
-        format!(". So is what has come again {limit} times (x-delivery-limit)")
+        format!(". So are messages that were redelivered {limit} times (x-delivery-limit)")
     });
     let finding = Finding::warning(code, subject).because(format!("{because}{limit}"));
     Some(finding.fixed_by(
-        "declare a durable exchange with a durable queue for such messages, and name it in x-dead-letter-exchange",
+        "declare a durable exchange with a durable queue for rejected messages, and name it in x-dead-letter-exchange",
     ))
 }
 
-fn of_counting(subject: &str, queue: &Queue, is_quorum: bool) -> Option<Finding> {
+fn quorum_finding(subject: &str, queue: &Queue, is_quorum: bool) -> Option<Finding> {
     match (is_quorum, queue.is_quorum()) {
         (true, false) => Some(
             Finding::warning("not_quorum", subject)
-                .because("it is no quorum queue, though the source was told so: deliveries are not counted")
-                .fixed_by("declare a queue with x-queue-type = quorum, or leave with_quorum(true) out"),
+                .because("the queue is not a quorum queue, although with_quorum(true) is set: deliveries are not counted")
+                .fixed_by("declare a queue with x-queue-type = quorum, or remove with_quorum(true)"),
         ),
         (false, true) => Some(
-            Finding::note("uncounted", subject)
+            Finding::note("deliveries_not_counted", subject)
                 .because(
-                    "it is a quorum queue and counts deliveries, and the source was not told to read that",
+                    "the queue is a quorum queue and counts deliveries, but with_quorum(true) is not set",
                 )
-                .fixed_by("say with_quorum(true)"),
+                .fixed_by("set with_quorum(true)"),
         ),
         _ => None,
     }
 }
 
-/// A message is not delivered after its time, however often it went back.
-pub(super) fn redelivers(queue: &Queue) -> Redelivers {
+/// A message is not delivered after its TTL, however often it was requeued.
+pub(super) fn redelivery_window(queue: &Queue) -> RedeliveryWindow {
     let ttl = queue.arguments.get(MESSAGE_TTL);
     match ttl.and_then(|ttl| ttl.parse().ok()) {
-        Some(ttl) => Redelivers::within(Duration::from_millis(ttl), format!("{MESSAGE_TTL} = {ttl} ms")),
-        None => Redelivers::for_ever(format!("the queue was declared without {MESSAGE_TTL}")),
+        Some(ttl) => {
+            RedeliveryWindow::within(Duration::from_millis(ttl), format!("{MESSAGE_TTL} = {ttl} ms"))
+        }
+        None => RedeliveryWindow::unbounded(format!("the queue was declared without {MESSAGE_TTL}")),
     }
 }

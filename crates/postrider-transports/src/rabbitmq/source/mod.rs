@@ -1,29 +1,31 @@
-//! Receiving from a queue of RabbitMQ.
+//! Receives from a RabbitMQ queue.
 //!
-//! One channel with one consumer at a time, a [`Session`]. What was delivered on it can be answered on it and nowhere else: when it ends,
-//! for whatever reason, the broker puts everything that is unanswered back into the queue, and its tickets are stale.
+//! There is one channel with one consumer at a time, a [`Session`]. A delivery can be acked only on the channel that delivered it: when the
+//! channel ends, for whatever reason, the broker requeues every unacked delivery, and their ack handles are stale.
 //!
-//! **What `Ok` means.** AMQP has no answer to an acknowledgement. But a channel is read in order, so every batch of answers ends with a
-//! question that changes nothing, and once the broker has replied to that it has read the answers before it. What is not known then is
-//! whether they are on a disk: a broker that is killed in that moment may deliver such a message again.
+//! **The meaning of `Ok`.** AMQP has no reply to an acknowledgement. But the broker reads a channel in order, so every batch of acks ends
+//! with a request that changes nothing, and once the broker has replied to it, it has read the acks before it. They may not be on disk
+//! yet: a broker that is killed at that moment may redeliver such a message.
 
 mod builder;
 mod check;
-mod in_hand;
-mod reading;
+mod decode;
+mod in_flight;
 mod session;
 
 pub use builder::RabbitMqSourceBuilder;
 
 use super::{
-    line::{Lines, lock},
-    probe::{self, Seen},
+    connection::{ConnectionManager, lock},
+    probe::{self, ProbeResult},
 };
 use async_trait::async_trait;
+use decode::Decoder;
 use lapin::types::ShortString;
-use postrider_core::{Abilities, Answer, Finding, Invalid, Parcel, Redelivers, Source, SourceError, Ticket};
-use reading::Reading;
-use session::{Session, Slip};
+use postrider_core::{
+    Ack, AckHandle, Capabilities, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source, SourceError,
+};
+use session::{DeliveryRef, Session};
 use std::{
     fmt,
     sync::{Arc, Mutex},
@@ -31,50 +33,50 @@ use std::{
 };
 use tokio::{sync::watch, time::timeout};
 
-/// Receives from a queue of RabbitMQ.
+/// Receives from a RabbitMQ queue.
 ///
-/// It connects when it first receives, and again by itself. The queue has to exist.
+/// It connects with the first receive, and reconnects by itself. The queue must exist.
 ///
-/// - **It comes again at once.** RabbitMQ keeps no delays ([`Answer::Again`] is `basic.nack` with `requeue`). A quorum queue
-///   counts that: say [`with_quorum`](RabbitMqSourceBuilder::with_quorum), and deliveries are told.
-/// - **Refused** ([`Answer::Refuse`]) is `basic.nack` without `requeue`: it goes to the queue's dead-letter exchange, or is dropped where
+/// - **A nacked message is redelivered at once.** RabbitMQ has no delayed nack ([`Ack::Nack`] is `basic.nack` with `requeue`). A quorum
+///   queue counts deliveries: set [`with_quorum`](RabbitMqSourceBuilder::with_quorum) to receive the count.
+/// - **A rejected message** ([`Ack::Reject`], `basic.nack` without `requeue`) goes to the queue's dead-letter exchange, or is dropped if
 ///   there is none.
-/// - **Nothing has to be extended**, and nothing can be: after `consumer_timeout`, half an hour unless the broker is configured
-///   otherwise, the broker closes the channel, and what was in hand comes again.
+/// - **There is no ack deadline to extend.** After `consumer_timeout` (default: 30 minutes) the broker closes the channel and
+///   redelivers every message in flight.
 ///
 /// ```no_run
-/// # use postrider_core::{Answer, Source};
+/// # use postrider_core::{Ack, Source};
 /// # use postrider_transports::rabbitmq::RabbitMqSource;
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let orders = RabbitMqSource::builder("amqp://guest:guest@localhost:5672/%2f", "orders")
 ///     .with_quorum(true)
 ///     .with_prefetch(100)
 ///     .build()?;
-/// for parcel in orders.receive(10).await? {
-///     println!("{:?}, for the time number {:?}", parcel.incoming.body, parcel.deliveries);
-///     orders.answer(&[(parcel.ticket, Answer::Done)]).await;
+/// for message in orders.receive(10).await? {
+///     println!("{:?}, delivery {:?}", message.incoming.body, message.deliveries);
+///     orders.ack(&[(message.ack_handle, Ack::Ack)]).await;
 /// }
 /// # Ok(())
 /// # }
 /// ```
 pub struct RabbitMqSource {
-    lines: Lines,
+    manager: ConnectionManager,
     queue: ShortString,
-    reading: Reading,
+    decoder: Decoder,
     prefetch: u16,
     is_quorum: bool,
-    answer_within: Duration,
+    response_timeout: Duration,
     current: Mutex<Option<Arc<Session>>>,
-    /// One opens a session, the others wait for that.
+    /// One call opens a session, the others wait for it.
     opening: tokio::sync::Mutex<()>,
     is_closed: watch::Sender<bool>,
 }
 
 impl RabbitMqSource {
-    /// The queue of this name at the broker at `url`, with nothing special.
+    /// The queue of this name at the broker at `url`, with default settings.
     ///
     /// # Errors
-    /// When that is no URL of RabbitMQ, or no name of a queue.
+    /// When the URL is not an AMQP URL, or the queue name is invalid.
     pub fn connect(url: impl Into<String>, queue: impl Into<String>) -> Result<Self, Invalid> {
         Self::builder(url, queue).build()
     }
@@ -85,75 +87,75 @@ impl RabbitMqSource {
         RabbitMqSourceBuilder::new(url.into(), queue.into())
     }
 
-    /// The session that works, or a new one.
+    /// The current session, or a new one.
     async fn session(&self) -> Result<Arc<Session>, SourceError> {
-        if let Some(session) = self.working() {
+        if let Some(session) = self.usable() {
             return Ok(session);
         }
-        let _turn = self.opening.lock().await;
-        if let Some(session) = self.working() {
+        let _opening = self.opening.lock().await;
+        if let Some(session) = self.usable() {
             return Ok(session);
         }
-        let line = self.lines.line().await.map_err(SourceError::down)?;
-        let opening = Session::open(Arc::clone(&line), &self.queue, self.prefetch);
-        let session = match timeout(self.answer_within, opening).await {
+        let connection = self.manager.connection().await.map_err(SourceError::unavailable)?;
+        let opening = Session::open(Arc::clone(&connection), &self.queue, self.prefetch);
+        let session = match timeout(self.response_timeout, opening).await {
             Ok(opened) => Arc::new(opened?),
             Err(_) => {
-                self.lines.retire(&line);
-                return Err(self.silent());
+                self.manager.discard(&connection);
+                return Err(self.timed_out());
             }
         };
         *lock(&self.current) = Some(Arc::clone(&session));
         Ok(session)
     }
 
-    fn working(&self) -> Option<Arc<Session>> {
+    fn usable(&self) -> Option<Arc<Session>> {
         lock(&self.current).clone().filter(|session| session.is_open())
     }
 
-    /// The next call opens another one. What is in hand comes again.
-    fn leave(&self, session: &Arc<Session>) {
+    /// The next call opens a new session. The broker redelivers the messages in flight.
+    fn discard(&self, session: &Arc<Session>) {
         let mut current = lock(&self.current);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
             *current = None;
         }
     }
 
-    async fn take(&self, most: usize) -> Result<Vec<Parcel>, SourceError> {
+    async fn receive_batch(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         let session = self.session().await?;
-        let deliveries = match session.take(most).await {
+        let deliveries = match session.receive(most).await {
             Ok(deliveries) => deliveries,
             Err(error) => {
-                self.leave(&session);
+                self.discard(&session);
                 return Err(error);
             }
         };
-        let parcels = deliveries.into_iter().map(|delivery| {
-            let ticket = Ticket::new(Slip::of(&session, delivery.delivery_tag));
-            let deliveries = if self.is_quorum { reading::deliveries(&delivery) } else { None };
-            let parcel = Parcel::new(self.reading.read(delivery), ticket);
+        let messages = deliveries.into_iter().map(|delivery| {
+            let handle = AckHandle::new(DeliveryRef::new(&session, delivery.delivery_tag));
+            let deliveries = if self.is_quorum { decode::deliveries(&delivery) } else { None };
+            let message = ReceivedMessage::new(self.decoder.decode(delivery), handle);
             match deliveries {
-                Some(times) => parcel.delivered(times),
-                None => parcel,
+                Some(count) => message.delivered(count),
+                None => message,
             }
         });
-        Ok(parcels.collect())
+        Ok(messages.collect())
     }
 
-    /// What the broker shows of the queue.
-    async fn look(&self) -> Result<(Seen<probe::Queue>, check::Refused), SourceError> {
-        let line = self.lines.line().await.map_err(SourceError::down)?;
-        let looking = async {
-            let seen = probe::queue(&line, &self.queue).await?;
-            let refused = check::Refused::look(&line, &seen).await?;
-            Ok::<_, lapin::Error>((seen, refused))
+    /// Probes the queue and its dead-letter exchange.
+    async fn probe(&self) -> Result<(ProbeResult<probe::Queue>, check::DeadLetterTarget), SourceError> {
+        let connection = self.manager.connection().await.map_err(SourceError::unavailable)?;
+        let probing = async {
+            let queue = probe::queue(&connection, &self.queue).await?;
+            let dead_letters = check::DeadLetterTarget::probe(&connection, &queue).await?;
+            Ok::<_, lapin::Error>((queue, dead_letters))
         };
-        let looked = timeout(self.answer_within, looking).await.map_err(|_| self.silent())?;
-        looked.map_err(SourceError::down)
+        let probed = timeout(self.response_timeout, probing).await.map_err(|_| self.timed_out())?;
+        probed.map_err(SourceError::unavailable)
     }
 
-    fn silent(&self) -> SourceError {
-        SourceError::down(format!("no answer in {:?}", self.answer_within))
+    fn timed_out(&self) -> SourceError {
+        SourceError::unavailable(format!("no reply within {:?}", self.response_timeout))
     }
 }
 
@@ -167,95 +169,102 @@ impl Source for RabbitMqSource {
         self.queue.as_str()
     }
 
-    fn abilities(&self) -> Abilities {
-        let abilities = Abilities::answering(self.prefetch.into());
-        if self.is_quorum { abilities.counting() } else { abilities }
+    fn capabilities(&self) -> Capabilities {
+        let capabilities = Capabilities::new(self.prefetch.into());
+        if self.is_quorum { capabilities.with_delivery_counts() } else { capabilities }
     }
 
-    async fn receive(&self, most: usize) -> Result<Vec<Parcel>, SourceError> {
+    async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         if most == 0 {
             return Ok(Vec::new());
         }
         let mut is_closed = self.is_closed.subscribe();
         tokio::select! {
             biased;
-            _ = is_closed.wait_for(|is_closed| *is_closed) => Err(SourceError::down("it was closed")),
-            taken = self.take(most) => taken,
+            _ = is_closed.wait_for(|is_closed| *is_closed) => Err(SourceError::unavailable("the source is closed")),
+            received = self.receive_batch(most) => received,
         }
     }
 
-    async fn answer(&self, answers: &[(Ticket, Answer)]) -> Vec<Result<(), SourceError>> {
-        let gone =
-            || Err(SourceError::stale("the channel on which it was received has ended: it comes again"));
-        let Some(session) = self.working() else { return answers.iter().map(|_| gone()).collect() };
-        let slips: Vec<_> =
-            answers.iter().map(|(ticket, answer)| Some((session.tag(ticket)?, *answer))).collect();
-        let known: Vec<_> = slips.iter().flatten().copied().collect();
-        let told = session.tell(&known);
-        let heard = if told.contains(&true) {
-            timeout(self.answer_within, session.is_heard()).await.unwrap_or_else(|_| {
-                self.lines.retire(session.line());
-                Err(self.silent().to_string())
+    async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
+        let gone = || {
+            Err(SourceError::stale(
+                "the channel that delivered the message has ended; the broker redelivers the message",
+            ))
+        };
+        let Some(session) = self.usable() else { return acks.iter().map(|_| gone()).collect() };
+        let tagged: Vec<_> = acks.iter().map(|(handle, ack)| Some((session.tag(handle)?, *ack))).collect();
+        let known: Vec<_> = tagged.iter().flatten().copied().collect();
+        let sent = session.send_acks(&known);
+        let flushed = if sent.contains(&true) {
+            timeout(self.response_timeout, session.flush_acks()).await.unwrap_or_else(|_| {
+                self.manager.discard(session.connection());
+                Err(self.timed_out().to_string())
             })
         } else {
             Ok(())
         };
-        if heard.is_err() {
-            self.leave(&session);
+        if flushed.is_err() {
+            self.discard(&session);
         }
-        let mut told = told.into_iter();
-        let result = |slip: Option<_>| match slip.and_then(|_| told.next()) {
+        let mut sent = sent.into_iter();
+        let result = |tagged: Option<_>| match tagged.and_then(|_| sent.next()) {
             None => gone(),
-            Some(false) => Err(SourceError::stale("it was answered before")),
-            Some(true) => heard.clone().map_err(|error| {
+            Some(false) => Err(SourceError::stale("the message was acked before")),
+            Some(true) => flushed.clone().map_err(|error| {
                 SourceError::stale(format!(
-                    "nobody knows whether the broker was told, it may come again: {error}"
+                    "the broker may not have received the ack, and may redeliver the message: {error}"
                 ))
             }),
         };
-        slips.into_iter().map(result).collect()
+        tagged.into_iter().map(result).collect()
     }
 
-    async fn extend(&self, tickets: &[Ticket]) -> Vec<Result<(), SourceError>> {
-        let session = self.working();
-        let is_ours = |ticket| session.as_ref().is_some_and(|session| session.holds(ticket));
-        let stale = || SourceError::stale("it was answered before, or its channel has ended");
-        tickets.iter().map(|ticket| if is_ours(ticket) { Ok(()) } else { Err(stale()) }).collect()
+    async fn extend(&self, handles: &[AckHandle]) -> Vec<Result<(), SourceError>> {
+        let session = self.usable();
+        let is_in_flight = |handle| session.as_ref().is_some_and(|session| session.is_in_flight(handle));
+        let stale = || SourceError::stale("the message was acked before, or its channel has ended");
+        handles.iter().map(|handle| if is_in_flight(handle) { Ok(()) } else { Err(stale()) }).collect()
     }
 
-    /// For ever, unless the queue was declared with `x-message-ttl`. What a policy sets is not seen, and makes it shorter only.
-    async fn redelivers(&self) -> Result<Redelivers, SourceError> {
-        let (seen, _) = self.look().await?;
-        Ok(match seen {
-            Seen::Facts(queue) => check::redelivers(&queue),
-            Seen::Hidden(why) => Redelivers::for_ever(format!("the broker does not show more: {why}")),
-            Seen::Missing | Seen::Exclusive => {
-                return Err(SourceError::down(format!("there is no queue {:?} for us", self.origin())));
+    /// Unbounded, unless the queue was declared with `x-message-ttl`. A TTL set by a policy is not visible; it can only shorten the window.
+    async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError> {
+        let (queue, _) = self.probe().await?;
+        Ok(match queue {
+            ProbeResult::Found(queue) => check::redelivery_window(&queue),
+            ProbeResult::NotVisible(why) => {
+                RedeliveryWindow::unbounded(format!("the broker does not show the queue's arguments: {why}"))
+            }
+            ProbeResult::Missing | ProbeResult::Exclusive => {
+                return Err(SourceError::unavailable(format!(
+                    "queue {:?} does not exist, or is exclusive to another connection",
+                    self.origin()
+                )));
             }
         })
     }
 
-    /// Sees what AMQP shows, by declarations that are refused and change nothing. For that it takes the right to configure; without it there
-    /// is a note. What a policy sets is not seen.
+    /// Inspects the queue by declarations that the broker refuses and that change nothing. This needs the `configure` permission; without it
+    /// the check returns a note. Settings made by a policy are not visible.
     async fn check(&self) -> Result<Vec<Finding>, SourceError> {
-        let (seen, refused) = self.look().await?;
-        Ok(check::of_place(&format!("queue {}", self.queue), seen, refused, self.is_quorum))
+        let (queue, dead_letters) = self.probe().await?;
+        Ok(check::queue_findings(&format!("queue {}", self.queue), queue, dead_letters, self.is_quorum))
     }
 
     async fn close(&self) {
         if self.is_closed.send_replace(true) {
             return;
         }
-        // Dropped before the connection is, it has nothing to say to a broker that has said goodbye.
+        // Dropped before the connection closes, so that the session sends nothing afterwards.
         drop(lock(&self.current).take());
-        self.lines.close().await;
+        self.manager.close().await;
     }
 }
 
 impl fmt::Debug for RabbitMqSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RabbitMqSource")
-            .field("lines", &self.lines)
+            .field("manager", &self.manager)
             .field("queue", &self.queue.as_str())
             .field("prefetch", &self.prefetch)
             .field("is_quorum", &self.is_quorum)

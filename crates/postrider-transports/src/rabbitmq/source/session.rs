@@ -1,9 +1,9 @@
-//! A channel with a consumer on it.
+//! A session: a channel with one consumer.
 
-use super::in_hand::{InHand, Word};
+use super::in_flight::{AckFrame, InFlight};
 use crate::rabbitmq::{
-    batch::refusal,
-    line::{Line, lock},
+    connection::{BrokerConnection, lock},
+    error::soft_error,
 };
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
@@ -13,118 +13,118 @@ use lapin::{
     protocol::AMQPSoftError,
     types::{DeliveryTag, FieldTable, ShortString},
 };
-use postrider_core::{Answer, SourceError, Ticket};
+use postrider_core::{Ack, AckHandle, SourceError};
 use std::sync::{
     Arc, Mutex, Weak,
     atomic::{AtomicBool, Ordering},
 };
 
-/// From the first delivery of a channel to its end. There is no second life.
+/// A channel with a consumer, from its opening to its end. A channel that has ended is not reopened.
 pub(super) struct Session {
-    line: Arc<Line>,
+    connection: Arc<BrokerConnection>,
     channel: Channel,
     prefetch: u16,
     consumer: tokio::sync::Mutex<Consumer>,
-    in_hand: Mutex<InHand>,
-    /// Nothing more will be delivered.
+    in_flight: Mutex<InFlight>,
+    /// The broker has cancelled the consumer: no more deliveries.
     is_cancelled: AtomicBool,
 }
 
-/// What is in a ticket.
-pub(super) struct Slip {
+/// The content of an ack handle: a delivery of a session.
+pub(super) struct DeliveryRef {
     session: Weak<Session>,
     tag: DeliveryTag,
 }
 
-impl Slip {
-    pub(super) fn of(session: &Arc<Session>, tag: DeliveryTag) -> Self {
+impl DeliveryRef {
+    pub(super) fn new(session: &Arc<Session>, tag: DeliveryTag) -> Self {
         Self { session: Arc::downgrade(session), tag }
     }
 }
 
 impl Session {
     pub(super) async fn open(
-        line: Arc<Line>,
+        connection: Arc<BrokerConnection>,
         queue: &ShortString,
         prefetch: u16,
     ) -> Result<Self, SourceError> {
         let opening = async {
-            let channel = line.ask().await?;
+            let channel = connection.open_channel().await?;
             channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
             let options = BasicConsumeOptions::default();
             let consumer =
                 channel.basic_consume(queue.clone(), "".into(), options, FieldTable::default()).await?;
             Ok((channel, consumer))
         };
-        let (channel, consumer) = opening.await.map_err(|error| no_consumer(queue, error))?;
-        let (consumer, in_hand) = (tokio::sync::Mutex::new(consumer), Mutex::default());
-        Ok(Self { line, channel, prefetch, consumer, in_hand, is_cancelled: AtomicBool::new(false) })
+        let (channel, consumer) = opening.await.map_err(|error| consume_error(queue, error))?;
+        let (consumer, in_flight) = (tokio::sync::Mutex::new(consumer), Mutex::default());
+        Ok(Self { connection, channel, prefetch, consumer, in_flight, is_cancelled: AtomicBool::new(false) })
     }
 
-    pub(super) fn line(&self) -> &Arc<Line> {
-        &self.line
+    pub(super) fn connection(&self) -> &Arc<BrokerConnection> {
+        &self.connection
     }
 
     pub(super) fn is_open(&self) -> bool {
         self.channel.status().connected()
     }
 
-    /// What is there, up to `most`, once there is something. Nothing is lost when this is dropped: it waits before the first one only.
-    pub(super) async fn take(&self, most: usize) -> Result<Vec<Delivery>, SourceError> {
+    /// Waits for the first delivery and returns up to `most` that are available. Safe to drop: it waits only before the first one.
+    pub(super) async fn receive(&self, most: usize) -> Result<Vec<Delivery>, SourceError> {
         let mut consumer = self.consumer.lock().await;
         if self.is_cancelled.load(Ordering::Relaxed) {
             return Err(cancelled());
         }
-        let (mut next, mut taken) = (Some(consumer.next().await), Vec::new());
+        let (mut next, mut received) = (Some(consumer.next().await), Vec::new());
         while let Some(item) = next {
             match item {
-                Some(Ok(delivery)) if self.is_open() => taken.push(delivery),
-                // What the client still has of a channel that has ended comes again by itself.
+                Some(Ok(delivery)) if self.is_open() => received.push(delivery),
+                // The broker redelivers deliveries that the client still buffers for a closed channel.
                 Some(Ok(_)) => {}
-                Some(Err(error)) if taken.is_empty() => return Err(SourceError::down(error)),
+                Some(Err(error)) if received.is_empty() => return Err(SourceError::unavailable(error)),
                 Some(Err(_)) => break,
                 None => {
                     self.is_cancelled.store(true, Ordering::Relaxed);
                     break;
                 }
             }
-            next = if taken.len() < most { consumer.next().now_or_never() } else { None };
+            next = if received.len() < most { consumer.next().now_or_never() } else { None };
         }
-        if taken.is_empty() {
+        if received.is_empty() {
             return Err(cancelled());
         }
-        let mut in_hand = lock(&self.in_hand);
-        taken.iter().for_each(|delivery| in_hand.add(delivery.delivery_tag));
-        Ok(taken)
+        let mut in_flight = lock(&self.in_flight);
+        received.iter().for_each(|delivery| in_flight.add(delivery.delivery_tag));
+        Ok(received)
     }
 
-    /// The tag of what was received here.
-    pub(super) fn tag(self: &Arc<Self>, ticket: &Ticket) -> Option<DeliveryTag> {
-        let slip = ticket.inside::<Slip>()?;
-        std::ptr::eq(slip.session.as_ptr(), Arc::as_ptr(self)).then_some(slip.tag)
+    /// The delivery tag, if the handle belongs to this session.
+    pub(super) fn tag(self: &Arc<Self>, handle: &AckHandle) -> Option<DeliveryTag> {
+        let delivery = handle.downcast::<DeliveryRef>()?;
+        std::ptr::eq(delivery.session.as_ptr(), Arc::as_ptr(self)).then_some(delivery.tag)
     }
 
-    /// Whether it was received here and has no answer.
-    pub(super) fn holds(self: &Arc<Self>, ticket: &Ticket) -> bool {
-        self.tag(ticket).is_some_and(|tag| lock(&self.in_hand).holds(tag))
+    /// Whether the delivery belongs to this session and is in flight.
+    pub(super) fn is_in_flight(self: &Arc<Self>, handle: &AckHandle) -> bool {
+        self.tag(handle).is_some_and(|tag| lock(&self.in_flight).contains(tag))
     }
 
-    /// Says it, without waiting, and tells for each whether there was something to say. The client queues a word as soon as it is asked to, so
-    /// nobody can be interrupted between taking a tag out of the hand and answering for it; and with the hand locked, words go out in the
-    /// order in which they were thought of.
-    pub(super) fn tell(&self, answers: &[(DeliveryTag, Answer)]) -> Vec<bool> {
-        let mut in_hand = lock(&self.in_hand);
-        let (taken, words) = in_hand.answer(answers);
-        for word in words {
-            // What could not be said, the question behind it cannot be asked either.
-            match word {
-                Word::Done(tag) => drop(self.ack(tag, false)),
-                Word::DoneUpTo(tag) => drop(self.ack(tag, true)),
-                Word::Again(tag) => drop(self.nack(tag, true)),
-                Word::Refuse(tag) => drop(self.nack(tag, false)),
+    /// Sends the acks without waiting, and returns for each whether its delivery was in flight. The client queues a frame on the first
+    /// poll, so the call cannot be interrupted between removing a tag and sending its ack; and because `in_flight` stays locked, frames
+    /// go out in the order in which they were decided.
+    pub(super) fn send_acks(&self, acks: &[(DeliveryTag, Ack)]) -> Vec<bool> {
+        let mut in_flight = lock(&self.in_flight);
+        let (removed, frames) = in_flight.ack(acks);
+        for frame in frames {
+            // If a frame cannot be sent, the flush behind it fails, too.
+            match frame {
+                AckFrame::Ack(tag) => drop(self.ack(tag, false)),
+                AckFrame::AckUpTo(tag) => drop(self.ack(tag, true)),
+                AckFrame::Requeue(tag) => drop(self.nack(tag, true)),
+                AckFrame::Reject(tag) => drop(self.nack(tag, false)),
             }
         }
-        taken
+        removed
     }
 
     fn ack(&self, tag: DeliveryTag, multiple: bool) -> Option<lapin::Result<()>> {
@@ -135,28 +135,30 @@ impl Session {
         self.channel.basic_nack(tag, BasicNackOptions { multiple: false, requeue }).now_or_never()
     }
 
-    /// Returns when the broker has read what it was told: it replies in the order of what it reads. Setting the prefetch that is set
-    /// is the cheapest thing that has a reply.
-    pub(super) async fn is_heard(&self) -> Result<(), String> {
-        let asked = self.channel.basic_qos(self.prefetch, BasicQosOptions::default()).await;
-        asked.map_err(|error| error.to_string())
+    /// Returns when the broker has read all acks sent so far: it replies in the order in which it reads. Setting the same prefetch again
+    /// is the cheapest method that has a reply.
+    pub(super) async fn flush_acks(&self) -> Result<(), String> {
+        let reply = self.channel.basic_qos(self.prefetch, BasicQosOptions::default()).await;
+        reply.map_err(|error| error.to_string())
     }
 }
 
-fn no_consumer(queue: &ShortString, error: lapin::Error) -> SourceError {
-    match refusal(&error) {
-        Some(AMQPSoftError::NOTFOUND) => {
-            SourceError::down(format!("there is no queue {:?}: declare it ({error})", queue.as_str()))
-        }
-        Some(AMQPSoftError::ACCESSREFUSED) => {
-            SourceError::down(format!("queue {:?} may not be read: grant it ({error})", queue.as_str()))
-        }
-        _ => SourceError::down(error),
+fn consume_error(queue: &ShortString, error: lapin::Error) -> SourceError {
+    match soft_error(&error) {
+        Some(AMQPSoftError::NOTFOUND) => SourceError::unavailable(format!(
+            "queue {:?} does not exist: declare it ({error})",
+            queue.as_str()
+        )),
+        Some(AMQPSoftError::ACCESSREFUSED) => SourceError::unavailable(format!(
+            "no permission to read queue {:?}: grant `read` on it ({error})",
+            queue.as_str()
+        )),
+        _ => SourceError::unavailable(error),
     }
 }
 
 fn cancelled() -> SourceError {
-    SourceError::down(
-        "the consumer has ended: the queue was deleted, its node has gone, or the channel was closed",
+    SourceError::unavailable(
+        "the consumer was cancelled: the queue was deleted, its node is down, or the channel was closed",
     )
 }

@@ -1,9 +1,9 @@
-//! What a source of Redis Streams needs.
+//! Builder of a Redis source.
 
 use super::{
     RedisSource,
-    group::{Group, Start, UNNAMED, WAITING},
-    rounds::BLOCK,
+    group::{ConsumerGroup, GENERATED_PREFIX, NACKED_CONSUMER, Start},
+    receive::BLOCK,
 };
 use crate::redis::server::ServerOptions;
 use postrider_core::{Invalid, MessageId};
@@ -14,11 +14,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-const HOLD: Duration = Duration::from_secs(60);
-const LEAST_HOLD: Duration = Duration::from_secs(1);
-const MOST_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
+const ACK_DEADLINE: Duration = Duration::from_secs(60);
+const MIN_ACK_DEADLINE: Duration = Duration::from_secs(1);
+const MAX_ACK_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Collects what a source of Redis Streams needs; [`build`](Self::build) checks it all.
+/// Builder of a [`RedisSource`]; [`build`](Self::build) checks the settings.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisSourceBuilder {
@@ -27,9 +27,9 @@ pub struct RedisSourceBuilder {
     group: String,
     consumer: Option<String>,
     created_at: Option<Start>,
-    hold: Duration,
-    refused_to: Option<String>,
-    deletes: bool,
+    ack_deadline: Duration,
+    reject_to: Option<String>,
+    delete_when_done: bool,
 }
 
 impl RedisSourceBuilder {
@@ -40,121 +40,118 @@ impl RedisSourceBuilder {
             group: "postrider".to_owned(),
             consumer: None,
             created_at: None,
-            hold: HOLD,
-            refused_to: None,
-            deletes: false,
+            ack_deadline: ACK_DEADLINE,
+            reject_to: None,
+            delete_when_done: false,
         }
     }
 
-    /// Reads as one of this group; `postrider` unless said otherwise. Each group gets everything, and its consumers share it.
+    /// Consumer group. Default: `postrider`. Each group receives every entry, and its consumers share them.
     pub fn with_group(mut self, name: impl Into<String>) -> Self {
         self.group = name.into();
         self
     }
 
-    /// Makes the group where there is none, and the stream with it. It begins with the first entry that is there: nothing is missed.
+    /// Creates the group if it does not exist, and the stream with it. The group starts with the first entry of the stream and misses nothing.
     pub fn create_group(mut self) -> Self {
         self.created_at = Some(Start::Beginning);
         self
     }
 
-    /// Makes the group where there is none, and the stream with it. It begins with what comes after that: what is there is **never read** by
-    /// this group.
+    /// Creates the group if it does not exist, and the stream with it. The group starts with entries added afterwards: it **never reads**
+    /// existing ones.
     pub fn create_group_at_end(mut self) -> Self {
         self.created_at = Some(Start::End);
         self
     }
 
-    /// Reads under this name, which no other process may have at the same time. What was in hand under it when a process died comes again at
-    /// once with the next one. Unless said otherwise it is a name that nobody had before, and such entries come again after the hold.
+    /// Consumer name. No other process may use it at the same time. Entries that were in flight under it when a process died are redelivered
+    /// at once to the next process. Default: a unique generated name, and such entries are redelivered after the ack deadline.
     pub fn with_consumer(mut self, name: impl Into<String>) -> Self {
         self.consumer = Some(name.into());
         self
     }
 
-    /// What was in hand for so long without having been extended comes again, here or at another consumer; 60 seconds unless said
-    /// otherwise. It is the longest delay for what is to come again, too. Give the same to all consumers of a group.
-    pub fn with_hold(mut self, hold: Duration) -> Self {
-        self.hold = hold;
+    /// Ack deadline: an entry that is neither acked nor extended within this time is redelivered, here or to another consumer. Default: 60
+    /// seconds. It is also the maximum delay of a nack. Use the same value for all consumers of a group.
+    pub fn with_ack_deadline(mut self, deadline: Duration) -> Self {
+        self.ack_deadline = deadline;
         self
     }
 
-    /// Puts what is refused into this stream, in one step with its acknowledgement. Unless said so, it is acknowledged only, and stays
-    /// where it is in its own stream.
-    pub fn with_refused_to(mut self, stream: impl Into<String>) -> Self {
-        self.refused_to = Some(stream.into());
+    /// Copies rejected entries to this stream, atomically with their acknowledgement. Default: a rejected entry is only acknowledged, and stays
+    /// in its own stream.
+    pub fn with_reject_to(mut self, stream: impl Into<String>) -> Self {
+        self.reject_to = Some(stream.into());
         self
     }
 
-    /// Removes from the stream what is done or refused: otherwise it grows until somebody trims it. Only where this group is the only one:
-    /// others would miss what they have not read yet.
+    /// Deletes acked and rejected entries from the stream; otherwise it grows until it is trimmed. Use it only if the stream has no other group:
+    /// other groups would miss entries that they have not read yet.
     pub fn with_delete_when_done(mut self) -> Self {
-        self.deletes = true;
+        self.delete_when_done = true;
         self
     }
 
-    /// Trusts the certificates in this file of the format PEM, instead of those of the system.
-    pub fn with_root_certificates(mut self, file: impl Into<PathBuf>) -> Self {
-        self.server.root_certificates = Some(file.into());
+    /// CA bundle (PEM) used instead of the system roots.
+    pub fn with_ca_bundle(mut self, file: impl Into<PathBuf>) -> Self {
+        self.server.ca_bundle = Some(file.into());
         self
     }
 
-    /// Gives the server so long to answer; 10 seconds unless said otherwise. Then the connection is given up.
-    pub fn with_answer_timeout(mut self, timeout: Duration) -> Self {
-        self.server.answer_timeout = timeout;
+    /// Timeout for the server's reply. Default: 10 seconds. After it the connection is closed.
+    pub fn with_response_timeout(mut self, timeout: Duration) -> Self {
+        self.server.response_timeout = timeout;
         self
     }
 
-    /// Gives the server so long to answer a new connection; 5 seconds unless said otherwise.
+    /// Timeout for connecting. Default: 5 seconds.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
         self.server.connect_timeout = timeout;
         self
     }
 
-    /// Checks everything and makes the source. It connects when it is asked for messages.
+    /// Checks the settings and creates the source. It connects with the first receive.
     ///
     /// # Errors
-    /// Names the first setting that makes no sense, and says what does. It never shows the URL, which may hold a password.
+    /// Names the first invalid setting and the allowed values. The error never contains the URL, which may hold a password.
     pub fn build(self) -> Result<RedisSource, Invalid> {
         let named = [
             ("stream", Some(&self.stream)),
             ("group", Some(&self.group)),
             ("consumer", self.consumer.as_ref()),
-            ("refused_to", self.refused_to.as_ref()),
+            ("reject_to", self.reject_to.as_ref()),
         ];
         for (setting, name) in named {
             if name.is_some_and(String::is_empty) {
-                return Err(Invalid::rule(setting, "is empty; give it a name"));
+                return Err(Invalid::rule(setting, "is empty; give a name"));
             }
         }
-        if self.consumer.as_deref() == Some(WAITING) {
+        if self.consumer.as_deref() == Some(NACKED_CONSUMER) {
+            return Err(Invalid::rule("consumer", "is reserved for nacked entries; choose another name"));
+        }
+        if self.reject_to.as_ref() == Some(&self.stream) {
             return Err(Invalid::rule(
-                "consumer",
-                "is the name under which entries wait; choose another one",
+                "reject_to",
+                "is the source stream itself, so that rejected entries would be delivered again; choose another stream",
             ));
         }
-        if self.refused_to.as_ref() == Some(&self.stream) {
-            return Err(Invalid::rule(
-                "refused_to",
-                "is the stream itself; what is refused would come again",
-            ));
+        if !(MIN_ACK_DEADLINE..=MAX_ACK_DEADLINE).contains(&self.ack_deadline) {
+            return Err(Invalid::rule("ack_deadline", "must be between a second and a day"));
         }
-        if !(LEAST_HOLD..=MOST_HOLD).contains(&self.hold) {
-            return Err(Invalid::rule("hold", "give at least a second, and at most a day"));
-        }
-        let server = self.server.server(BLOCK)?;
+        let server = self.server.build(BLOCK)?;
         let is_named = self.consumer.is_some();
-        let unnamed = || format!("{UNNAMED}{}", MessageId::at(SystemTime::now()));
-        let consumer = self.consumer.unwrap_or_else(unnamed).into();
-        let group = Group {
+        let generated = || format!("{GENERATED_PREFIX}{}", MessageId::at(SystemTime::now()));
+        let consumer = self.consumer.unwrap_or_else(generated).into();
+        let group = ConsumerGroup {
             stream: self.stream,
             name: self.group,
             consumer,
             is_named,
             created_at: self.created_at,
-            hold: self.hold,
-            refused_to: self.refused_to,
-            deletes: self.deletes,
+            ack_deadline: self.ack_deadline,
+            reject_to: self.reject_to,
+            delete_when_done: self.delete_when_done,
             due: Mutex::default(),
         };
         Ok(RedisSource::with(server, group))
@@ -162,7 +159,7 @@ impl RedisSourceBuilder {
 }
 
 impl fmt::Debug for RedisSourceBuilder {
-    /// Shows no URL: it may hold a password.
+    /// Omits the URL, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisSourceBuilder")
             .field("stream", &self.stream)

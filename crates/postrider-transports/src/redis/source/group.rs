@@ -1,6 +1,6 @@
-//! The group that a source is of: its names, and the commands that have them.
+//! The consumer group of a source: its names, and the commands that contain them.
 
-use super::place::Place;
+use super::entry_id::EntryId;
 use redis::{Cmd, ServerError};
 use std::{
     collections::BTreeSet,
@@ -9,15 +9,15 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// In whose name entries wait that were handed back. Nobody reads under it, so that nothing of what a consumer has is ever to come again:
-/// it can leave the group without taking anything along.
-pub(super) const WAITING: &str = "postrider-waiting";
-/// How the names begin that nobody chose.
-pub(super) const UNNAMED: &str = "postrider-";
-/// Server and client do not round a millisecond alike.
+/// The consumer name that owns nacked entries until their redelivery. No process reads under it, so no entry of a real consumer ever waits
+/// for redelivery: a consumer can leave the group without taking pending entries with it.
+pub(super) const NACKED_CONSUMER: &str = "postrider-waiting";
+/// Prefix of generated consumer names.
+pub(super) const GENERATED_PREFIX: &str = "postrider-";
+/// Server and client round milliseconds differently.
 const SLACK: Duration = Duration::from_millis(2);
 
-/// Where a group begins that is made here.
+/// Where a created group starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
     Beginning,
@@ -25,7 +25,7 @@ pub(super) enum Start {
 }
 
 impl Start {
-    fn place(self) -> &'static str {
+    fn start_id(self) -> &'static str {
         match self {
             Self::Beginning => "0",
             Self::End => "$",
@@ -33,90 +33,90 @@ impl Start {
     }
 }
 
-/// What readers and answerers of a source share.
+/// The state that the reading and the acking side of a source share.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ConsumerGroup {
     pub(super) stream: String,
     pub(super) name: String,
     pub(super) consumer: Arc<str>,
-    /// The name was chosen, and may have been used before.
+    /// The consumer name is configured, and may have been used before.
     pub(super) is_named: bool,
     pub(super) created_at: Option<Start>,
-    pub(super) hold: Duration,
-    pub(super) refused_to: Option<String>,
-    pub(super) deletes: bool,
-    /// What was to come again, by the time at which it may be asked for. The server knows it, too: this spares the search.
-    pub(super) due: Mutex<BTreeSet<(Instant, Place)>>,
+    pub(super) ack_deadline: Duration,
+    pub(super) reject_to: Option<String>,
+    pub(super) delete_when_done: bool,
+    /// Nacked entries, by the time at which they may be claimed. The server has the same information; this saves the search.
+    pub(super) due: Mutex<BTreeSet<(Instant, EntryId)>>,
 }
 
-impl Group {
-    pub(super) fn hold_millis(&self) -> u64 {
-        u64::try_from(self.hold.as_millis()).unwrap_or(u64::MAX)
+impl ConsumerGroup {
+    pub(super) fn ack_deadline_millis(&self) -> u64 {
+        u64::try_from(self.ack_deadline.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A command about this group, up to the names of stream and group.
+    /// A command on this group, up to the names of stream and group.
     pub(super) fn command(&self, name: &str) -> Cmd {
         let mut command = redis::cmd(name);
         command.arg(&self.stream).arg(&self.name);
         command
     }
 
-    /// The command that makes the group, and the stream with it.
-    pub(super) fn creation(&self, start: Start) -> Cmd {
+    /// The command that creates the group, and the stream if necessary.
+    pub(super) fn create_command(&self, start: Start) -> Cmd {
         let mut command = redis::cmd("XGROUP");
-        command.arg("CREATE").arg(&self.stream).arg(&self.name).arg(start.place()).arg("MKSTREAM");
+        command.arg("CREATE").arg(&self.stream).arg(&self.name).arg(start.start_id()).arg("MKSTREAM");
         command
     }
 
-    /// The same for people.
-    pub(super) fn how_to_create(&self) -> String {
+    /// The same command as text, for error messages.
+    pub(super) fn create_command_text(&self) -> String {
         format!("XGROUP CREATE {} {} 0 MKSTREAM", self.stream, self.name)
     }
 
-    /// What a refusal means to a reader.
-    pub(super) fn refused(&self, error: &ServerError) -> String {
-        let said = format!("{}: {}", error.code(), error.details().unwrap_or("no details"));
+    /// A server error as text, with its remedy.
+    pub(super) fn describe_error(&self, error: &ServerError) -> String {
+        let text = format!("{}: {}", error.code(), error.details().unwrap_or("no details"));
         match error.code() {
             "NOGROUP" => {
                 format!(
-                    "there is no group {} of the stream {}: {}",
+                    "group {} of the stream {} does not exist: {}",
                     self.name,
                     self.stream,
-                    self.how_to_create()
+                    self.create_command_text()
                 )
             }
-            "MOVED" | "ASK" => format!(
-                "{said}; the server is one of a cluster, and another one has this stream: give its URL"
-            ),
-            _ => said,
+            "MOVED" | "ASK" => {
+                format!("{text}; another node of the cluster has this stream: configure its URL")
+            }
+            _ => text,
         }
     }
 
-    /// These are to be asked for after so long.
-    pub(super) fn ask_again(&self, place: Place, after: Duration) {
-        self.due().insert((Instant::now() + after + SLACK, place));
+    /// The entry may be claimed after `after`.
+    pub(super) fn schedule_claim(&self, id: EntryId, after: Duration) {
+        self.due().insert((Instant::now() + after + SLACK, id));
     }
 
-    /// What may be asked for now, up to so many.
-    pub(super) fn take_due(&self, most: usize) -> Vec<Place> {
+    /// Removes and returns up to `most` entries that may be claimed now.
+    pub(super) fn take_due(&self, most: usize) -> Vec<EntryId> {
         let (mut due, now) = (self.due(), Instant::now());
-        let mut taken = Vec::new();
-        while taken.len() < most
-            && let Some((at, place)) = due.first().copied()
+        let mut ids = Vec::new();
+        while ids.len() < most
+            && let Some((at, id)) = due.first().copied()
             && at <= now
         {
             due.pop_first();
-            taken.push(place);
+            ids.push(id);
         }
-        taken
+        ids
     }
 
-    /// When there is something to be asked for.
+    /// The time at which the next nacked entry may be claimed.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due().first().map(|(at, _)| *at)
     }
 
-    fn due(&self) -> MutexGuard<'_, BTreeSet<(Instant, Place)>> {
+    fn due(&self) -> MutexGuard<'_, BTreeSet<(Instant, EntryId)>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

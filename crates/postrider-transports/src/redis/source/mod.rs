@@ -1,221 +1,231 @@
-//! A consumer of Redis Streams, as one of a group.
+//! A consumer of Redis Streams, as a member of a consumer group.
 //!
-//! Redis remembers of every entry who got it and when, until it is acknowledged. That is the promise: what nobody acknowledges within the
-//! [hold](RedisSourceBuilder::with_hold) is claimed by a consumer that lives, and whatever dies in between, the entry stays pending.
+//! Redis keeps for every entry its owner and the time of delivery, until it is acknowledged. The guarantee rests on that: an entry that is
+//! not acked within the [ack deadline](RedisSourceBuilder::with_ack_deadline) is claimed by a live consumer, and whichever process dies in
+//! between, the entry stays pending.
 //!
-//! - **Done** is `XACK`. It counts whoever has the entry by now: its effect is there.
-//! - **Refuse** is `XACK`, with an `XADD` elsewhere in one step if that is [asked for](RedisSourceBuilder::with_refused_to).
-//! - **Again** gives the entry an age at which it will be claimable after the delay, in the name of nobody who reads. That holds on the server: if
-//!   this process dies, another one claims it at its time. Redis knows no age below zero, so the hold is the longest delay.
-//! - **Extending** makes the entry young again.
+//! - **Ack** is `XACK`. It is valid whichever consumer owns the entry by now: the effect of the message exists.
+//! - **Reject** is `XACK`, atomic with an `XADD` to another stream if that is [configured](RedisSourceBuilder::with_reject_to).
+//! - **Nack** sets the entry's idle time so that it can be claimed after the delay, under a consumer name that no process reads. The server
+//!   keeps this state: if this process dies, another one claims the entry at its time. Redis has no negative idle time, so the ack
+//!   deadline is the maximum delay.
+//! - **Extend** resets the entry's idle time to zero.
 //!
-//! The last three happen only if the delivery is still ours, which a script compares on the server in the same step.
+//! The last three apply only if the delivery is still ours, which a script compares on the server in the same step.
 //!
-//! A consumer that is closed hands back what it has and removes its name. `XGROUP DELCONSUMER` forgets what is pending under a name, so it is
-//! only ever done to names that have nothing.
+//! A consumer that closes nacks its pending entries and removes its name. `XGROUP DELCONSUMER` drops the pending entries of a name, so
+//! it is used only for names that have none.
 
 mod builder;
 mod check;
+mod entry_id;
 mod group;
-mod place;
-mod rounds;
+mod receive;
 mod script;
 
 pub use builder::RedisSourceBuilder;
 
-use super::{entry, link::RedisLink, server::Server};
-use crate::line::{Doubt, Line, Link};
+use super::{connection::RedisConnection, server::Server, wire};
+use crate::reconnect::{ConnectionSlot, ReusableConnection, SuspectGuard};
 use async_trait::async_trait;
-use group::Group;
-use place::Place;
+use entry_id::EntryId;
+use group::ConsumerGroup;
 use postrider_core::{
-    Abilities, Answer, Finding, Invalid, Parcel, PublishError, Redelivers, Source, SourceError, Ticket,
+    Ack, AckHandle, Capabilities, Finding, Invalid, PublishError, ReceivedMessage, RedeliveryWindow, Source,
+    SourceError,
 };
+use receive::{EntryReader, PollResult, ReceivedEntry};
 use redis::{Pipeline, Value};
-use rounds::{Found, Rounds, Turn};
-use script::Step;
+use script::DeliveryStep;
 use std::{collections::VecDeque, fmt, sync::Arc};
 use tokio::{
     sync::{Mutex, watch},
     task::JoinHandle,
 };
 
-/// More in one call cost as much as two.
-const ANSWERS: usize = 1_000;
+/// More acks in one call cost as much as two calls.
+const MAX_ACKS: usize = 1_000;
 
-/// Receives from a Redis stream, as one of a consumer group.
+/// Receives from a Redis stream, as a member of a consumer group.
 ///
 /// ```no_run
-/// # use postrider_core::{Answer, Source};
+/// # use postrider_core::{Ack, Source};
 /// # use postrider_transports::redis::RedisSource;
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let orders = RedisSource::builder("redis://127.0.0.1:6379", "orders")
 ///     .with_group("billing")
 ///     .create_group()
-///     .with_refused_to("orders-refused")
+///     .with_reject_to("orders-rejected")
 ///     .build()?;
-/// for parcel in orders.receive(100).await? {
-///     println!("{:?}", parcel.incoming.body);
-///     orders.answer(&[(parcel.ticket, Answer::Done)]).await;
+/// for message in orders.receive(100).await? {
+///     println!("{:?}", message.incoming.body);
+///     orders.ack(&[(message.ack_handle, Ack::Ack)]).await;
 /// }
 /// # Ok(())
 /// # }
 /// ```
 pub struct RedisSource {
     server: Arc<Server>,
-    group: Arc<Group>,
-    reading: Mutex<Reading>,
-    /// The connection over which is answered, so that no read stands in the way.
-    line: Line<RedisLink>,
+    group: Arc<ConsumerGroup>,
+    receiving: Mutex<ReceiveState>,
+    /// The connection for acks, separate so that blocking reads do not delay them.
+    slot: ConnectionSlot<RedisConnection>,
     is_closed: watch::Sender<bool>,
 }
 
-/// What the call that receives is at.
+/// The state of receiving between calls.
 #[derive(Default)]
-struct Reading {
-    rounds: Option<Rounds>,
-    turn: Option<JoinHandle<Turn>>,
-    /// What was found for a call that did not wait for it, or more than the next one wants.
-    found: VecDeque<Found>,
+struct ReceiveState {
+    reader: Option<EntryReader>,
+    poll: Option<JoinHandle<PollResult>>,
+    /// Entries that were read for a call that was dropped, or beyond the number that the call wanted.
+    buffered: VecDeque<ReceivedEntry>,
     has_begun: bool,
 }
 
-/// A delivery.
+/// The content of an ack handle: one delivery of an entry.
 #[derive(Debug)]
-struct Held {
+struct DeliveryRef {
     consumer: Arc<str>,
-    place: Place,
+    id: EntryId,
     deliveries: u32,
 }
 
 impl RedisSource {
-    /// A source of this stream, on the server at `url`, such as `redis://user:password@host:6379/0`, with `rediss` for TLS. It reads as one
-    /// of the group `postrider`, which must exist. It connects when it is asked for messages, and again by itself.
+    /// A source of this stream, on the server at `url`, such as `redis://user:password@host:6379/0`, or `rediss://` for TLS. It is a member of
+    /// the group `postrider`, which must exist. It connects with the first receive, and reconnects by itself.
     ///
     /// # Errors
-    /// When the URL cannot be read, or the stream has no name.
+    /// When the URL is invalid, or the stream name is empty.
     pub fn connect(url: impl Into<String>, stream: impl Into<String>) -> Result<Self, Invalid> {
         Self::builder(url, stream).build()
     }
 
-    /// The same with settings.
+    /// A builder for the same stream, with more settings.
     pub fn builder(url: impl Into<String>, stream: impl Into<String>) -> RedisSourceBuilder {
         RedisSourceBuilder::new(url.into(), stream.into())
     }
 
-    fn with(server: Server, group: Group) -> Self {
+    fn with(server: Server, group: ConsumerGroup) -> Self {
         Self {
             server: Arc::new(server),
             group: Arc::new(group),
-            reading: Mutex::default(),
-            line: Line::new(ANSWERS),
+            receiving: Mutex::default(),
+            slot: ConnectionSlot::new(MAX_ACKS),
             is_closed: watch::Sender::new(false),
         }
     }
 
-    async fn link(&self) -> Result<Arc<RedisLink>, SourceError> {
-        self.line.link(RedisLink::connect(&self.server)).await.map_err(lost)
+    async fn connection(&self) -> Result<Arc<RedisConnection>, SourceError> {
+        self.slot.connection(RedisConnection::connect(&self.server)).await.map_err(unavailable)
     }
 
-    /// Up to so many of what was found. What has been lying here for too long may be somebody else's by now, and comes again.
-    fn take(&self, found: &mut VecDeque<Found>, most: usize) -> Vec<Parcel> {
-        found.retain(|found| found.at.elapsed() < self.group.hold / 2);
-        let most = most.min(found.len());
-        let parcel = |Found { place, fields, deliveries, .. }| {
-            let held = Held { consumer: Arc::clone(&self.group.consumer), place, deliveries };
-            Parcel::new(entry::read(&self.group.stream, fields), Ticket::new(held)).delivered(deliveries)
+    /// Takes up to `most` buffered entries. Entries that were buffered for too long may belong to another consumer by now, and are dropped:
+    /// they are redelivered.
+    fn take(&self, buffered: &mut VecDeque<ReceivedEntry>, most: usize) -> Vec<ReceivedMessage> {
+        buffered.retain(|entry| entry.at.elapsed() < self.group.ack_deadline / 2);
+        let most = most.min(buffered.len());
+        let to_message = |ReceivedEntry { id, fields, deliveries, .. }| {
+            let delivery = DeliveryRef { consumer: Arc::clone(&self.group.consumer), id, deliveries };
+            ReceivedMessage::new(wire::decode(&self.group.stream, fields), AckHandle::new(delivery))
+                .delivered(deliveries)
         };
-        found.drain(..most).map(parcel).collect()
+        buffered.drain(..most).map(to_message).collect()
     }
 
-    /// What a ticket stands for, if it is one of ours.
-    fn held<'a>(&self, ticket: &'a Ticket) -> Option<&'a Held> {
-        ticket.inside::<Held>().filter(|held| *held.consumer == *self.group.consumer)
+    /// The delivery of a handle, if this source received it.
+    fn delivery<'a>(&self, handle: &'a AckHandle) -> Option<&'a DeliveryRef> {
+        handle.downcast::<DeliveryRef>().filter(|delivery| *delivery.consumer == *self.group.consumer)
     }
 
-    /// Does these steps with what is ours, and acknowledges what is done: all in one go.
-    async fn tell(
+    /// Acknowledges the `acked` entries and applies the steps to the deliveries that are ours, in one pipeline.
+    async fn send_acks(
         &self,
-        done: &[Place],
-        steps: &[(Place, u32, Step)],
+        acked: &[EntryId],
+        steps: &[(EntryId, u32, DeliveryStep)],
     ) -> Result<Vec<Result<(), SourceError>>, SourceError> {
-        let mut pipeline = Pipeline::with_capacity(done.len() + 2);
-        for place in done {
+        let mut pipeline = Pipeline::with_capacity(acked.len() + 2);
+        for id in acked {
             let mut ack = self.group.command("XACK");
-            pipeline.add_command(ack.arg(place.to_string()).clone());
+            pipeline.add_command(ack.arg(id.to_string()).clone());
         }
-        if self.group.deletes && !done.is_empty() {
+        if self.group.delete_when_done && !acked.is_empty() {
             pipeline
                 .cmd("XDEL")
                 .arg(&self.group.stream)
-                .arg(done.iter().map(Place::to_string).collect::<Vec<_>>());
+                .arg(acked.iter().map(EntryId::to_string).collect::<Vec<_>>());
         }
         if !steps.is_empty() {
-            pipeline.add_command(script::held(&self.group, steps.iter().copied()));
+            pipeline.add_command(script::apply(&self.group, steps.iter().copied()));
         }
         if pipeline.is_empty() {
             return Ok(Vec::new());
         }
-        let link = self.link().await?;
-        let mut doubt = Doubt::about(&*link);
-        let mut answers = link.send_all(&pipeline).await.map_err(SourceError::down)?;
-        doubt.is_cleared = true;
-        let stepped = if steps.is_empty() { Vec::new() } else { self.stepped(answers.pop(), steps.len()) };
-        answers.truncate(done.len());
-        Ok(answers.into_iter().map(|answer| self.told(answer)).chain(stepped).collect())
+        let connection = self.connection().await?;
+        let mut guard = SuspectGuard::new(&*connection);
+        let mut replies = connection.send_all(&pipeline).await.map_err(SourceError::unavailable)?;
+        guard.is_disarmed = true;
+        let script_results =
+            if steps.is_empty() { Vec::new() } else { self.script_results(replies.pop(), steps.len()) };
+        replies.truncate(acked.len());
+        Ok(replies.into_iter().map(|reply| self.ack_result(reply)).chain(script_results).collect())
     }
 
-    fn told(&self, answer: Value) -> Result<(), SourceError> {
-        match answer {
-            Value::Int(0) => Err(SourceError::stale("it was answered before, or is not pending any more")),
-            Value::Int(_) => Ok(()),
-            Value::ServerError(error) => Err(SourceError::down(self.group.refused(&error))),
-            Value::BulkString(why) => Err(SourceError::down(String::from_utf8_lossy(&why).into_owned())),
-            other => Err(SourceError::down(format!("the answer makes no sense: {other:?}"))),
-        }
-    }
-
-    /// What a script said, one for each step.
-    fn stepped(&self, answer: Option<Value>, count: usize) -> Vec<Result<(), SourceError>> {
-        match answer {
-            Some(Value::Array(told)) if told.len() == count => {
-                told.into_iter().map(|answer| self.told(answer)).collect()
+    fn ack_result(&self, reply: Value) -> Result<(), SourceError> {
+        match reply {
+            Value::Int(0) => {
+                Err(SourceError::stale("the message was acked before, or is not pending any more"))
             }
-            other => (0..count).map(|_| self.told(other.clone().unwrap_or_default())).collect(),
+            Value::Int(_) => Ok(()),
+            Value::ServerError(error) => Err(SourceError::unavailable(self.group.describe_error(&error))),
+            Value::BulkString(why) => {
+                Err(SourceError::unavailable(String::from_utf8_lossy(&why).into_owned()))
+            }
+            other => Err(SourceError::unavailable(format!("unexpected reply to an ack: {other:?}"))),
         }
     }
 
-    /// Hands back what is in hand, and leaves the group.
+    /// The results of a script, one per step.
+    fn script_results(&self, reply: Option<Value>, count: usize) -> Vec<Result<(), SourceError>> {
+        match reply {
+            Some(Value::Array(results)) if results.len() == count => {
+                results.into_iter().map(|reply| self.ack_result(reply)).collect()
+            }
+            other => (0..count).map(|_| self.ack_result(other.clone().unwrap_or_default())).collect(),
+        }
+    }
+
+    /// Nacks the entries in flight, and leaves the group.
     async fn leave(&self) -> Result<(), SourceError> {
-        let link = self.link().await?;
-        while link.ask(&script::hand_back(&self.group)).await.map_err(lost)? != Value::Int(0) {}
-        link.ask(&script::remove(&self.group, &self.group.consumer)).await.map_err(lost)?;
+        let connection = self.connection().await?;
+        while connection.query(&script::release(&self.group)).await.map_err(unavailable)? != Value::Int(0) {}
+        connection.query(&script::remove(&self.group, &self.group.consumer)).await.map_err(unavailable)?;
         Ok(())
     }
 }
 
-/// For a source, whatever is wrong means that nothing comes.
-fn lost(error: PublishError) -> SourceError {
+/// A source has one error for every failure of the server: unavailable.
+fn unavailable(error: PublishError) -> SourceError {
     match error {
         PublishError::Retry { source, .. }
         | PublishError::Unknown { source }
         | PublishError::Reject { source }
-        | PublishError::Down { source } => SourceError::Down { source },
-        other => SourceError::down(other),
+        | PublishError::Unavailable { source } => SourceError::Unavailable { source },
+        other => SourceError::unavailable(other),
     }
 }
 
 fn not_ours() -> SourceError {
-    SourceError::stale("another source received it")
+    SourceError::stale("another source received the message")
 }
 
-/// The same error for each of many.
+/// The same error for each ack.
 fn for_each(count: usize, error: &SourceError) -> Vec<Result<(), SourceError>> {
     let why = match error {
-        SourceError::Down { source } | SourceError::Stale { source } => source.to_string(),
+        SourceError::Unavailable { source } | SourceError::Stale { source } => source.to_string(),
         other => other.to_string(),
     };
-    (0..count).map(|_| Err(SourceError::down(why.clone()))).collect()
+    (0..count).map(|_| Err(SourceError::unavailable(why.clone()))).collect()
 }
 
 #[async_trait]
@@ -228,121 +238,132 @@ impl Source for RedisSource {
         &self.group.stream
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::answering(ANSWERS).counting().delaying(self.group.hold).holding_for(self.group.hold)
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(MAX_ACKS)
+            .with_delivery_counts()
+            .with_max_delay(self.group.ack_deadline)
+            .with_ack_deadline(self.group.ack_deadline)
     }
 
-    async fn receive(&self, most: usize) -> Result<Vec<Parcel>, SourceError> {
+    async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         let mut closed = self.is_closed.subscribe();
         let receiving = async {
-            let mut reading = self.reading.lock().await;
-            let reading = &mut *reading;
+            let mut state = self.receiving.lock().await;
+            let state = &mut *state;
             loop {
                 if *self.is_closed.borrow() {
-                    return Err(SourceError::down("it was closed"));
+                    return Err(SourceError::unavailable("the source is closed"));
                 }
-                let parcels = self.take(&mut reading.found, most.max(1));
-                if !parcels.is_empty() {
-                    return Ok(parcels);
+                let messages = self.take(&mut state.buffered, most.max(1));
+                if !messages.is_empty() {
+                    return Ok(messages);
                 }
-                reading.has_begun = true;
-                let turn = reading.turn.get_or_insert_with(|| {
-                    let rounds = reading.rounds.take().unwrap_or_else(|| Rounds::new(&self.group));
-                    rounds::spawn(rounds, Arc::clone(&self.server), Arc::clone(&self.group), most)
+                state.has_begun = true;
+                let poll = state.poll.get_or_insert_with(|| {
+                    let reader = state.reader.take().unwrap_or_else(|| EntryReader::new(&self.group));
+                    receive::spawn(reader, Arc::clone(&self.server), Arc::clone(&self.group), most)
                 });
-                let ended = turn.await;
-                reading.turn = None;
-                let (rounds, found) = ended.map_err(SourceError::down)?;
-                reading.rounds = Some(rounds);
-                reading.found.extend(found?);
+                let ended = poll.await;
+                state.poll = None;
+                let (reader, entries) = ended.map_err(SourceError::unavailable)?;
+                state.reader = Some(reader);
+                state.buffered.extend(entries?);
             }
         };
         tokio::select! {
             received = receiving => received,
-            _ = closed.wait_for(|is_closed| *is_closed) => Err(SourceError::down("it was closed")),
+            _ = closed.wait_for(|is_closed| *is_closed) => Err(SourceError::unavailable("the source is closed")),
         }
     }
 
-    async fn answer(&self, answers: &[(Ticket, Answer)]) -> Vec<Result<(), SourceError>> {
-        let mut results: Vec<_> = answers.iter().map(|_| Err(not_ours())).collect();
-        let (mut done, mut steps) = (Vec::new(), Vec::new());
-        // Where in the batch they are.
-        let (mut done_at, mut steps_at) = (Vec::new(), Vec::new());
-        for (at, (ticket, answer)) in answers.iter().enumerate() {
-            let Some(Held { place, deliveries, .. }) = self.held(ticket) else { continue };
-            let step = match *answer {
-                Answer::Done => {
-                    done.push(*place);
-                    done_at.push(at);
+    async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
+        let mut results: Vec<_> = acks.iter().map(|_| Err(not_ours())).collect();
+        let (mut acked, mut steps) = (Vec::new(), Vec::new());
+        // Their indexes in the batch.
+        let (mut acked_at, mut steps_at) = (Vec::new(), Vec::new());
+        for (at, (handle, ack)) in acks.iter().enumerate() {
+            let Some(DeliveryRef { id, deliveries, .. }) = self.delivery(handle) else { continue };
+            let step = match *ack {
+                Ack::Ack => {
+                    acked.push(*id);
+                    acked_at.push(at);
                     continue;
                 }
-                Answer::Again { after } => Step::Again(after.min(self.group.hold)),
-                Answer::Refuse => Step::Refuse,
+                Ack::Nack { after } => DeliveryStep::Nack(after.min(self.group.ack_deadline)),
+                Ack::Reject => DeliveryStep::Reject,
             };
-            steps.push((*place, *deliveries, step));
+            steps.push((*id, *deliveries, step));
             steps_at.push(at);
         }
-        let told = self.tell(&done, &steps).await;
-        let told = told.unwrap_or_else(|error| for_each(done.len() + steps.len(), &error));
-        for (at, told) in done_at.iter().chain(&steps_at).zip(told) {
-            results[*at] = told;
+        let sent = self.send_acks(&acked, &steps).await;
+        let sent = sent.unwrap_or_else(|error| for_each(acked.len() + steps.len(), &error));
+        for (at, result) in acked_at.iter().chain(&steps_at).zip(sent) {
+            results[*at] = result;
         }
-        for (at, (place, _, step)) in steps_at.into_iter().zip(steps) {
-            if let (Step::Again(after), Ok(())) = (step, &results[at]) {
-                self.group.ask_again(place, after);
+        for (at, (id, _, step)) in steps_at.into_iter().zip(steps) {
+            if let (DeliveryStep::Nack(after), Ok(())) = (step, &results[at]) {
+                self.group.schedule_claim(id, after);
             }
         }
         results
     }
 
-    async fn extend(&self, tickets: &[Ticket]) -> Vec<Result<(), SourceError>> {
-        let ours: Vec<_> = tickets.iter().map(|ticket| self.held(ticket)).collect();
-        let steps: Vec<_> =
-            ours.iter().flatten().map(|held| (held.place, held.deliveries, Step::Extend)).collect();
-        let told = self.tell(&[], &steps).await.unwrap_or_else(|error| for_each(steps.len(), &error));
-        let mut told = told.into_iter();
+    async fn extend(&self, handles: &[AckHandle]) -> Vec<Result<(), SourceError>> {
+        let ours: Vec<_> = handles.iter().map(|handle| self.delivery(handle)).collect();
+        let steps: Vec<_> = ours
+            .iter()
+            .flatten()
+            .map(|delivery| (delivery.id, delivery.deliveries, DeliveryStep::Extend))
+            .collect();
+        let sent = self.send_acks(&[], &steps).await.unwrap_or_else(|error| for_each(steps.len(), &error));
+        let mut sent = sent.into_iter();
         ours.into_iter()
-            .map(|held| held.and_then(|_| told.next()).unwrap_or_else(|| Err(not_ours())))
+            .map(|delivery| delivery.and_then(|_| sent.next()).unwrap_or_else(|| Err(not_ours())))
             .collect()
     }
 
-    async fn redelivers(&self) -> Result<Redelivers, SourceError> {
-        let link = self.link().await?;
-        match link.ask(redis::cmd("PTTL").arg(&self.group.stream)).await {
+    async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError> {
+        let connection = self.connection().await?;
+        match connection.query(redis::cmd("PTTL").arg(&self.group.stream)).await {
             Ok(Value::Int(left)) if left >= 0 => {
                 let left = std::time::Duration::from_millis(left.cast_unsigned());
-                Ok(Redelivers::within(left, format!("PTTL {} = {} ms", self.group.stream, left.as_millis())))
+                Ok(RedeliveryWindow::within(
+                    left,
+                    format!("PTTL {} = {} ms", self.group.stream, left.as_millis()),
+                ))
             }
-            Ok(_) => Ok(Redelivers::for_ever("a group keeps what is pending until it is acknowledged")),
+            Ok(_) => {
+                Ok(RedeliveryWindow::unbounded("a group keeps pending entries until they are acknowledged"))
+            }
             Err(error) => {
-                link.doubt();
-                Err(lost(error))
+                connection.mark_suspect();
+                Err(unavailable(error))
             }
         }
     }
 
     async fn check(&self) -> Result<Vec<Finding>, SourceError> {
-        let link = self.link().await?;
-        let found = check::findings(&link, &self.group).await;
-        if found.is_err() {
-            link.doubt();
+        let connection = self.connection().await?;
+        let findings = check::findings(&connection, &self.group).await;
+        if findings.is_err() {
+            connection.mark_suspect();
         }
-        found.map_err(lost)
+        findings.map_err(unavailable)
     }
 
     async fn close(&self) {
         self.is_closed.send_replace(true);
-        let mut reading = self.reading.lock().await;
-        if let Some(turn) = reading.turn.take() {
-            // What it still finds is pending, and handed back with the rest.
-            turn.await.ok();
+        let mut state = self.receiving.lock().await;
+        if let Some(poll) = state.poll.take() {
+            // Entries that it still reads are pending, and are nacked with the rest.
+            poll.await.ok();
         }
-        let (has_begun, _) = (std::mem::take(&mut reading.has_begun), std::mem::take(&mut *reading));
+        let (has_begun, _) = (std::mem::take(&mut state.has_begun), std::mem::take(&mut *state));
         if has_begun {
-            // If that fails, the hold decides.
+            // If this fails, the entries are redelivered after the ack deadline.
             self.leave().await.ok();
         }
-        self.line.close().await;
+        self.slot.close().await;
     }
 }
 

@@ -1,83 +1,83 @@
-//! What has to happen in one step on the server, because it depends on whose an entry is.
+//! Operations that must be atomic on the server, because they depend on the owner of an entry.
 //!
-//! Redis lets anybody acknowledge and claim anything. A consumer that was too slow must not take back what another one has by now, nor put
-//! it away as refused: so the owner of an entry and how often it was delivered are compared first. Together they are a delivery.
+//! Redis lets any client acknowledge and claim any entry. A consumer that was too slow must not nack or reject an entry that another
+//! consumer owns by now: so a script first compares the owner of an entry and its delivery count. Together they identify a delivery.
 
 use super::{
-    group::{Group, WAITING},
-    place::Place,
+    entry_id::EntryId,
+    group::{ConsumerGroup, NACKED_CONSUMER},
 };
 use redis::Cmd;
 use std::time::Duration;
 
-/// For each entry: its place, how often it was delivered, what to do, and as how old it counts afterwards. Tells for each 1, 0 when it is
-/// not ours, or why it was refused.
-const HELD: &str = "
-local stream, refused = KEYS[1], KEYS[2]
-local group, me, waiting, deletes = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local function refuse(id)
-    if refused then
+/// For each entry: its id, its delivery count, the operation, and its idle time afterwards. Returns for each 1, 0 when the delivery is
+/// not ours, or why the entry could not be rejected.
+const STEP_SCRIPT: &str = "
+local stream, reject_to = KEYS[1], KEYS[2]
+local group, me, nacked, deletes = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local function reject(id)
+    if reject_to then
         local entry = redis.call('XRANGE', stream, id, id)[1]
-        if entry and #entry[2] > 7000 then return 'it has too many fields to be put elsewhere' end
-        local put = entry and redis.pcall('XADD', refused, '*', unpack(entry[2]))
-        if type(put) == 'table' and put.err then return put.err end
+        if entry and #entry[2] > 7000 then return 'the entry has too many fields to be copied to the reject stream' end
+        local added = entry and redis.pcall('XADD', reject_to, '*', unpack(entry[2]))
+        if type(added) == 'table' and added.err then return added.err end
     end
     redis.call('XACK', stream, group, id)
     if deletes == '1' then redis.call('XDEL', stream, id) end
     return 1
 end
-local told = {}
+local results = {}
 for i = 5, #ARGV, 4 do
-    local id, deliveries, what, idle = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-    local held = redis.call('XPENDING', stream, group, id, id, 1)[1]
-    if not held or held[2] ~= me or held[4] ~= tonumber(deliveries) then
-        told[#told + 1] = 0
-    elseif what == 'refuse' then
-        told[#told + 1] = refuse(id)
+    local id, deliveries, step, idle = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+    local pending = redis.call('XPENDING', stream, group, id, id, 1)[1]
+    if not pending or pending[2] ~= me or pending[4] ~= tonumber(deliveries) then
+        results[#results + 1] = 0
+    elseif step == 'reject' then
+        results[#results + 1] = reject(id)
     else
-        local whose = what == 'extend' and me or waiting
-        redis.call('XCLAIM', stream, group, whose, 0, id, 'IDLE', idle, 'JUSTID')
-        told[#told + 1] = 1
+        local owner = step == 'extend' and me or nacked
+        redis.call('XCLAIM', stream, group, owner, 0, id, 'IDLE', idle, 'JUSTID')
+        results[#results + 1] = 1
     end
 end
-return told";
+return results";
 
-/// Hands back what a consumer has, up to a thousand entries. Tells how many it were.
-const HAND_BACK: &str = "
-local stream, group, me, waiting, idle = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local had = redis.call('XPENDING', stream, group, '-', '+', 1000, me)
-for _, entry in ipairs(had) do
-    redis.call('XCLAIM', stream, group, waiting, 0, entry[1], 'IDLE', idle, 'JUSTID')
+/// Nacks up to a thousand pending entries of a consumer. Returns their number.
+const RELEASE_SCRIPT: &str = "
+local stream, group, me, nacked, idle = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local pending = redis.call('XPENDING', stream, group, '-', '+', 1000, me)
+for _, entry in ipairs(pending) do
+    redis.call('XCLAIM', stream, group, nacked, 0, entry[1], 'IDLE', idle, 'JUSTID')
 end
-return #had";
+return #pending";
 
-/// Removes a consumer's name, unless it has something: that would be gone with it.
-const REMOVE: &str = "
+/// Removes a consumer name, unless it has pending entries: they would be lost with it.
+const REMOVE_SCRIPT: &str = "
 local stream, group, consumer = KEYS[1], ARGV[1], ARGV[2]
 if #redis.call('XPENDING', stream, group, '-', '+', 1, consumer) > 0 then return 0 end
 redis.call('XGROUP', 'DELCONSUMER', stream, group, consumer)
 return 1";
 
-/// What is to be done with an entry that is ours.
+/// The operation on a delivery that is ours.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Step {
-    Again(Duration),
+pub(super) enum DeliveryStep {
+    Nack(Duration),
     Extend,
-    Refuse,
+    Reject,
 }
 
-impl Step {
-    /// The word for it, and as how old the entry counts afterwards, in milliseconds: at the age of the hold it may be claimed.
-    fn words(self, group: &Group) -> (&'static str, u64) {
+impl DeliveryStep {
+    /// The name of the operation, and the entry's idle time afterwards in milliseconds: at the ack deadline it may be claimed.
+    fn arguments(self, group: &ConsumerGroup) -> (&'static str, u64) {
         match self {
-            Self::Again(after) => ("again", group.hold_millis().saturating_sub(rounded_up(after))),
+            Self::Nack(after) => ("nack", group.ack_deadline_millis().saturating_sub(rounded_up(after))),
             Self::Extend => ("extend", 0),
-            Self::Refuse => ("refuse", 0),
+            Self::Reject => ("reject", 0),
         }
     }
 }
 
-/// Never too early: a part of a millisecond, and the one that the server may cut off, are waited for.
+/// Never too early: includes the fraction of a millisecond, and one that the server may cut off.
 fn rounded_up(after: Duration) -> u64 {
     match after.as_millis() {
         0 if after.is_zero() => 0,
@@ -85,32 +85,35 @@ fn rounded_up(after: Duration) -> u64 {
     }
 }
 
-/// Does this with those of these deliveries that are ours.
-pub(super) fn held<'a>(group: &Group, steps: impl Iterator<Item = (Place, u32, Step)> + 'a) -> Cmd {
+/// Applies each operation, if its delivery is still ours.
+pub(super) fn apply<'a>(
+    group: &ConsumerGroup,
+    steps: impl Iterator<Item = (EntryId, u32, DeliveryStep)> + 'a,
+) -> Cmd {
     let mut command = redis::cmd("EVAL");
-    command.arg(HELD).arg(1 + usize::from(group.refused_to.is_some())).arg(&group.stream);
-    if let Some(refused) = &group.refused_to {
-        command.arg(refused);
+    command.arg(STEP_SCRIPT).arg(1 + usize::from(group.reject_to.is_some())).arg(&group.stream);
+    if let Some(reject_to) = &group.reject_to {
+        command.arg(reject_to);
     }
-    command.arg(&group.name).arg(&*group.consumer).arg(WAITING).arg(u8::from(group.deletes));
-    for (place, deliveries, step) in steps {
-        let (what, idle) = step.words(group);
-        command.arg(place.to_string()).arg(deliveries).arg(what).arg(idle);
+    command.arg(&group.name).arg(&*group.consumer).arg(NACKED_CONSUMER).arg(u8::from(group.delete_when_done));
+    for (id, deliveries, step) in steps {
+        let (name, idle) = step.arguments(group);
+        command.arg(id.to_string()).arg(deliveries).arg(name).arg(idle);
     }
     command
 }
 
-/// What this consumer has may be claimed at once.
-pub(super) fn hand_back(group: &Group) -> Cmd {
+/// Nacks the pending entries of this consumer: they may be claimed at once.
+pub(super) fn release(group: &ConsumerGroup) -> Cmd {
     let mut command = redis::cmd("EVAL");
-    command.arg(HAND_BACK).arg(1).arg(&group.stream).arg(&group.name).arg(&*group.consumer).arg(WAITING);
-    command.arg(group.hold_millis());
+    command.arg(RELEASE_SCRIPT).arg(1).arg(&group.stream).arg(&group.name).arg(&*group.consumer);
+    command.arg(NACKED_CONSUMER).arg(group.ack_deadline_millis());
     command
 }
 
-/// This name is not used any more.
-pub(super) fn remove(group: &Group, consumer: &str) -> Cmd {
+/// Removes a consumer name that is not used any more.
+pub(super) fn remove(group: &ConsumerGroup, consumer: &str) -> Cmd {
     let mut command = redis::cmd("EVAL");
-    command.arg(REMOVE).arg(1).arg(&group.stream).arg(&group.name).arg(consumer);
+    command.arg(REMOVE_SCRIPT).arg(1).arg(&group.stream).arg(&group.name).arg(consumer);
     command
 }

@@ -1,17 +1,17 @@
-//! The settings of a source.
+//! The settings of an SQS source.
 
-use super::{LONGEST, SqsSource, link::Link};
+use super::{MAX_VISIBILITY_TIMEOUT, SqsSource, connection::QueueConnection};
 use crate::{
     aws::AwsOptions,
-    sqs::queue::{bad_name, is_name, is_url},
+    sqs::client::{is_name, is_url, name_error},
 };
 use postrider_core::Invalid;
 use std::time::Duration;
 
-/// As long as the service lets anybody wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(20);
+/// The limit of SQS for long polling.
+const MAX_WAIT: Duration = Duration::from_secs(20);
 
-/// How an [`SqsSource`] receives; see [`SqsSource::builder`].
+/// The settings of an [`SqsSource`]; see [`SqsSource::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "settings do nothing until a source is built"]
 pub struct SqsSourceBuilder {
@@ -22,83 +22,88 @@ pub struct SqsSourceBuilder {
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) queue: String,
-    pub(super) hold: Duration,
+    pub(super) visibility_timeout: Duration,
     pub(super) wait: Duration,
     pub(super) prefetch: usize,
-    pub(super) requests: usize,
-    pub(super) refused_to: Option<String>,
+    pub(super) concurrency: usize,
+    pub(super) reject_to: Option<String>,
 }
 
 impl SqsSourceBuilder {
     pub(super) fn new(options: AwsOptions, queue: String) -> Self {
         let settings = Settings {
             queue,
-            hold: Duration::from_secs(30),
-            wait: LONGEST_WAIT,
+            visibility_timeout: Duration::from_secs(30),
+            wait: MAX_WAIT,
             prefetch: 100,
-            requests: 8,
-            refused_to: None,
+            concurrency: 8,
+            reject_to: None,
         };
         Self { options, settings }
     }
 
-    /// Hides what was received from others for so long, and again for as long whenever it is extended; 30 seconds unless said otherwise,
-    /// up to 12 hours. It is given with each request: what the queue has as its own makes no difference.
+    /// Visibility timeout of received messages; each extension renews it. Default: 30 seconds; maximum: 12 hours. Each request sends it, so
+    /// the queue's own setting makes no difference.
     pub fn with_visibility_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.hold = timeout;
+        self.settings.visibility_timeout = timeout;
         self
     }
 
-    /// Lets a request wait for messages for so long; 20 seconds unless said otherwise, which is the most.
+    /// Long polling: how long a request waits for messages. Default and maximum: 20 seconds.
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.settings.wait = wait;
         self
     }
 
-    /// Asks for so many messages at most that nobody has taken yet, ten in each request; 100 unless said otherwise. Several requests wait at
-    /// once only while they come back full.
+    /// Prefetch: the most messages requested ahead, ten in each request. Default: 100. Several requests run at the same time only while
+    /// they return full batches.
     pub fn with_prefetch(mut self, messages: usize) -> Self {
         self.settings.prefetch = messages;
         self
     }
 
-    /// Has so many requests under way that answer; 8 unless said otherwise.
-    pub fn with_requests(mut self, requests: usize) -> Self {
-        self.settings.requests = requests;
+    /// Concurrency: the most requests in flight that ack messages. Default: 8.
+    pub fn with_concurrency(mut self, concurrency: usize) -> Self {
+        self.settings.concurrency = concurrency;
         self
     }
 
-    /// Sends what is refused to this queue, by name or URL, before it is deleted here: the dead-letter queue of the redrive policy, mostly.
-    /// Without it, what is refused is deleted.
-    pub fn with_refused_to(mut self, queue: impl Into<String>) -> Self {
-        self.settings.refused_to = Some(queue.into());
+    /// Sends rejected messages to this queue, by name or URL, before they are deleted here: usually the dead-letter queue of the redrive
+    /// policy. Default: rejected messages are deleted.
+    pub fn with_reject_to(mut self, queue: impl Into<String>) -> Self {
+        self.settings.reject_to = Some(queue.into());
         self
     }
 
-    /// The source. Credentials are looked for, and connections made, when something is to be received.
+    /// Validates the settings and creates the source. Credentials are loaded, and connections opened, with the first call that receives.
     ///
     /// # Errors
-    /// Names the setting that makes no sense.
+    /// Names the invalid setting.
     pub fn build(self) -> Result<SqsSource, Invalid> {
         let Self { options, settings } = self;
         options.check()?;
-        for queue in [Some(&settings.queue), settings.refused_to.as_ref()].into_iter().flatten() {
+        for queue in [Some(&settings.queue), settings.reject_to.as_ref()].into_iter().flatten() {
             if !is_url(queue) && !is_name(queue) {
-                return Err(Invalid::rule("queue", bad_name(queue)));
+                return Err(Invalid::rule("queue", name_error(queue)));
             }
         }
-        if settings.refused_to.as_ref() == Some(&settings.queue) {
-            return Err(Invalid::rule("refused_to", "is the queue itself; what is refused would come again"));
+        if settings.reject_to.as_ref() == Some(&settings.queue) {
+            return Err(Invalid::rule(
+                "reject_to",
+                "is the queue itself: rejected messages would be redelivered; name another queue",
+            ));
         }
-        if settings.hold < Duration::from_secs(1) || settings.hold > LONGEST {
-            return Err(Invalid::rule("visibility_timeout", "give a second at least, and 12 hours at most"));
+        if settings.visibility_timeout < Duration::from_secs(1)
+            || settings.visibility_timeout > MAX_VISIBILITY_TIMEOUT
+        {
+            return Err(Invalid::rule("visibility_timeout", "must be from 1 second to 12 hours"));
         }
-        if settings.wait > LONGEST_WAIT {
-            return Err(Invalid::rule("wait", "is longer than 20 seconds; give less"));
+        if settings.wait > MAX_WAIT {
+            return Err(Invalid::rule("wait", "must be at most 20 seconds"));
         }
-        if settings.prefetch == 0 || settings.requests == 0 {
-            return Err(Invalid::rule("prefetch", "prefetch or requests is 0; give at least 1"));
+        if settings.prefetch == 0 || settings.concurrency == 0 {
+            return Err(Invalid::rule("prefetch", "prefetch or concurrency is 0; set at least 1"));
         }
-        Ok(SqsSource::new(Link::new(options, settings)))
+        Ok(SqsSource::new(QueueConnection::new(options, settings)))
     }
 }

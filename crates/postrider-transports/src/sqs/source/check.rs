@@ -1,49 +1,54 @@
-//! What a queue would lose before it was handled.
+//! Checks a queue for settings that would lose messages before they are handled.
 
-use super::{builder::Settings, link::Link};
+use super::{builder::Settings, connection::QueueConnection};
 use crate::{
-    aws::Trouble,
-    sqs::check::{look, number, of_dead_letters, redrive, seen, set, short_retention},
+    aws::ServiceError,
+    sqs::check::{
+        dead_letter_finding, fetch_attributes, number, or_finding, redrive_policy, retention_finding,
+        set_command,
+    },
 };
-use postrider_core::{Finding, Redelivers, Severity};
+use postrider_core::{Finding, RedeliveryWindow, Severity};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Restarts and messages that are handed back count as well.
+/// Restarts and nacked messages count as receives, too.
 const FEW_RECEIVES: u64 = 10;
-/// A pause of a loaded machine must not cost a message.
-const SHORT: Duration = Duration::from_secs(10);
+/// A short pause of a loaded machine must not cost a message.
+const SHORT_VISIBILITY: Duration = Duration::from_secs(10);
 
-impl Link {
-    pub(super) async fn findings(&self) -> Result<Vec<Finding>, Trouble> {
-        let Settings { queue: name, refused_to, hold, .. } = &self.settings;
-        let so = "nothing can be received";
-        let there = match seen(self.there().await, name, so)? {
-            Ok((sqs, url)) => seen(look(sqs, url).await, name, so)?.map(|(_, queue)| (sqs, queue)),
+impl QueueConnection {
+    pub(super) async fn findings(&self) -> Result<Vec<Finding>, ServiceError> {
+        let Settings { queue: name, reject_to, visibility_timeout, .. } = &self.settings;
+        let consequence = "no message can be received";
+        let client_and_url = match or_finding(self.client_and_url().await, name, consequence)? {
+            Ok((sqs, url)) => or_finding(fetch_attributes(sqs, url).await, name, consequence)?
+                .map(|(_, queue)| (sqs, queue)),
             Err(finding) => Err(finding),
         };
-        let (sqs, queue) = match there {
+        let (sqs, queue) = match client_and_url {
             Ok(found) => found,
             Err(finding) => return Ok(vec![finding]),
         };
-        let mut findings: Vec<_> = short_retention(name, &queue).into_iter().collect();
-        if let Some(mut finding) = of_dead_letters(sqs, name, &queue).await? {
+        let mut findings: Vec<_> = retention_finding(name, &queue).into_iter().collect();
+        if let Some(mut finding) = dead_letter_finding(sqs, name, &queue).await? {
             if finding.code == "no_redrive" {
-                // A consumer that gives up after a while has dead letters of its own.
+                // A consumer with a limit of attempts has dead letters of its own.
                 finding.severity = Severity::Note;
             }
             findings.push(finding);
         }
-        findings.extend(few_receives(name, &redrive(&queue)));
-        if *hold < SHORT {
+        findings.extend(few_receives(name, &redrive_policy(&queue)));
+        if *visibility_timeout < SHORT_VISIBILITY {
             findings.push(
                 Finding::warning("short_visibility", name)
-                    .because(format!("a consumer that pauses for {hold:?} loses what it has in hand to another"))
-                    .fixed_by("leave the visibility timeout at 30 seconds, or give more with `with_visibility_timeout`"),
+                    .because(format!("a consumer that pauses for {visibility_timeout:?} loses its messages in flight to another consumer"))
+                    .fixed_by("leave the visibility timeout at 30 seconds, or set a longer one with `with_visibility_timeout`"),
             );
         }
-        if let Some(refused) = refused_to
-            && let Err(mut finding) = seen(look(sqs, refused).await, refused, "what is refused comes again")?
+        if let Some(target) = reject_to
+            && let Err(mut finding) =
+                or_finding(fetch_attributes(sqs, target).await, target, "rejected messages are redelivered")?
         {
             if finding.severity == Severity::Problem {
                 finding.code = "no_refused_queue";
@@ -53,28 +58,30 @@ impl Link {
         Ok(findings)
     }
 
-    pub(super) async fn retention(&self) -> Result<Redelivers, Trouble> {
-        let (sqs, url) = self.there().await?;
-        let (_, queue) = look(sqs, url).await?;
+    pub(super) async fn retention(&self) -> Result<RedeliveryWindow, ServiceError> {
+        let (sqs, url) = self.client_and_url().await?;
+        let (_, queue) = fetch_attributes(sqs, url).await?;
         Ok(match number(&queue, "MessageRetentionPeriod") {
-            Some(seconds) => Redelivers::within(
+            Some(seconds) => RedeliveryWindow::within(
                 Duration::from_secs(seconds),
                 format!("MessageRetentionPeriod of {} is {seconds} seconds", self.settings.queue),
             ),
-            None => Redelivers::for_ever(format!("{} has no MessageRetentionPeriod", self.settings.queue)),
+            None => {
+                RedeliveryWindow::unbounded(format!("{} has no MessageRetentionPeriod", self.settings.queue))
+            }
         })
     }
 }
 
-fn few_receives(name: &str, redrive: &Value) -> Option<Finding> {
-    let most = match &redrive["maxReceiveCount"] {
+fn few_receives(name: &str, redrive_policy: &Value) -> Option<Finding> {
+    let most = match &redrive_policy["maxReceiveCount"] {
         Value::String(text) => text.parse().ok(),
         other => other.as_u64(),
     };
     let most: u64 = most.filter(|most| *most < FEW_RECEIVES)?;
     let because = format!(
-        "what was received {most} times goes to the dead-letter queue, whether it failed, was handed back or met a restart"
+        "a message that was received {most} times goes to the dead-letter queue, whether it failed, was nacked or met a restart"
     );
     let setting = r#"RedrivePolicy='{"deadLetterTargetArn":"<ARN>","maxReceiveCount":"100"}'"#;
-    Some(Finding::warning("few_receives", name).because(because).fixed_by(set(name, setting)))
+    Some(Finding::warning("few_receives", name).because(because).fixed_by(set_command(name, setting)))
 }

@@ -1,22 +1,24 @@
-//! Receives from queues of SQS.
+//! A source that receives from an SQS queue.
 
 mod builder;
 mod check;
-mod link;
-mod shelf;
+mod connection;
+mod in_flight;
 mod wire;
 
 pub use builder::SqsSourceBuilder;
 
-use crate::aws::{AwsOptions, Trouble, plan::ENTRIES};
+use crate::aws::{AwsOptions, ServiceError, batch::ENTRIES};
 use async_trait::async_trait;
 use aws_sdk_sqs::types::Message;
+use connection::QueueConnection;
 use futures_util::future::join_all;
-use link::Link;
+use in_flight::{InFlightMessage, PrefetchedMessage, SourceState};
 use postrider_core::{
-    Abilities, Answer, Finding, Invalid, Lane, Parcel, Redelivers, Source, SourceError, Ticket,
+    Ack, AckHandle, Capabilities, Finding, Invalid, LaneId, ReceivedMessage, RedeliveryWindow, Source,
+    SourceError,
 };
-use shelf::{Fetched, Held, Shelf};
+
 use std::{
     fmt,
     sync::{
@@ -27,12 +29,12 @@ use std::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// For so long a message can be hidden after it was received.
-const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
-/// The service's clock began a while before ours.
-const SLACK: Duration = Duration::from_secs(60);
+/// SQS limits the time for which a message is invisible, counted from when it was received.
+const MAX_VISIBILITY_TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
+/// The service counts from its own clock, which started before ours.
+const CLOCK_SLACK: Duration = Duration::from_secs(60);
 
-/// Receives from a queue of SQS, standard or FIFO.
+/// Receives from an SQS queue, standard or FIFO.
 ///
 /// ```no_run
 /// # use postrider_core::Source;
@@ -41,7 +43,7 @@ const SLACK: Duration = Duration::from_secs(60);
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let source = SqsSource::builder(AwsOptions::new().with_region("eu-central-1"), "orders")
 ///     .with_visibility_timeout(Duration::from_secs(60))
-///     .with_refused_to("orders-dead")
+///     .with_reject_to("orders-dead")
 ///     .build()?;
 /// for finding in source.check().await? {
 ///     println!("{} {}: {} {}", finding.severity, finding.subject, finding.reason, finding.fix);
@@ -50,29 +52,29 @@ const SLACK: Duration = Duration::from_secs(60);
 /// # }
 /// ```
 ///
-/// | answer | what becomes of it |
+/// | ack | effect |
 /// |---|---|
-/// | done | it is deleted; each message of a request by its own result |
-/// | again | it is hidden for so long, up to 12 hours after it was received, and then comes again |
-/// | refuse | it is sent to the queue of [`with_refused_to`](SqsSourceBuilder::with_refused_to), if there is one, and deleted |
+/// | [`Ack::Ack`] | the message is deleted; each message of a request has its own result |
+/// | [`Ack::Nack`] | the message is invisible for the delay, up to 12 hours after it was received, and is then redelivered |
+/// | [`Ack::Reject`] | the message is sent to the queue of [`with_reject_to`](SqsSourceBuilder::with_reject_to), if there is one, and deleted |
 ///
-/// **A message is ours** for as long as the visibility timeout, whatever becomes of the connection: what a process that died had comes again after
-/// that, and what a closed source had comes at once. An answer that comes too late is stale.
+/// **The ack deadline** of a message is its visibility timeout, regardless of the connection: messages of a process that died are redelivered after
+/// it, and messages of a closed source at once. An ack after the deadline is stale.
 ///
-/// **FIFO**: the lane is the message group. While something of a group is in hand, the service hands out nothing more of it; after
-/// [`Answer::Again`], what was fetched behind it goes back as well.
+/// **FIFO**: the lane is the message group. While a message of a group is in flight, the service delivers no other message of it; after
+/// [`Ack::Nack`], messages that were prefetched behind it are released as well.
 pub struct SqsSource(Arc<Inner>);
 
 struct Inner {
-    link: Link,
-    shelf: Mutex<Shelf>,
-    /// How many requests may wait for messages. One, while they do not come back full.
-    eager: AtomicUsize,
-    change: Notify,
+    connection: QueueConnection,
+    state: Mutex<SourceState>,
+    /// How many receive requests may run at the same time. One, while they do not return full batches.
+    max_fetches: AtomicUsize,
+    changed: Notify,
 }
 
-/// A ticket, and whose it is.
-struct Slip(Weak<Inner>, Arc<Held>);
+/// The content of an ack handle: the message, and the source that received it.
+struct MessageHandle(Weak<Inner>, Arc<InFlightMessage>);
 
 impl SqsSource {
     /// Receives from a queue, by its name in the account and region of the options or by its URL.
@@ -80,140 +82,144 @@ impl SqsSource {
         SqsSourceBuilder::new(options, queue.into())
     }
 
-    /// Receives from a queue as a builder does that was told nothing.
+    /// Receives from a queue with default settings.
     ///
     /// # Errors
-    /// Names the option that makes no sense.
+    /// Names the invalid option.
     pub fn connect(options: AwsOptions, queue: impl Into<String>) -> Result<Self, Invalid> {
         Self::builder(options, queue).build()
     }
 
-    fn new(link: Link) -> Self {
-        let (shelf, change) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Inner { link, shelf, eager: AtomicUsize::new(1), change }))
+    fn new(connection: QueueConnection) -> Self {
+        let (state, changed) = (Mutex::default(), Notify::new());
+        Self(Arc::new(Inner { connection, state, max_fetches: AtomicUsize::new(1), changed }))
     }
 
-    fn held<'t>(&self, ticket: &'t Ticket) -> Result<&'t Arc<Held>, SourceError> {
-        match ticket.inside::<Slip>() {
-            Some(Slip(source, held)) if source.as_ptr() == Arc::as_ptr(&self.0) => Ok(held),
-            _ => Err(SourceError::stale("another source received it")),
+    fn message<'h>(&self, handle: &'h AckHandle) -> Result<&'h Arc<InFlightMessage>, SourceError> {
+        match handle.downcast::<MessageHandle>() {
+            Some(MessageHandle(source, message)) if source.as_ptr() == Arc::as_ptr(&self.0) => Ok(message),
+            _ => Err(SourceError::stale("the message came from another source")),
         }
     }
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SourceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is; or sees to it that something comes.
-    fn give(self: &Arc<Self>, most: usize) -> Result<Vec<Parcel>, SourceError> {
-        let settings = &self.link.settings;
-        let mut shelf = self.lock();
-        if shelf.is_closed {
-            return Err(SourceError::down("it was closed"));
+    /// Takes prefetched messages; if there are none, starts receive requests.
+    fn take(self: &Arc<Self>, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
+        let settings = &self.connection.settings;
+        let mut state = self.lock();
+        if state.is_closed {
+            return Err(SourceError::unavailable("the source is closed"));
         }
-        let given = shelf.give(most, settings.hold);
-        if !given.is_empty() {
-            return Ok(given);
+        let taken = state.take(most, settings.visibility_timeout);
+        if !taken.is_empty() {
+            return Ok(taken);
         }
-        if let Some(trouble) = shelf.trouble.take() {
-            return Err(trouble.into());
+        if let Some(error) = state.error.take() {
+            return Err(error.into());
         }
         let wanted = most.min(settings.prefetch);
-        while shelf.fetching < wanted.div_ceil(ENTRIES).min(self.eager.load(Relaxed)) {
-            shelf.fetching += 1;
-            // On its own: whoever waits may stop to, and what comes would be hidden from everybody.
+        while state.fetching < wanted.div_ceil(ENTRIES).min(self.max_fetches.load(Relaxed)) {
+            state.fetching += 1;
+            // In a task of its own: a caller may be cancelled, and the messages of its request would be invisible to everybody.
             tokio::spawn(Arc::clone(self).fetch(wanted));
         }
-        Ok(given)
+        Ok(taken)
     }
 
     async fn fetch(self: Arc<Self>, most: usize) {
-        let fetched = self.link.fetch(most).await;
-        let late = self.put(fetched);
-        self.change.notify_waiters();
-        self.give_back(&late, Duration::ZERO).await;
+        let fetched = self.connection.fetch(most).await;
+        let late = self.store(fetched);
+        self.changed.notify_waiters();
+        self.release(&late, Duration::ZERO).await;
     }
 
-    /// Keeps what was fetched; what comes after the closing goes back.
-    fn put(self: &Arc<Self>, fetched: Result<Vec<Message>, Trouble>) -> Vec<Arc<Held>> {
-        let settings = &self.link.settings;
-        let mut shelf = self.lock();
-        shelf.fetching -= 1;
+    /// Stores fetched messages; returns those that arrived after the source was closed, to be released.
+    fn store(self: &Arc<Self>, fetched: Result<Vec<Message>, ServiceError>) -> Vec<Arc<InFlightMessage>> {
+        let settings = &self.connection.settings;
+        let mut state = self.lock();
+        state.fetching -= 1;
         let now = Instant::now();
-        shelf.in_hand.retain(|_, (until, _)| *until > now);
+        state.in_flight.retain(|_, (until, _)| *until > now);
         match fetched {
             Ok(messages) => {
                 let most = settings.prefetch.div_ceil(ENTRIES);
-                let eager =
-                    if messages.len() < ENTRIES { 1 } else { (self.eager.load(Relaxed) * 2).min(most) };
-                self.eager.store(eager, Relaxed);
-                let first = shelf.next;
-                shelf.next += messages.len() as u64;
+                let max_fetches =
+                    if messages.len() < ENTRIES { 1 } else { (self.max_fetches.load(Relaxed) * 2).min(most) };
+                self.max_fetches.store(max_fetches, Relaxed);
+                let first = state.next_number;
+                state.next_number += messages.len() as u64;
                 let fetched = messages
                     .into_iter()
                     .zip(first..)
-                    .filter_map(|(message, number)| self.fetched(message, number));
-                shelf.ready.extend(fetched);
+                    .filter_map(|(message, number)| self.prefetched(message, number));
+                state.prefetched.extend(fetched);
             }
-            Err(trouble) => {
-                self.eager.store(1, Relaxed);
-                shelf.trouble = Some(trouble);
+            Err(error) => {
+                self.max_fetches.store(1, Relaxed);
+                state.error = Some(error);
             }
         }
-        if shelf.is_closed { shelf.clear() } else { Vec::new() }
+        if state.is_closed { state.clear() } else { Vec::new() }
     }
 
-    fn fetched(self: &Arc<Self>, message: Message, number: u64) -> Option<Fetched> {
-        let settings = &self.link.settings;
+    fn prefetched(self: &Arc<Self>, message: Message, number: u64) -> Option<PrefetchedMessage> {
+        let settings = &self.connection.settings;
         let incoming = wire::incoming(&settings.queue, &message);
-        // A standard queue may know groups, too, and keeps no order in them.
+        // A standard queue may have groups, too, but keeps no order in them.
         let is_fifo = settings.queue.ends_with(".fifo");
-        let lane = wire::group(&message).filter(|_| is_fifo).map(Lane::of);
+        let lane = wire::group(&message).filter(|_| is_fifo).map(LaneId::of);
         let deliveries = wire::deliveries(&message);
-        let held = Arc::new(Held {
+        let message = Arc::new(InFlightMessage {
             number,
-            // Without a handle it is nobody's, and comes again.
-            handle: message.receipt_handle()?.into(),
+            // A message without a receipt handle cannot be acked, and is redelivered.
+            receipt_handle: message.receipt_handle()?.into(),
             lane,
-            since: Instant::now(),
-            message: settings.refused_to.is_some().then_some(message),
-            is_answered: AtomicBool::new(false),
+            received_at: Instant::now(),
+            original: settings.reject_to.is_some().then_some(message),
+            is_acked: AtomicBool::new(false),
         });
-        let mut parcel = Parcel::new(incoming, Ticket::new(Slip(Arc::downgrade(self), Arc::clone(&held))));
-        parcel.deliveries = deliveries;
-        parcel.lane = lane;
-        Some(Fetched { parcel, held })
+        let mut received = ReceivedMessage::new(
+            incoming,
+            AckHandle::new(MessageHandle(Arc::downgrade(self), Arc::clone(&message))),
+        );
+        received.deliveries = deliveries;
+        received.lane = lane;
+        Some(PrefetchedMessage { received, message })
     }
 
-    /// What cannot be told comes again all the same, later.
-    async fn give_back(&self, held: &[Arc<Held>], after: Duration) {
-        let handles: Vec<_> = held.iter().map(|held| (Arc::clone(&held.handle), after)).collect();
-        self.link.hide(&handles).await;
+    /// Makes messages visible again after a delay. If that fails, they are redelivered when their visibility timeout expires.
+    async fn release(&self, messages: &[Arc<InFlightMessage>], after: Duration) {
+        let handles: Vec<_> =
+            messages.iter().map(|message| (Arc::clone(&message.receipt_handle), after)).collect();
+        self.connection.change_visibility(&handles).await;
     }
 
-    /// Sends what is refused where it belongs.
-    async fn put_aside(&self, held: &Held) -> Result<(), SourceError> {
-        match (&self.link.settings.refused_to, &held.message) {
-            (Some(to), Some(message)) => self.link.put_aside(to, message).await,
+    /// Sends a rejected message to its queue, if one is set.
+    async fn forward(&self, message: &InFlightMessage) -> Result<(), SourceError> {
+        match (&self.connection.settings.reject_to, &message.original) {
+            (Some(to), Some(message)) => self.connection.forward(to, message).await,
             _ => Ok(()),
         }
     }
 }
 
-/// What is to be asked for, and for which answers of a batch.
+/// The requests of a batch of acks, with the index of each ack.
 #[derive(Default)]
-struct Errands {
-    delete: Vec<(usize, Arc<Held>)>,
-    hide: Vec<(usize, Arc<Held>, Duration)>,
+struct AckRequests {
+    delete: Vec<(usize, Arc<InFlightMessage>)>,
+    change_visibility: Vec<(usize, Arc<InFlightMessage>, Duration)>,
 }
 
 impl Drop for SqsSource {
-    /// Nobody can answer any more. What was in hand comes again when its time is over.
+    /// No message can be acked any more. Messages in flight are redelivered when their visibility timeout expires.
     fn drop(&mut self) {
         self.0.lock().is_closed = true;
-        self.0.change.notify_waiters();
+        self.0.changed.notify_waiters();
     }
 }
 
@@ -224,128 +230,150 @@ impl Source for SqsSource {
     }
 
     fn origin(&self) -> &str {
-        &self.0.link.settings.queue
+        &self.0.connection.settings.queue
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::answering(ENTRIES)
-            .counting()
-            .delaying(LONGEST - SLACK)
-            .holding_for(self.0.link.settings.hold)
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(ENTRIES)
+            .with_delivery_counts()
+            .with_max_delay(MAX_VISIBILITY_TIMEOUT - CLOCK_SLACK)
+            .with_ack_deadline(self.0.connection.settings.visibility_timeout)
     }
 
-    async fn receive(&self, most: usize) -> Result<Vec<Parcel>, SourceError> {
+    async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         loop {
-            let change = self.0.change.notified();
-            let given = self.0.give(most)?;
-            if !given.is_empty() || most == 0 {
-                return Ok(given);
+            let changed = self.0.changed.notified();
+            let taken = self.0.take(most)?;
+            if !taken.is_empty() || most == 0 {
+                return Ok(taken);
             }
-            change.await;
+            changed.await;
         }
     }
 
-    async fn answer(&self, answers: &[(Ticket, Answer)]) -> Vec<Result<(), SourceError>> {
+    async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
         let inner = &self.0;
-        let mut told: Vec<Result<(), SourceError>> = (0..answers.len()).map(|_| Ok(())).collect();
-        let (mut errands, mut refused, mut behind) = (Errands::default(), Vec::new(), Vec::new());
-        for (place, (ticket, answer)) in answers.iter().enumerate() {
-            let mut shelf = inner.lock();
-            let held = match self.held(ticket) {
-                Ok(held) if !shelf.is_closed && !held.is_answered.swap(true, Relaxed) => Arc::clone(held),
+        let mut results: Vec<Result<(), SourceError>> = (0..acks.len()).map(|_| Ok(())).collect();
+        let (mut requests, mut rejected, mut behind) = (AckRequests::default(), Vec::new(), Vec::new());
+        for (index, (handle, ack)) in acks.iter().enumerate() {
+            let mut state = inner.lock();
+            let message = match self.message(handle) {
+                Ok(message) if !state.is_closed && !message.is_acked.swap(true, Relaxed) => {
+                    Arc::clone(message)
+                }
                 Ok(_) => {
-                    told[place] = Err(SourceError::stale("it was answered before, or the source was closed"));
+                    results[index] =
+                        Err(SourceError::stale("the message was acked before, or the source is closed"));
                     continue;
                 }
                 Err(error) => {
-                    told[place] = Err(error);
+                    results[index] = Err(error);
                     continue;
                 }
             };
-            match answer {
-                Answer::Done => errands.delete.push((place, held)),
-                Answer::Refuse => refused.push((place, held)),
-                Answer::Again { after } => {
-                    // The limit counts from when it was received.
-                    let after = (*after).min(LONGEST.saturating_sub(held.since.elapsed() + SLACK));
-                    let mates = held.lane.map(|lane| shelf.take_behind(lane)).unwrap_or_default();
-                    behind.extend(mates.into_iter().map(|mate| (mate, after)));
-                    errands.hide.push((place, held, after));
+            match ack {
+                Ack::Ack => requests.delete.push((index, message)),
+                Ack::Reject => rejected.push((index, message)),
+                Ack::Nack { after } => {
+                    // The limit counts from when the message was received.
+                    let after = (*after).min(
+                        MAX_VISIBILITY_TIMEOUT.saturating_sub(message.received_at.elapsed() + CLOCK_SLACK),
+                    );
+                    let same_lane = message.lane.map(|lane| state.take_lane(lane)).unwrap_or_default();
+                    behind.extend(same_lane.into_iter().map(|message| (message, after)));
+                    requests.change_visibility.push((index, message, after));
                 }
             }
         }
-        let put_aside = join_all(refused.iter().map(|(_, held)| inner.put_aside(held))).await;
-        for ((place, held), result) in refused.into_iter().zip(put_aside) {
+        let forwarded = join_all(rejected.iter().map(|(_, message)| inner.forward(message))).await;
+        for ((index, message), result) in rejected.into_iter().zip(forwarded) {
             match result {
-                Ok(()) => errands.delete.push((place, held)),
+                Ok(()) => requests.delete.push((index, message)),
                 Err(error) => {
-                    held.is_answered.store(false, Relaxed);
-                    told[place] = Err(error);
+                    message.is_acked.store(false, Relaxed);
+                    results[index] = Err(error);
                 }
             }
         }
-        let delete: Vec<_> = errands.delete.iter().map(|(_, held)| Arc::clone(&held.handle)).collect();
-        let hide = errands.hide.iter().map(|(_, held, after)| (Arc::clone(&held.handle), *after));
-        let hide: Vec<_> =
-            hide.chain(behind.iter().map(|(mate, after)| (Arc::clone(&mate.handle), *after))).collect();
-        let (deleted, hidden) = tokio::join!(inner.link.delete(&delete), inner.link.hide(&hide));
-        let hides = errands.hide.into_iter().map(|(place, held, _)| (place, held));
-        // Those that were only behind somebody are nobody's answer.
-        let results = errands.delete.into_iter().zip(deleted).chain(hides.zip(hidden));
-        let mut shelf = inner.lock();
-        for ((place, held), result) in results {
+        let delete: Vec<_> =
+            requests.delete.iter().map(|(_, message)| Arc::clone(&message.receipt_handle)).collect();
+        let change_visibility = requests
+            .change_visibility
+            .iter()
+            .map(|(_, message, after)| (Arc::clone(&message.receipt_handle), *after));
+        let change_visibility: Vec<_> = change_visibility
+            .chain(behind.iter().map(|(message, after)| (Arc::clone(&message.receipt_handle), *after)))
+            .collect();
+        let (deleted, changed) = tokio::join!(
+            inner.connection.delete(&delete),
+            inner.connection.change_visibility(&change_visibility)
+        );
+        let changes = requests.change_visibility.into_iter().map(|(index, message, _)| (index, message));
+        // The messages behind a nacked one have no ack of their own.
+        let outcomes = requests.delete.into_iter().zip(deleted).chain(changes.zip(changed));
+        let mut state = inner.lock();
+        for ((index, message), result) in outcomes {
             match &result {
-                Err(SourceError::Down { .. }) => held.is_answered.store(false, Relaxed),
-                _ => drop(shelf.in_hand.remove(&held.number)),
+                Err(SourceError::Unavailable { .. }) => message.is_acked.store(false, Relaxed),
+                _ => drop(state.in_flight.remove(&message.number)),
             }
-            told[place] = result;
+            results[index] = result;
         }
-        told
+        results
     }
 
-    async fn extend(&self, tickets: &[Ticket]) -> Vec<Result<(), SourceError>> {
-        let hold = self.0.link.settings.hold;
-        let ours = |ticket| match self.held(ticket)? {
-            held if held.is_answered.load(Relaxed) => Err(SourceError::stale("it was answered before")),
-            held => Ok(held),
+    async fn extend(&self, handles: &[AckHandle]) -> Vec<Result<(), SourceError>> {
+        let visibility_timeout = self.0.connection.settings.visibility_timeout;
+        let in_flight = |handle| match self.message(handle)? {
+            message if message.is_acked.load(Relaxed) => {
+                Err(SourceError::stale("the message was acked before"))
+            }
+            message => Ok(message),
         };
-        let ours: Vec<_> = tickets.iter().map(ours).collect();
-        let handles: Vec<_> = ours.iter().flatten().map(|held| (Arc::clone(&held.handle), hold)).collect();
-        let mut hidden = self.0.link.hide(&handles).await.into_iter();
-        let mut shelf = self.0.lock();
-        let told = ours.into_iter().map(|held| {
-            let held = held?;
-            hidden.next().unwrap_or_else(|| Err(SourceError::down("it was not asked for")))?;
-            if let Some((until, _)) = shelf.in_hand.get_mut(&held.number) {
-                *until = Instant::now() + hold;
+        let messages: Vec<_> = handles.iter().map(in_flight).collect();
+        let handles: Vec<_> = messages
+            .iter()
+            .flatten()
+            .map(|message| (Arc::clone(&message.receipt_handle), visibility_timeout))
+            .collect();
+        let mut extended = self.0.connection.change_visibility(&handles).await.into_iter();
+        let mut state = self.0.lock();
+        let results = messages.into_iter().map(|message| {
+            let message = message?;
+            extended.next().unwrap_or_else(|| {
+                Err(SourceError::unavailable("SQS returned no result for this message"))
+            })?;
+            if let Some((until, _)) = state.in_flight.get_mut(&message.number) {
+                *until = Instant::now() + visibility_timeout;
             }
             Ok(())
         });
-        told.collect()
+        results.collect()
     }
 
-    async fn redelivers(&self) -> Result<Redelivers, SourceError> {
-        Ok(self.0.link.retention().await?)
+    async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError> {
+        Ok(self.0.connection.retention().await?)
     }
 
     async fn check(&self) -> Result<Vec<Finding>, SourceError> {
-        Ok(self.0.link.findings().await?)
+        Ok(self.0.connection.findings().await?)
     }
 
     async fn close(&self) {
-        let ours = {
-            let mut shelf = self.0.lock();
-            shelf.is_closed = true;
-            shelf.clear()
+        let messages = {
+            let mut state = self.0.lock();
+            state.is_closed = true;
+            state.clear()
         };
-        self.0.change.notify_waiters();
-        let ours: Vec<_> = ours.into_iter().filter(|held| !held.is_answered.swap(true, Relaxed)).collect();
-        self.0.give_back(&ours, Duration::ZERO).await;
+        self.0.changed.notify_waiters();
+        let messages: Vec<_> =
+            messages.into_iter().filter(|message| !message.is_acked.swap(true, Relaxed)).collect();
+        self.0.release(&messages, Duration::ZERO).await;
     }
 }
 
 impl fmt::Debug for SqsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqsSource").field("settings", &self.0.link.settings).finish_non_exhaustive()
+        f.debug_struct("SqsSource").field("settings", &self.0.connection.settings).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
-//! What was received, as a message: the transport's writing, undone.
+//! Decodes received messages: the reverse of the transport's wire format.
 //!
-//! Others send to queues, too. What is not as we write it stays as it is, and nothing is refused here.
+//! Other senders use queues, too. Attributes that do not follow the wire format stay as they are, and no message is refused here.
 
 use crate::aws::wire::{CONTENT_TYPE, ENCODING, EVENT, MORE};
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeName as System};
@@ -14,7 +14,7 @@ use std::{
     fmt::Write,
 };
 
-/// The message, as it was before it was written.
+/// The decoded message.
 pub(super) fn incoming(origin: &str, message: &Message) -> Incoming {
     let body = message.body().unwrap_or_default();
     let mut named = texts(message.message_attributes());
@@ -46,18 +46,18 @@ pub(super) fn incoming(origin: &str, message: &Message) -> Incoming {
     incoming
 }
 
-/// What its order is kept by.
+/// The message group id.
 pub(super) fn group(message: &Message) -> Option<&str> {
     system(message, &System::MessageGroupId)
 }
 
-/// How often it was received, this time included.
+/// The number of deliveries, this one included.
 pub(super) fn deliveries(message: &Message) -> Option<u32> {
     system(message, &System::ApproximateReceiveCount)?.parse().ok()
 }
 
-/// What its sender recognises it by, in FIFO; what the service does, elsewhere. A hash of the contents is neither: the same may be said twice
-/// and meant twice.
+/// The identity of a message: the sender's deduplication id in FIFO, otherwise the message id of the service. A hash of the contents is
+/// not an identity: a sender may send the same contents twice, and mean both.
 fn identity(message: &Message, body: &str) -> Option<String> {
     let chosen = system(message, &System::MessageDeduplicationId).filter(|id| *id != hash(body));
     chosen.or(message.message_id()).map(str::to_owned)
@@ -65,7 +65,7 @@ fn identity(message: &Message, body: &str) -> Option<String> {
 
 fn hash(body: &str) -> String {
     Sha256::digest(body.as_bytes()).iter().fold(String::new(), |mut hash, byte| {
-        // Text cannot fail to be written to memory.
+        // Writing to a string cannot fail.
         write!(hash, "{byte:02x}").ok();
         hash
     })
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_stays_as_it_is() {
+    fn incoming_keeps_attributes_of_other_senders() {
         let odd = read("%", &[(ENCODING, "base64"), (MORE, "[1]"), ("color", "blue")]);
         assert_eq!(odd.body, "%");
         let names: Vec<_> = odd.headers.iter().map(|(name, _)| name.as_str()).collect();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_of_the_contents_is_no_identity() {
+    fn content_hash_is_not_the_identity() {
         let with = |id: &str| {
             let message = message("17", &[]).attributes(System::MessageDeduplicationId, id).build();
             incoming("orders.fifo", &message).id

@@ -1,0 +1,254 @@
+//! A consumer: it stages each received message in a queue of its database, in the transaction that admits the message.
+//!
+//! A broker that is unavailable when the daemon starts does not delay other components: the consumer retries, and logs it.
+
+use super::{
+    component::{Health, PreparedComponent, RunningComponent, StartResult},
+    open::open,
+    pool::Pool,
+    relay::PING_TIMEOUT,
+};
+use crate::{
+    config::{ConsumerPlan, ConsumerSection},
+    open_database::{Kind, OpenDatabase},
+    problem::Problem,
+    source::{self, Received},
+};
+use async_trait::async_trait;
+use axum::Router;
+use postrider::{
+    Consumer, ConsumerStore, Context, Failure, Invalid, Outbox, OutboxExt, QueueName, Source, Tx,
+    consumer::RunningConsumer, sqlite::SqliteOutbox,
+};
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{net::TcpListener, sync::Mutex, task::JoinSet, time::sleep};
+
+/// The longest delay between attempts to start.
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+
+/// A consumer whose database is open, and that does not receive yet.
+#[derive(Debug)]
+pub(super) struct PreparedConsumer {
+    file: PathBuf,
+    section: ConsumerSection,
+    open_database: OpenDatabase,
+    pool: Pool,
+}
+
+impl PreparedConsumer {
+    pub(super) async fn new(file: &Path, plan: &ConsumerPlan, migrate: bool) -> Result<Self, Problem> {
+        // Sources connect on first use: this only validates the settings.
+        source::build(file, &plan.section)?;
+        let open_database = open(&plan.database, migrate).await?;
+        let pool = Pool::new(plan.database.database(), plan.section.concurrency.value.saturating_add(1));
+        Ok(Self { file: file.to_owned(), section: plan.section.clone(), open_database, pool })
+    }
+
+    async fn run(self: Box<Self>) -> StartResult {
+        let Received { source, served } = match source::build(&self.file, &self.section) {
+            Ok(built) => built,
+            Err(problem) => return Err((self, problem)),
+        };
+        let mut webhook_server = JoinSet::new();
+        if let Some((address, router)) = served
+            && let Err(problem) = serve(address, router, &mut webhook_server).await
+        {
+            return Err((self, problem));
+        }
+        let section = &self.section;
+        let consumer = match (self.open_database.kind(), &self.pool) {
+            (Kind::Sqlite(store), Pool::Sqlite(pool)) => {
+                let transactions = store.transactions(pool.clone());
+                build(section, &source, transactions, SqliteOutbox::default()).map(AnyConsumer::Sqlite)
+            }
+            (Kind::Postgres(store), Pool::Postgres(pool)) => {
+                let transactions = store.transactions(pool.clone());
+                build(section, &source, transactions, store.outbox()).map(AnyConsumer::Postgres)
+            }
+            _ => Err(Invalid::rule("database", "and its pool are of different kinds")),
+        };
+        match consumer {
+            Ok(AnyConsumer::Sqlite(consumer)) => {
+                Ok(ActiveConsumer::start(self, consumer, source, webhook_server))
+            }
+            Ok(AnyConsumer::Postgres(consumer)) => {
+                Ok(ActiveConsumer::start(self, consumer, source, webhook_server))
+            }
+            Err(invalid) => {
+                let what = format!("{}:{}: {invalid}", self.file.display(), section.line.0);
+                Err((self, Problem::new(what, "fix this [[consumers]] section")))
+            }
+        }
+    }
+}
+
+/// A consumer on either kind of database.
+enum AnyConsumer {
+    Sqlite(Consumer<postrider::sqlite::SqliteTransactions>),
+    Postgres(Consumer<postrider::postgres::PostgresTransactions>),
+}
+
+#[async_trait]
+impl PreparedComponent for PreparedConsumer {
+    async fn start(self: Box<Self>) -> StartResult {
+        self.run().await
+    }
+
+    async fn resume(self: Box<Self>) -> StartResult {
+        self.run().await
+    }
+
+    async fn close(self: Box<Self>) {
+        self.pool.close().await;
+        self.open_database.close().await;
+    }
+}
+
+async fn serve(address: SocketAddr, router: Router, server: &mut JoinSet<()>) -> Result<(), Problem> {
+    let cannot = |error| {
+        let what = format!("cannot listen on {address}: {error}");
+        Problem::new(what, "set another `listen` address in the consumer's source")
+    };
+    let listener = TcpListener::bind(address).await.map_err(cannot)?;
+    let address = listener.local_addr().map_err(cannot)?;
+    tracing::info!(name: "postrider.webhook_listening", "webhook receiver listening on http://{address}");
+    server.spawn(async move {
+        axum::serve(listener, router).await.ok();
+    });
+    Ok(())
+}
+
+fn build<R: ConsumerStore, O: Outbox<R::Tx> + Clone + Send + Sync + 'static>(
+    section: &ConsumerSection,
+    source: &Arc<dyn Source>,
+    transactions: R,
+    outbox: O,
+) -> Result<Consumer<R>, Invalid> {
+    let queue = QueueName::new(section.to.as_str())?;
+    let stage = move |mut tx: Tx<R::Tx>, context: Context| {
+        let (outbox, queue) = (outbox.clone(), queue.clone());
+        async move {
+            outbox.stage(&mut *tx, context.message().redirected(queue)).await?;
+            Ok::<(), Failure>(())
+        }
+    };
+    let concurrency = usize::try_from(section.concurrency.value).unwrap_or(usize::MAX);
+    let mut builder = Consumer::builder_on(section.name.as_str(), Arc::clone(source), transactions)
+        .on_any(stage)
+        .concurrency(concurrency);
+    if let Some(max_deliveries) = &section.max_deliveries {
+        builder = builder.max_deliveries(max_deliveries.value);
+    }
+    if let Some(keep) = &section.keep_deduplication_records_for {
+        builder = builder.keep_deduplication_records_for(keep.value);
+    }
+    if let Some(window) = &section.redelivery_window {
+        builder = builder.redelivery_window(window.value);
+    }
+    builder.build()
+}
+
+/// A consumer that receives, or is about to.
+struct ActiveConsumer<R: ConsumerStore> {
+    prepared: Box<PreparedConsumer>,
+    source: Arc<dyn Source>,
+    running: Arc<Mutex<Option<RunningConsumer<R>>>>,
+    /// Starts the consumer, with retries while the broker is unavailable.
+    starting: JoinSet<()>,
+    /// The HTTP server of a webhook source.
+    webhook_server: JoinSet<()>,
+}
+
+impl<R: ConsumerStore> ActiveConsumer<R> {
+    fn start(
+        prepared: Box<PreparedConsumer>,
+        consumer: Consumer<R>,
+        source: Arc<dyn Source>,
+        webhook_server: JoinSet<()>,
+    ) -> Box<dyn RunningComponent> {
+        let running = Arc::new(Mutex::new(None));
+        let mut starting = JoinSet::new();
+        let name = prepared.section.name.value.clone();
+        starting.spawn(start_with_retries(name, consumer, Arc::clone(&source), Arc::clone(&running)));
+        Box::new(Self { prepared, source, running, starting, webhook_server })
+    }
+}
+
+async fn start_with_retries<R: ConsumerStore>(
+    name: String,
+    consumer: Consumer<R>,
+    source: Arc<dyn Source>,
+    running: Arc<Mutex<Option<RunningConsumer<R>>>>,
+) {
+    let mut backoff = Duration::from_millis(250);
+    loop {
+        match consumer.start().await {
+            Ok(started) => {
+                *running.lock().await = Some(started);
+                break;
+            }
+            Err(error) => {
+                tracing::warn!(name: "postrider.consumer_not_started", consumer = name, %error, "consumer not started; retrying in {backoff:?}");
+                sleep(backoff).await;
+                backoff = (backoff * 2).min(MAX_BACKOFF);
+            }
+        }
+    }
+    tracing::info!(name: "postrider.consumer_started", consumer = name, kind = source.kind(), origin = source.origin(), "consumer started");
+    // Broker settings that could lose messages before they are staged are logged once.
+    match source.check().await {
+        Ok(findings) => {
+            for finding in findings {
+                let (code, subject, fix) = (finding.code, finding.subject.as_str(), finding.fix.as_str());
+                let severity = finding.severity.to_string();
+                tracing::warn!(name: "postrider.finding", consumer = name, severity, code, subject, fix, "{}", finding.reason);
+            }
+        }
+        Err(error) => {
+            tracing::warn!(name: "postrider.source_unchecked", consumer = name, %error, "cannot check the consumer's source");
+        }
+    }
+}
+
+#[async_trait]
+impl<R: ConsumerStore> RunningComponent for ActiveConsumer<R> {
+    async fn health(&mut self) -> Health {
+        if self.webhook_server.try_join_next().is_some() {
+            let not_ready_reason = Some("webhook listener stopped");
+            return Health { dead_loops: vec!["webhook listener"], not_ready_reason };
+        }
+        match &mut *self.running.lock().await {
+            Some(running) => running.ping(PING_TIMEOUT).await.into(),
+            None => Health { dead_loops: Vec::new(), not_ready_reason: Some("source unavailable") },
+        }
+    }
+
+    async fn drain(mut self: Box<Self>, deadline: Duration) -> Box<dyn PreparedComponent> {
+        self.starting.shutdown().await;
+        let consumer = &self.prepared.section.name.value;
+        match self.running.lock().await.take() {
+            Some(running) => {
+                let drained = running.stop(deadline).await;
+                let (processed, clean) = (drained.consumed.processed, drained.clean);
+                tracing::info!(name: "postrider.drained", consumer, processed, clean, "consumer drained");
+            }
+            None => self.source.close().await,
+        }
+        self.webhook_server.shutdown().await;
+        self.prepared
+    }
+}
+
+impl<R: ConsumerStore> fmt::Debug for ActiveConsumer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActiveConsumer")
+            .field("consumer", &self.prepared.section.name.value)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,181 @@
+//! An open database of either kind, with the store's interfaces as trait objects.
+
+use crate::{
+    database::{Database, Way},
+    exit::Exit,
+    problem::{Code, Problem},
+    stager::Stager,
+};
+use postrider::{
+    Checkup, Error, FollowUps, Message, StageReport, Store,
+    audit::AuditChain,
+    inspect::{Inspect, Operate},
+    notifier::Notifier,
+    postgres::{PostgresOptions, PostgresStore},
+    schema::Schema,
+    sqlite::SqliteStore,
+};
+use std::{path::Path, sync::Arc};
+
+/// An open store, by each of its interfaces.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenDatabase {
+    database: Database,
+    store: Kind,
+}
+
+/// The kind of the store.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Sqlite(SqliteStore),
+    Postgres(PostgresStore),
+}
+
+impl OpenDatabase {
+    /// Opens an existing database. A missing file is an error.
+    pub(crate) async fn existing(database: &Database) -> Result<Self, Problem> {
+        if let Database::File(path) = database {
+            check_exists(database, path)?;
+        }
+        Self::open(database).await
+    }
+
+    /// Opens a database. A missing file is created.
+    pub(crate) async fn open(database: &Database) -> Result<Self, Problem> {
+        let store = match database {
+            Database::File(path) => {
+                Kind::Sqlite(SqliteStore::open(path).await.map_err(|error| database.problem(&error))?)
+            }
+            Database::Postgres { url, way, .. } => {
+                database.check_connection().await?;
+                let opening = async { PostgresStore::open(options(url, way)?).await };
+                Kind::Postgres(opening.await.map_err(|error| database.problem(&error))?)
+            }
+        };
+        Ok(Self { database: database.clone(), store })
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// The concrete store, for its transactions.
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.store
+    }
+
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        match &self.store {
+            Kind::Sqlite(store) => Arc::new(store.clone()),
+            Kind::Postgres(store) => Arc::new(store.clone()),
+        }
+    }
+
+    pub(crate) fn wake(&self) -> Arc<dyn Notifier> {
+        match &self.store {
+            Kind::Sqlite(store) => Arc::new(store.clone()),
+            Kind::Postgres(store) => Arc::new(store.clone()),
+        }
+    }
+
+    pub(crate) fn inspect(&self) -> Arc<dyn Inspect> {
+        self.operate()
+    }
+
+    pub(crate) fn operate(&self) -> Arc<dyn Operate> {
+        match &self.store {
+            Kind::Sqlite(store) => Arc::new(store.clone()),
+            Kind::Postgres(store) => Arc::new(store.clone()),
+        }
+    }
+
+    pub(crate) fn schema(&self) -> Arc<dyn Schema> {
+        match &self.store {
+            Kind::Sqlite(store) => Arc::new(store.clone()),
+            Kind::Postgres(store) => Arc::new(store.clone()),
+        }
+    }
+
+    pub(crate) fn checkup(&self) -> Arc<dyn Checkup> {
+        match &self.store {
+            Kind::Sqlite(store) => Arc::new(store.clone()),
+            Kind::Postgres(store) => Arc::new(store.clone()),
+        }
+    }
+
+    pub(crate) fn follow_ups(&self) -> Arc<dyn FollowUps> {
+        match &self.store {
+            Kind::Sqlite(store) => Arc::new(store.clone()),
+            Kind::Postgres(store) => Arc::new(store.clone()),
+        }
+    }
+
+    pub(crate) fn ledger(&self) -> Arc<dyn AuditChain> {
+        match &self.store {
+            Kind::Sqlite(store) => Arc::new(store.ledger()),
+            Kind::Postgres(store) => Arc::new(store.ledger()),
+        }
+    }
+
+    /// Whether free space can be reclaimed by `vacuum`.
+    pub(crate) fn can_vacuum(&self) -> bool {
+        matches!(self.store, Kind::Sqlite(_))
+    }
+
+    /// Reclaims free space of a SQLite file; PostgreSQL does so by itself.
+    pub(crate) async fn vacuum(&self) -> Result<(), Error> {
+        match &self.store {
+            Kind::Sqlite(store) => store.vacuum().await,
+            Kind::Postgres(_) => Ok(()),
+        }
+    }
+
+    /// Stages one message in a transaction of its own.
+    pub(crate) async fn stage(&self, message: Message) -> Result<StageReport, Error> {
+        let mut stager = Stager::connect(&self.database).await?;
+        let staged = stager.stage(&[message]).await;
+        stager.close().await;
+        staged
+    }
+
+    /// An error of the store as a problem with advice.
+    pub(crate) fn problem(&self, error: &Error) -> Problem {
+        match error {
+            Error::SchemaMismatch(difference) => Problem::new(
+                format!("{}: the tables do not match this version ({difference})", self.database),
+                "run `postrider migrate status`: `postrider migrate up` creates and upgrades the tables; newer tables need a newer postrider",
+            )
+            .with_code(Code::Schema),
+            Error::Invalid(violation) => {
+                Problem::new(violation.to_string(), "correct this field").with_exit(Exit::Usage)
+            }
+            error => self.database.problem(error),
+        }
+    }
+
+    /// Closes its connections.
+    pub(crate) async fn close(self) {
+        match self.store {
+            Kind::Sqlite(store) => store.close().await,
+            Kind::Postgres(store) => store.close().await,
+        }
+    }
+}
+
+fn options(url: &str, way: &Way) -> Result<PostgresOptions, Error> {
+    let options = PostgresOptions::new(url)?;
+    let options = if way.behind_pooler { options.behind_pooler() } else { options };
+    match &way.listen_url {
+        Some(url) => options.with_listen_url(url),
+        None => Ok(options),
+    }
+}
+
+fn check_exists(database: &Database, path: &Path) -> Result<(), Problem> {
+    std::fs::metadata(path).map(drop).map_err(|error| {
+        let path = path.display();
+        let advice =
+            format!("pass the path of an existing database, or create it: postrider migrate up --db {path}");
+        Problem::new(format!("{database}: {error}"), advice).with_code(Code::Database)
+    })
+}

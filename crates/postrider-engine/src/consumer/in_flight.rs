@@ -1,0 +1,76 @@
+//! A received message in flight.
+
+use postrider_core::{
+    Ack, AckHandle, Arrival, ClaimedMessage, DecodedMessage, Incoming, Invalid, LaneId, Lease, LeaseToken,
+    MessageId, QueueName, ReceivedMessage,
+};
+use std::time::SystemTime;
+
+/// A received message in flight, decoded if possible.
+#[derive(Debug)]
+pub(super) struct InFlightMessage {
+    pub(super) ack_handle: AckHandle,
+    pub(super) lane: Option<LaneId>,
+    /// Number of deliveries, this one included, if known.
+    pub(super) deliveries: Option<u32>,
+    /// The receive call that returned it.
+    pub(super) call: u64,
+    /// The halt of its lane for which it is nacked, if any.
+    pub(super) halt: u64,
+    /// The number under which its ack deadline is extended, if it is.
+    pub(super) extension_number: u64,
+    pub(super) content: Content,
+}
+
+/// The content of a received message.
+#[derive(Debug)]
+pub(super) enum Content {
+    Decoded(Box<DecodedMessage>),
+    /// The raw message, and the rule that it breaks.
+    Undecodable(Box<Incoming>, Invalid),
+}
+
+impl InFlightMessage {
+    pub(super) fn decode(received: ReceivedMessage, queue: &QueueName, call: u64) -> Self {
+        let ReceivedMessage { incoming, ack_handle, deliveries, lane, .. } = received;
+        let content = match incoming.read(queue) {
+            Ok(decoded) => Content::Decoded(Box::new(decoded)),
+            Err(invalid) => Content::Undecodable(Box::new(incoming), invalid),
+        };
+        Self { ack_handle, lane, deliveries, call, halt: 0, extension_number: 0, content }
+    }
+
+    /// The message id, if it could be decoded.
+    pub(super) fn id(&self) -> Option<MessageId> {
+        match &self.content {
+            Content::Decoded(decoded) => Some(decoded.id),
+            Content::Undecodable(..) => None,
+        }
+    }
+
+    pub(super) fn with_ack(&self, ack: Ack) -> (AckHandle, Ack) {
+        (self.ack_handle.clone(), ack)
+    }
+}
+
+pub(super) fn arrival_of(decoded: &DecodedMessage) -> Arrival {
+    Arrival { tenant: decoded.message.tenant().cloned(), id: decoded.id }
+}
+
+/// The message as a handler's context shows it. Its lease proves nothing: the deduplication record does.
+pub(super) fn as_claimed(
+    decoded: &DecodedMessage,
+    deliveries: Option<u32>,
+    queue: &QueueName,
+) -> ClaimedMessage {
+    let deliveries = deliveries.unwrap_or(1);
+    let now = SystemTime::now();
+    ClaimedMessage {
+        message: decoded.message.clone().identified(decoded.id),
+        lease: Lease::new(queue.clone(), decoded.id, LeaseToken::fresh()),
+        deliveries,
+        attempts: deliveries.saturating_sub(1),
+        staged_at: decoded.sent_at.unwrap_or(now),
+        due_at: decoded.sent_at.unwrap_or(now),
+    }
+}

@@ -1,0 +1,139 @@
+//! One message in flight.
+
+use super::Subscription;
+use postrider_core::{ClaimedMessage, OrderingKey};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, SystemTime},
+};
+use tokio_util::sync::CancellationToken;
+
+/// One message in flight, from its claim until it is settled.
+pub struct Delivery {
+    /// The claimed message and its lease.
+    pub claimed: ClaimedMessage,
+    pub(super) subscription: Arc<Subscription>,
+    /// The claim that brought it, as numbered by `LeaseRegistry`.
+    pub(super) batch: u64,
+    /// Its delivery has started.
+    pub(super) started: AtomicBool,
+    /// It waits in the settle buffer.
+    pub(super) is_buffered: AtomicBool,
+    /// Settled or given up: its lease is no longer renewed.
+    pub(super) ended: AtomicBool,
+    lost: AtomicBool,
+    /// Created on first use: most handlers never ask for it.
+    token: OnceLock<CancellationToken>,
+}
+
+impl Delivery {
+    pub(crate) fn new(claimed: ClaimedMessage, subscription: Arc<Subscription>, batch: u64) -> Self {
+        Self {
+            claimed,
+            subscription,
+            batch,
+            started: AtomicBool::default(),
+            is_buffered: AtomicBool::default(),
+            ended: AtomicBool::default(),
+            lost: AtomicBool::default(),
+            token: OnceLock::new(),
+        }
+    }
+
+    /// Time since it was staged; `None` if the staging time lies in the future, since clocks differ.
+    pub(super) fn age(&self, now: SystemTime) -> Option<Duration> {
+        now.duration_since(self.claimed.staged_at).ok()
+    }
+
+    /// A token that is cancelled when this process no longer holds the lease.
+    pub fn cancellation(&self) -> CancellationToken {
+        let token = self.token.get_or_init(CancellationToken::new);
+        // The lease may have been lost before there was a token to cancel.
+        if self.is_lost() {
+            token.cancel();
+        }
+        token.clone()
+    }
+
+    /// Cancels the delivery: this process no longer holds the lease.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, SeqCst);
+        if let Some(token) = self.token.get() {
+            token.cancel();
+        }
+    }
+
+    /// Whether this process knows that it no longer holds the lease.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(SeqCst)
+    }
+}
+
+impl fmt::Debug for Delivery {
+    /// Omits the payload, which may contain personal data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery").field("lease", &self.claimed.lease).finish_non_exhaustive()
+    }
+}
+
+/// The unit of work of one executor.
+#[derive(Debug)]
+pub(super) enum WorkUnit {
+    One(Arc<Delivery>),
+    /// The messages of one ordering key's turn, delivered one after the other.
+    Turn(Vec<Arc<Delivery>>),
+    /// Unordered messages, delivered at once.
+    Batch(Vec<Arc<Delivery>>),
+}
+
+impl WorkUnit {
+    /// Groups the messages of one claim, unordered ones into batches of up to `max_batch`. The messages of a turn keep
+    /// their order, possibly with others in between.
+    pub(super) fn group(deliveries: Vec<Arc<Delivery>>, max_batch: usize) -> Vec<Self> {
+        let mut units: Vec<Self> = Vec::new();
+        let mut turns: HashMap<OrderingKey, usize> = HashMap::new();
+        for delivery in deliveries {
+            let Some(turn) = delivery.claimed.lease.turn() else {
+                match units.last_mut() {
+                    Some(Self::Batch(begun)) if begun.len() < max_batch => begun.push(delivery),
+                    _ if max_batch > 1 => units.push(Self::Batch(vec![delivery])),
+                    _ => units.push(Self::One(delivery)),
+                }
+                continue;
+            };
+            let index = *turns.entry(turn.key.clone()).or_insert(units.len());
+            match units.get_mut(index) {
+                Some(Self::Turn(begun)) => begun.push(delivery),
+                _ => units.push(Self::Turn(vec![delivery])),
+            }
+        }
+        units
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Turn(deliveries) | Self::Batch(deliveries) => deliveries.len(),
+        }
+    }
+
+    /// The number of its messages that run at one moment.
+    pub(super) fn concurrency(&self) -> usize {
+        match self {
+            Self::One(_) | Self::Turn(_) => 1,
+            Self::Batch(deliveries) => deliveries.len(),
+        }
+    }
+
+    pub(super) fn deliveries(&self) -> &[Arc<Delivery>] {
+        match self {
+            Self::One(delivery) => std::slice::from_ref(delivery),
+            Self::Turn(deliveries) | Self::Batch(deliveries) => deliveries,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Assembling and starting the delivery loop.
+
+use super::{
+    Running, Subscription,
+    claimer::Claimer,
+    dispatcher::Dispatcher,
+    executor::Executor,
+    idle::IdleState,
+    leases::{self, LeaseRegistry},
+    listen_loop::ListenLoop,
+    running::{IdleDetector, Parts, TaskCounts},
+    settle_buffer::{FlushPolicy, SettleBuffer, Settler},
+    store_outage::StoreOutage,
+    wakeup::Wakeup,
+};
+use postrider_core::{Invalid, QueueName, Store, notifier::Notifier};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Claims, delivers and settles the messages of its subscribed queues.
+#[derive(Debug, Clone)]
+pub struct DeliveryEngine {
+    pub(super) store: Arc<dyn Store>,
+    notifier: Option<Arc<dyn Notifier>>,
+    pub(super) subscriptions: Vec<Arc<Subscription>>,
+    concurrency: Option<usize>,
+    flush_policy: FlushPolicy,
+}
+
+impl DeliveryEngine {
+    /// Delivers messages of `store`. With a `notifier`, `NOTIFY` wakes idle claimers; without one they poll.
+    pub fn new(store: Arc<dyn Store>, notifier: Option<Arc<dyn Notifier>>) -> Self {
+        Self {
+            store,
+            notifier,
+            subscriptions: Vec::new(),
+            concurrency: None,
+            flush_policy: FlushPolicy::default(),
+        }
+    }
+
+    /// Also delivers the messages of this queue.
+    ///
+    /// # Errors
+    /// When a setting is invalid, or the queue is subscribed twice.
+    pub fn subscribe(mut self, subscription: Subscription) -> Result<Self, Invalid> {
+        subscription.check()?;
+        if self.subscriptions.iter().any(|other| other.queue == subscription.queue) {
+            let rule = format!("{} is given twice: combine both into one", subscription.queue);
+            return Err(Invalid::rule("queue", rule));
+        }
+        self.subscriptions.push(Arc::new(subscription));
+        Ok(self)
+    }
+
+    /// Runs at most `concurrency` deliveries at once, over all queues.
+    #[must_use]
+    pub fn with_concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = Some(concurrency);
+        self
+    }
+
+    /// Settles up to `size` deliveries in one batch; a finished delivery waits at most `age` for others.
+    #[must_use]
+    pub fn with_settle_batch(mut self, size: usize, age: Duration) -> Self {
+        self.flush_policy = FlushPolicy { size: size.max(1), age };
+        self
+    }
+
+    /// Starts the loop. It runs until it is stopped. Call it within a tokio runtime.
+    pub fn start(&self) -> Running {
+        self.spawn(&self.wakeups(), None)
+    }
+
+    /// Starts the loop, which ends by itself when no message is due and none is in flight.
+    pub(super) fn start_until_idle(&self) -> (Running, Arc<IdleDetector>) {
+        let idle_detector = Arc::new(IdleDetector::new(self.wakeups()));
+        (self.spawn(idle_detector.wakeups(), Some(&idle_detector)), idle_detector)
+    }
+
+    fn wakeups(&self) -> Vec<Arc<Wakeup>> {
+        self.subscriptions.iter().map(|_| Arc::default()).collect()
+    }
+
+    fn spawn(&self, wakeups: &[Arc<Wakeup>], idle_detector: Option<&Arc<IdleDetector>>) -> Running {
+        // Before any task runs that increments a counter.
+        let before = self.subscriptions.iter().map(|subscription| subscription.report()).collect();
+        let queues = self.subscriptions.iter().zip(wakeups);
+        let dispatcher = Arc::new(Dispatcher::new(queues.clone().map(|(subscription, wakeup)| {
+            (subscription.concurrency, subscription.weight, Arc::clone(wakeup))
+        })));
+        let wakeups_by_queue: HashMap<QueueName, Arc<Wakeup>> = queues
+            .clone()
+            .map(|(subscription, wakeup)| (subscription.queue.clone(), Arc::clone(wakeup)))
+            .collect();
+        let settle_buffer = Arc::new(SettleBuffer::new(self.flush_policy));
+        let leases = Arc::new(LeaseRegistry::default());
+        let store_outage = Arc::new(StoreOutage::default());
+        let is_listening = Arc::new(AtomicBool::new(false));
+        let (stop, done) = (CancellationToken::new(), CancellationToken::new());
+        let notifier = self.notifier.clone().filter(|_| idle_detector.is_none());
+
+        let mut claimers = JoinSet::new();
+        for (queue_index, (subscription, wakeup)) in queues.enumerate() {
+            let claimer = Claimer {
+                store: Arc::clone(&self.store),
+                subscription: Arc::clone(subscription),
+                queue_index,
+                dispatcher: Arc::clone(&dispatcher),
+                settle_buffer: Arc::clone(&settle_buffer),
+                leases: Arc::clone(&leases),
+                store_outage: Arc::clone(&store_outage),
+                wakeup: Arc::clone(wakeup),
+                is_listening: Arc::clone(&is_listening),
+                idle: IdleState::new(Arc::clone(subscription), notifier.clone()),
+                idle_detector: idle_detector.cloned(),
+                stop: stop.clone(),
+            };
+            claimers.spawn(claimer.run());
+        }
+
+        let wanted = self.subscriptions.iter().map(|subscription| subscription.concurrency).sum();
+        let mut executors = JoinSet::new();
+        for _ in 0..self.concurrency.map_or(wanted, |max| max.min(wanted)) {
+            let executor = Executor {
+                dispatcher: Arc::clone(&dispatcher),
+                settle_buffer: Arc::clone(&settle_buffer),
+                leases: Arc::clone(&leases),
+                idle_detector: idle_detector.cloned(),
+            };
+            executors.spawn(executor.run());
+        }
+
+        let mut housekeeping = JoinSet::new();
+        if let Some(notifier) = notifier {
+            housekeeping
+                .spawn(ListenLoop { notifier, wakeups: wakeups_by_queue.clone(), is_listening }.run());
+        }
+        housekeeping.spawn(leases::renew_until_done(
+            Arc::clone(&self.store),
+            Arc::clone(&leases),
+            self.subscriptions.clone(),
+            Arc::clone(&store_outage),
+            done.clone(),
+        ));
+
+        let mut settler = JoinSet::new();
+        let settle_task = Settler {
+            store: Arc::clone(&self.store),
+            settle_buffer: Arc::clone(&settle_buffer),
+            leases: Arc::clone(&leases),
+            store_outage,
+            wakeups: wakeups_by_queue,
+            idle_detector: idle_detector.cloned(),
+        };
+        settler.spawn(settle_task.run());
+        let started = TaskCounts {
+            claimers: claimers.len(),
+            executors: executors.len(),
+            housekeeping: housekeeping.len(),
+        };
+        Running::new(Parts {
+            store: Arc::clone(&self.store),
+            subscriptions: self.subscriptions.clone(),
+            before,
+            dispatcher,
+            settle_buffer,
+            leases,
+            claimers,
+            executors,
+            housekeeping,
+            settler,
+            started,
+            stop,
+            done,
+        })
+    }
+}

@@ -1,0 +1,45 @@
+-- A queue is created when it is first used. Each statement of a volatile function sees the transactions that committed before it,
+-- so the loser of a race finds the winner's row.
+create function {queue_id}(p_name text) returns smallint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_id smallint;
+begin
+  loop
+    select id into v_id from {queue} where name = p_name;
+    exit when found;
+    insert into {queue} (name) values (p_name) on conflict do nothing returning id into v_id;
+    exit when found;
+  end loop;
+  return v_id;
+end
+$$;
+
+-- Declares a queue. Its ordering can change only while none of its messages is stored.
+create function {declare_queue}(
+  p_name text, p_ordered boolean, p_on_failure text, p_keep_for interval, p_dead_letters boolean,
+  p_fair boolean)
+returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_queue record;
+begin
+  perform {queue_id}(p_name);
+  select * into v_queue from {queue} q where q.name = p_name for update;
+  if v_queue.ordered <> p_ordered then
+    -- Transactions that are staging now finish first, and their rows are visible below.
+    lock table {ready}, {scheduled} in share row exclusive mode;
+    if exists (select from {ready} r where r.queue = v_queue.id order by r.queue, r.id limit 1)
+       or exists (select from {scheduled} r where r.queue = v_queue.id order by r.queue, r.due_at, r.id limit 1) then
+      return false;
+    end if;
+  end if;
+  update {queue} q set ordered = p_ordered, on_failure = p_on_failure, keep_for = p_keep_for,
+                       dead_letters = p_dead_letters, fair = case when p_fair then true end
+  where q.id = v_queue.id;
+  perform {make_partitions}();
+  return true;
+end
+$$;
+
+revoke all on function {queue_id}, {declare_queue} from public;

@@ -1,7 +1,0 @@
--- Recurring messages: the last tick of each schedule that was staged, or the moment when the schedule was seen first. Messages
--- cannot tell: one that was delivered leaves no trace.
-create table {schedule} (
-  name text not null,
-  last_at timestamptz not null,
-  constraint {#schedule_pkey} primary key (name)
-) with (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);

@@ -1,0 +1,148 @@
+//! Counting, listing and erasing follow-ups. The table that a follow-up is in determines its status. Reads go through read-only
+//! connections and wait for no writer.
+
+use super::{
+    SqliteStore, erase,
+    error::store_error,
+    list::{table, time},
+    queues::Queue,
+    row::{self, COLUMNS, sql_limit},
+    timestamp::micros,
+};
+use async_trait::async_trait;
+use postrider_core::{
+    BoxError, Error, MessageId, QueueName, SubjectId, TenantId,
+    follow_up::{ErasureReport, FollowUpFilter, FollowUpRow, FollowUpStatus, FollowUps, StatusCounts},
+    inspect::{Action, StateFilter},
+};
+use sqlx::{Row, sqlite::SqliteRow};
+
+/// The index of the first column of the message.
+const FIRST: usize = 5;
+
+/// The status of a follow-up `m`, by its table. It is in flight even if its lease has expired.
+fn status(filter: StateFilter) -> &'static str {
+    match filter {
+        StateFilter::Ready => {
+            "case when m.token is not null then 'in_flight' when m.attempts > 0 then 'failed' \
+               when m.due_at > {now} then 'scheduled' else 'pending' end"
+        }
+        StateFilter::Scheduled => {
+            "case when m.attempts > 0 then 'failed' when m.due_at > {now} then 'scheduled' else 'pending' end"
+        }
+        StateFilter::Dead => "'abandoned'",
+        StateFilter::Done => "'succeeded'",
+    }
+}
+
+/// Reads all tables in one statement, so that a message that moves in the meantime is counted once.
+pub(super) fn counts_template() -> String {
+    let selects = [
+        (StateFilter::Ready, "indexed by {ready_free} where m.token is null"),
+        (StateFilter::Ready, "indexed by {ready_leased} where m.token is not null"),
+        (StateFilter::Scheduled, "indexed by {scheduled_due} where true"),
+        (StateFilter::Dead, "indexed by {dead_failed} where true"),
+        (StateFilter::Done, "indexed by {archive_page} where true"),
+    ];
+    let selects = selects.map(|(filter, found)| {
+        format!("select {} as status from {} m {found} and m.queue = ?1", status(filter), table(filter))
+    });
+    format!("select status, count(*) from ({}) group by status", selects.join(" union all "))
+}
+
+/// Columns: staged_at, time, deliveries, status, error, and those of the message.
+fn select(filter: StateFilter, indexed: &str) -> String {
+    format!(
+        "select m.staged_at, m.{}, m.deliveries, {}, m.last_error, {COLUMNS} from {} m {indexed} where m.queue = ?1",
+        time(filter),
+        status(filter),
+        table(filter)
+    )
+}
+
+pub(super) fn abandoned_template() -> String {
+    format!("{} order by m.failed_at, m.id limit ?2", select(StateFilter::Dead, "indexed by {dead_failed}"))
+}
+
+pub(super) fn scheduled_template() -> String {
+    format!(
+        "{} and m.due_at > {{now}} and m.attempts = 0 order by m.due_at, m.id limit ?2",
+        select(StateFilter::Scheduled, "indexed by {scheduled_due}")
+    )
+}
+
+/// No index has the time of staging, which no other query needs: this reads all follow-ups that have not succeeded.
+fn overdue_template() -> String {
+    let selects = [StateFilter::Ready, StateFilter::Scheduled, StateFilter::Dead]
+        .map(|filter| format!("{} and m.staged_at < {{now}} - ?3", select(filter, "")));
+    format!("{} order by 1 limit ?2", selects.join(" union all "))
+}
+
+#[async_trait]
+impl FollowUps for SqliteStore {
+    async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
+        let mut counts = StatusCounts::default();
+        let Some(queue) = self.queue(queue).await? else { return Ok(counts) };
+        let sql = self.inner.names.sql(&counts_template());
+        let rows =
+            sql.query().bind(queue.number).fetch_all(&self.inner.readers).await.map_err(store_error)?;
+        for row in &rows {
+            counts.extend([status_count(row).map_err(store_error)?]);
+        }
+        Ok(counts)
+    }
+
+    async fn follow_up_rows(
+        &self,
+        queue: &QueueName,
+        which: FollowUpFilter,
+        limit: usize,
+    ) -> Result<Vec<FollowUpRow>, Error> {
+        let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
+        let (template, age) = match which {
+            FollowUpFilter::Abandoned => (abandoned_template(), None),
+            FollowUpFilter::Scheduled => (scheduled_template(), None),
+            FollowUpFilter::Overdue(age) => (overdue_template(), Some(micros(age))),
+        };
+        let sql = self.inner.names.sql(&template);
+        let query = sql.query().bind(queue.number).bind(sql_limit(limit));
+        let query = if age.is_some() { query.bind(age) } else { query };
+        let rows = query.fetch_all(&self.inner.readers).await.map_err(store_error)?;
+        rows.iter().map(|row| follow_up_row(row, &queue).map_err(store_error)).collect()
+    }
+
+    async fn erase_subject(
+        &self,
+        tenant: Option<&TenantId>,
+        subject: &SubjectId,
+        action: &Action,
+    ) -> Result<ErasureReport, Error> {
+        action.check()?;
+        let mut write = self.inner.writer.begin(&self.inner.names).await?;
+        let erased = erase::subject(&mut write, &self.inner.names, tenant, subject, action).await?;
+        write.commit().await?;
+        Ok(erased)
+    }
+}
+
+fn status_count(row: &SqliteRow) -> Result<(FollowUpStatus, u64), sqlx::Error> {
+    Ok((parse_status(row.try_get(0)?)?, row.try_get::<i64, _>(1)?.unsigned_abs()))
+}
+
+fn parse_status(name: &str) -> Result<FollowUpStatus, sqlx::Error> {
+    let status = FollowUpStatus::ALL.into_iter().find(|status| status.as_str() == name);
+    status.ok_or_else(|| sqlx::Error::Decode(BoxError::from(format!("unknown status {name:?}"))))
+}
+
+fn follow_up_row(row: &SqliteRow, queue: &Queue) -> Result<FollowUpRow, sqlx::Error> {
+    let message = row::message(row, FIRST, &queue.name)?;
+    Ok(FollowUpRow {
+        id: MessageId::from_uuid(row.try_get(FIRST)?),
+        message,
+        status: parse_status(row.try_get(3)?)?,
+        staged_at: row::time(row, 0)?,
+        at: row::time(row, 1)?,
+        deliveries: row::count(row, 2)?,
+        error: row.try_get(4)?,
+    })
+}
