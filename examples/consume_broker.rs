@@ -69,8 +69,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
         })
         .max_deliveries(5)
+        .idle_after(Duration::from_secs(5))
         .build()?;
-    let report = consumer.run_until_idle(Duration::from_secs(5)).await?; // in a service: `start` or `run_until_signal`
-    println!("{} processed, {} duplicates", report.processed, report.duplicates);
+    let report = consumer.run_until_idle().await?; // in a service: `start` or `run_until_signal`
+    println!("{} processed, {} duplicates", report.delivered, report.duplicates);
     Ok(())
 }

@@ -100,11 +100,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .resolver(services.start("mail", mail).await?)
         .resolver(services.start("archive", archive).await?)
         // In production: the default, 30 seconds and twice as long each time.
-        .backoff(SagaBackoff::new(
-            Duration::from_millis(50),
-            Duration::from_secs(1),
-            Duration::from_secs(300),
-        )?)
+        .retry(SagaBackoff::new(Duration::from_millis(50), Duration::from_secs(1), Duration::from_secs(300))?)
         // Runs in the transaction in which the last call succeeds.
         .on_complete(|mut tx: Tx<Transaction<'static, Sqlite>>, completed: Completion| async move {
             let insert = sqlx::query("insert into erasures values (?)").bind(completed.subject.to_string());

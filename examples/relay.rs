@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route(
             Route::new("orders")
                 .to("billing", "{queue}.{type}")
-                .to_with(RouteTarget::new("audit", "large-orders").only(large))
+                .to_with(RouteTarget::new("audit", "large-orders").filter(large))
                 .retry(RetryStrategy::constant(MINUTE)),
         )
         .build()?;

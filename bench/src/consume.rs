@@ -16,7 +16,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use postrider_core::{ConsumerStore, transactions::Transactions};
-use postrider_engine::{Consumer, Context, Failure, Tx, consumer::RunningConsumer};
+use postrider_engine::{Consumer, Context, Failure, Running, Tx};
 use sqlx::{Postgres, Transaction};
 use std::{
     env,
@@ -122,7 +122,7 @@ where
             Ok::<(), Failure>(())
         })
         .build()?;
-    let running = consumer.start().await?;
+    let running = consumer.start();
     let first = at_least(&running, 1).await;
     let began = Instant::now();
     let last = at_least(&running, messages as u64).await;
@@ -132,9 +132,9 @@ where
 }
 
 /// Waits until this many messages are processed, and returns how many are.
-async fn at_least<R: ConsumerStore>(running: &RunningConsumer<R>, messages: u64) -> u64 {
+async fn at_least(running: &Running, messages: u64) -> u64 {
     loop {
-        let processed = running.consumed().processed;
+        let processed = running.report().delivered;
         if processed >= messages {
             return processed;
         }

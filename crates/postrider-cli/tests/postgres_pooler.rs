@@ -74,7 +74,7 @@ impl Shop {
     fn start(&self, arguments: &[&str]) -> (AtWork, SocketAddr) {
         let mut daemon = AtWork::start(&mut self.command(&[&["run"], arguments].concat()));
         let address = address_in(&daemon.until("webhook receiver listening on http://"));
-        daemon.until("consumer started");
+        daemon.until("started, receiving from");
         (daemon, address)
     }
 

@@ -59,7 +59,7 @@ async fn consumer_stages_redelivered_messages_once() {
     let mut command = postrider(&["run", "--migrate"]);
     command.current_dir(folder.path()).env("SHOP_DB", database.url()).env("AMQP_URL", &url);
     let mut daemon = AtWork::start(command.env_remove("NOTIFY_SOCKET"));
-    daemon.until("consumer started");
+    daemon.until("started, receiving from");
 
     let transport = RabbitMqTransport::new(url.as_str()).unwrap();
     let ids = [1, 2].map(|number| MessageId::from_uuid(Uuid::from_u128(number)));

@@ -84,7 +84,7 @@ injected! {
     server_without_fsync_is_found_and_fixed:
         "CONFIG SET appendfsync everysec", "fsync", "CONFIG SET appendfsync always";
     server_without_append_only_file_is_found_and_fixed:
-        "CONFIG SET appendonly no", "no_log", "CONFIG SET appendonly yes\nCONFIG SET appendfsync always";
+        "CONFIG SET appendonly no", "no_append_only_file", "CONFIG SET appendonly yes\nCONFIG SET appendfsync always";
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -321,7 +321,7 @@ async fn webhook_consumer_stages_duplicates_once() {
     let mut daemon = AtWork::start(&mut shop.command(&["--migrate"]));
     let health = address_in(&daemon.until("endpoints listening on http://"));
     let address = address_in(&daemon.until("webhook receiver listening on http://"));
-    daemon.until("consumer started");
+    daemon.until("started, receiving from");
     for (id, body) in [("A-1", "1"), ("A-1", "1"), ("A-2", "2"), ("A-1", "1")] {
         assert_eq!(post(address, "/in", id, body).await, "HTTP/1.1 204 No Content");
     }

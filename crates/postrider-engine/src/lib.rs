@@ -2,29 +2,32 @@
 //!
 //! One delivery loop claims, dispatches, delivers and settles ([`delivery_loop`]); the step between claim and settle differs: a
 //! [`worker`] runs handlers, a [`relay`] publishes to brokers and webhooks, a [`saga`] runner makes the calls of follow-ups. A
-//! [`consumer`] receives messages from a broker and handles each exactly once.
+//! [`consumer`] receives messages from a broker and handles each exactly once. All four have the same methods and results
+//! ([`runner`]).
 //!
 //! With the feature `cron`, schedules stage recurring messages.
 //!
 //! Applications depend on the crate `postrider`, which re-exports all of this.
 
 pub mod consumer;
+mod counter;
 #[cfg(feature = "cron")]
 pub mod cron;
 pub mod delivery_loop;
 mod failure;
 mod failure_policy;
 pub mod relay;
+pub mod runner;
 pub mod saga;
 mod setup;
 #[cfg(feature = "opentelemetry")]
 mod trace_link;
 pub mod worker;
 
-pub use consumer::{Consumer, ConsumerBuilder, ConsumerReport};
-pub use delivery_loop::{Report, Stopped};
+pub use consumer::{Consumer, ConsumerBuilder};
 pub use relay::{Destination, Relay, Route};
+pub use runner::{Health, Report, Running, Stopped};
 pub use saga::SagaRunner;
 #[cfg(feature = "testing")]
 pub use worker::ContextBuilder;
-pub use worker::{Context, Failure, Queue, Running, Tx, Worker, WorkerBuilder};
+pub use worker::{Context, Failure, Queue, Tx, Worker, WorkerBuilder};

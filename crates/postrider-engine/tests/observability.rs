@@ -98,9 +98,9 @@ async fn every_documented_metric_is_emitted() {
     let letters = MemoryQueue::new("letters");
     let consumer = Consumer::builder("post", letters.source(), store.clone());
     let consumer = consumer.on_any(|_: Tx<MemoryTransaction>, _: Context| async { Ok::<(), Failure>(()) });
-    let consumer = consumer.build().unwrap();
+    let consumer = consumer.idle_after(Duration::from_millis(20)).build().unwrap();
     letters.put(Incoming::new("letters", "nobody's"));
-    assert_eq!(consumer.run_until_idle(Duration::from_millis(20)).await.unwrap().dead_lettered, 1);
+    assert_eq!(consumer.run_until_idle().await.unwrap().dead, 1);
     let running = Worker::builder(store).queue(queue).build().unwrap().start();
     while running.report().delivered < 47 {
         tokio::task::yield_now().await;

@@ -75,7 +75,7 @@ fn dubious_settings_give_warnings() {
 /// The debug output of a route shows its settings, and no message content.
 #[test]
 fn route_debug_output_shows_its_targets() {
-    let route = Route::new("orders").to_with(RouteTarget::new("billing", "orders.{type}").only(|_| true));
+    let route = Route::new("orders").to_with(RouteTarget::new("billing", "orders.{type}").filter(|_| true));
     let shown = r#"Route { queue: "orders", to: [RouteTarget { destination: "billing", address: "orders.{type}", .. }], .. }"#;
     assert_eq!(format!("{route:?}"), shown);
 }

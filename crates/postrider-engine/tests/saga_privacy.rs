@@ -132,7 +132,7 @@ async fn error_texts_and_payloads_leak_nowhere() {
         .build()
         .unwrap();
     for _ in 0..30 {
-        while runner.run_batch().await.unwrap() > 0 {}
+        while runner.run_batch().await.unwrap().claimed > 0 {}
         store.advance(Duration::from_secs(2 * 3600));
     }
     let counts = runner.status_counts().await.unwrap();

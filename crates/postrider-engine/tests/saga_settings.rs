@@ -47,9 +47,9 @@ fn invalid_settings_are_rejected() {
         builder().resolver(Named("saga", &["erase"])),
         builder().resolver(payments()).queue("two words"),
         builder().resolver(payments()).max_attempts(0),
-        builder().resolver(payments()).batch_size(0),
+        builder().resolver(payments()).concurrency(0),
         builder().resolver(payments()).timeout(Duration::ZERO),
-        builder().resolver(payments()).backoff(backoff).timeout(lease),
+        builder().resolver(payments()).retry(backoff).timeout(lease),
         builder().resolver(payments()).keep_for(Duration::ZERO),
         builder().resolver(payments()).complete_to(""),
     ];
@@ -63,7 +63,7 @@ fn invalid_settings_are_rejected() {
     resolver: saga is reserved for starting sagas: choose another name
     queue: contains ' ' at byte 3; neither white space nor control characters are allowed
     max_attempts: is 0; nothing would ever be called: set at least 1
-    batch_size: is 0; nothing would ever be called: set at least 1
+    concurrency: is 0; nothing would ever be called: set at least 1
     timeout: is 0ns: it must be above zero and shorter than the lease of 300s, or another runner would make the same call at the same time
     timeout: is 60s: it must be above zero and shorter than the lease of 60s, or another runner would make the same call at the same time
     keep_for: is zero; leave it out to keep nothing

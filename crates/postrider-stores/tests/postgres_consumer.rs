@@ -35,7 +35,7 @@ async fn world() -> OnMemoryQueue<PostgresFixture> {
 
 fn billing<R: ConsumerStore>(world: &OnMemoryQueue<PostgresFixture>, store: R) -> ConsumerBuilder<R> {
     let soon = RetryStrategy::constant(Duration::from_millis(10)).without_max_attempts();
-    Consumer::builder("billing", world.queue.source(), store).redeliver(soon)
+    Consumer::builder("billing", world.queue.source(), store).retry(soon)
 }
 
 fn put(world: &OnMemoryQueue<PostgresFixture>, numbers: std::ops::Range<i64>) {
@@ -81,10 +81,10 @@ async fn handler_that_swallows_database_error_is_not_acked() {
         .build()
         .unwrap();
     put(&world, 0..1);
-    let running = consumer.start().await.unwrap();
-    until(async || running.consumed().processed == 1).await;
+    let running = consumer.start();
+    until(async || running.report().delivered == 1).await;
     let drained = running.stop(Duration::from_secs(60)).await;
-    assert_eq!((drained.consumed.failed, runs.load(SeqCst)), (1, 2));
+    assert_eq!((drained.report.retried, runs.load(SeqCst)), (1, 2));
     assert_eq!((effects(&world).await, world.queue.left()), (1, 0));
 }
 
@@ -120,18 +120,18 @@ async fn consumer_retries_after_sessions_are_terminated() {
         .build()
         .unwrap();
     put(&world, 0..500);
-    let running = consumer.start().await.unwrap();
+    let running = consumer.start();
     let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
         where datname = current_database() and pid <> pg_backend_pid()";
     let mut admin = sqlx::PgPool::connect(world.store.database.url()).await.unwrap();
     for _ in 0..10 {
         sqlx::query(end).fetch_one(&admin).await.unwrap();
-        let before = running.consumed().processed;
-        until(async || running.consumed().processed > before || running.consumed().processed == 500).await;
+        let before = running.report().delivered;
+        until(async || running.report().delivered > before || running.report().delivered == 500).await;
         admin = sqlx::PgPool::connect(world.store.database.url()).await.unwrap();
     }
-    until(async || running.consumed().processed == 500).await;
+    until(async || running.report().delivered == 500).await;
     let drained = running.stop(Duration::from_secs(60)).await;
-    assert_eq!((drained.consumed.failed, drained.consumed.dead_lettered), (0, 0));
+    assert_eq!((drained.report.retried, drained.report.dead), (0, 0));
     assert_eq!((effects(&world).await, world.queue.left()), (500, 0));
 }

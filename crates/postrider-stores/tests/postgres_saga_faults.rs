@@ -128,7 +128,7 @@ async fn a_runner_at_work() {
 async fn a_runner_of_batches() {
     let Some((runner, app)) = in_the_other_process().await else { return };
     while !is_over(&app).await {
-        if runner.run_batch().await.unwrap() == 0 {
+        if runner.run_batch().await.unwrap().claimed == 0 {
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -157,9 +157,9 @@ fn runner(store: &PostgresStore, app: &PgPool, number: i64, network: Network) ->
     let ledger = RemoteLedger { network, ledger: store.ledger(), app: app.clone() };
     let mut builder = SagaRunner::builder(store.transactions(app.clone()).read_committed())
         .audit(ledger)
-        .backoff(backoff)
+        .retry(backoff)
         .timeout(TIMEOUT)
-        .batch_size(25)
+        .concurrency(25)
         // Attempts that a crash interrupted count.
         .max_attempts(KILLS as u32)
         .complete_to("completed")

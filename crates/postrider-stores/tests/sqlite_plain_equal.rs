@@ -188,7 +188,7 @@ fn show(row: &SqliteRow) -> String {
             _ if is_null => "null".to_owned(),
             _ if name == "token" => "a token".to_owned(),
             "INTEGER" => match row.get::<i64, _>(at) {
-                time if (name.ends_with("_at") && name != "turn_at") || name == "lease_until" => {
+                time if (name.ends_with("_at") && name != "turn") || name == "lease_until" => {
                     let is_given = time.rem_euclid(1_000_000) == FRACTION as i64;
                     if is_given { time.to_string() } else { "by the clock".to_owned() }
                 }

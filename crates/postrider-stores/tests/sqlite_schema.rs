@@ -44,7 +44,7 @@ const BREAKAGES: [(&str, &str); 17] = [
          alter table postrider_queue drop column signals",
         "column queue.signals",
     ),
-    ("alter table postrider_lane rename column lapses to expiries", "column lane.lapses"),
+    ("alter table postrider_lane rename column expired_leases to expiries", "column lane.expired_leases"),
     (
         "drop index postrider_ready_leased; \
          create index postrider_ready_leased on postrider_ready (queue, lease_until)",
@@ -228,7 +228,7 @@ async fn check_constraints_reject_incomplete_leases_and_leased_rows_of_ordered_q
          values (1, randomblob(16), randomblob(16), 0, 0, x'')",
         "insert into postrider_ready (queue, message_id, ordered, key, token, lease_until, staged_at, due_at, payload) \
          values (1, randomblob(16), 1, 'k', randomblob(16), 1, 0, 0, x'')",
-        "insert into postrider_lane (queue, key, turn_at, token) values (1, 'k', 1, randomblob(16))",
+        "insert into postrider_lane (queue, key, turn, token) values (1, 'k', 1, randomblob(16))",
         "insert into postrider_ready (queue, message_id, staged_at, due_at, payload) values (1, x'00', 0, 0, x'')",
     ] {
         let refused = fixture.app.execute(bad).await.unwrap_err();

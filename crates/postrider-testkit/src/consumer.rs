@@ -3,8 +3,8 @@
 //! Cases are plain `async fn`s over a [`ConsumerFixture`], which pairs a store with a source: every store with a queue in memory,
 //! and every source, on its real server, with the in-memory store. Cases wait for conditions only.
 
-mod ack_dropping_source;
 pub mod effects;
+mod faulty_source;
 mod helpers;
 pub mod lifecycle;
 pub mod ordering;
@@ -12,7 +12,7 @@ pub mod poison_messages;
 pub mod replay;
 pub mod transient_failures;
 
-pub use ack_dropping_source::AckDroppingSource;
+pub use faulty_source::FaultySource;
 
 use async_trait::async_trait;
 use postrider_core::{
@@ -103,6 +103,8 @@ macro_rules! consumer_suite {
                     an_idle_consumer_stops_at_once
                     a_stop_finishes_running_handlers_and_nacks_the_rest
                     a_dropped_consumer_loses_nothing
+                    a_batch_is_one_receive_call
+                    an_idle_consumer_ends_its_run
                 }
                 ordering {
                     a_key_keeps_its_order_through_failures

@@ -34,6 +34,7 @@ macro_rules! relay_suite {
                     a_run_reports_its_counts
                     messages_of_a_dead_relay_are_reclaimed
                     a_rate_limit_is_kept
+                    a_batch_keeps_the_rate_limit
                 }
                 rejections {
                     a_temporary_rejection_is_retried_under_the_same_id
@@ -54,6 +55,7 @@ macro_rules! relay_suite {
                     repeated_timeouts_count_as_an_outage
                     an_outage_of_one_destination_does_not_stop_another
                     run_until_idle_does_not_wait_for_an_outage_to_end
+                    run_batch_does_not_wait_for_an_outage_to_end
                 }
                 pause {
                     a_paused_destination_claims_nothing

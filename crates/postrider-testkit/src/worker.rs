@@ -41,6 +41,7 @@ macro_rules! worker_suite {
                     messages_staged_by_handlers_are_handled
                     a_message_that_is_not_due_is_not_handled
                     a_queue_archives_as_its_policy_says
+                    a_batch_is_one_claim_per_queue
                 }
                 failures {
                     a_failure_is_retried_by_the_stores_clock_and_counted

@@ -87,11 +87,11 @@ async fn ack_nack_and_reject_have_their_statuses() {
     for (after, seconds) in [(0, "0"), (1, "1"), (1_001, "2"), (90_000, "90"), (36_000_000, "3600")] {
         let with = again(Duration::from_millis(after));
         let (response, _) = mounted.send_and_ack(Post::signed("A-1", "17"), with).await;
-        assert_eq!((response.status, response.code().as_str()), (503, "again"));
+        assert_eq!((response.status, response.code().as_str()), (503, "nacked"));
         assert_eq!(response.headers["retry-after"], seconds, "{after} ms");
     }
     let (refused, _) = mounted.send_and_ack(Post::signed("A-1", "17"), Ack::Reject).await;
-    assert_eq!((refused.status, refused.code().as_str()), (422, "refused"));
+    assert_eq!((refused.status, refused.code().as_str()), (422, "rejected"));
 }
 
 #[tokio::test]

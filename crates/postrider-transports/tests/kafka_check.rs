@@ -134,9 +134,9 @@ async fn check_reports_topic_without_permission() {
     mock.create_topic("orders", 1, 1).unwrap();
     mock.topic_error("orders", RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED).unwrap();
     let findings = check_at(&mock.bootstrap_servers(), "orders", Duration::from_secs(3)).await;
-    let refused = findings.iter().find(|finding| finding.code == "refused").unwrap();
-    assert_eq!(refused.severity, Problem);
-    assert!(refused.fix.contains("--producer --topic orders"), "{findings:?}");
+    let denied = findings.iter().find(|finding| finding.code == "topic_denied").unwrap();
+    assert_eq!(denied.severity, Problem);
+    assert!(denied.fix.contains("--producer --topic orders"), "{findings:?}");
 }
 
 #[tokio::test]

@@ -81,9 +81,9 @@ async fn check_reports_late_fsync() {
 
 #[tokio::test]
 async fn check_reports_missing_append_only_file() {
-    let finding = finds(&["--appendonly", "no"], Warning, "no_log").await;
+    let finding = finds(&["--appendonly", "no"], Warning, "no_append_only_file").await;
     assert!(finding.reason.contains("a restart loses every message"), "{finding:?}");
-    let finding = finds(&["--appendonly", "no", "--save", "3600", "1"], Warning, "no_log").await;
+    let finding = finds(&["--appendonly", "no", "--save", "3600", "1"], Warning, "no_append_only_file").await;
     assert!(finding.reason.contains("since the last snapshot"), "{finding:?}");
 }
 
@@ -124,7 +124,10 @@ async fn check_without_config_permission_returns_a_note() {
     assert!(findings[0].reason.contains("appendfsync and save are not visible"), "{findings:?}");
     // Visible settings are still reported.
     run::<()>(server.url(), "CONFIG SET appendonly no").await;
-    assert_eq!(codes(&check(builder(&url)).await), [(Warning, "no_log"), (Note, "config_hidden")]);
+    assert_eq!(
+        codes(&check(builder(&url)).await),
+        [(Warning, "no_append_only_file"), (Note, "config_hidden")]
+    );
 }
 
 #[tokio::test]

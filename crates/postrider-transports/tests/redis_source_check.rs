@@ -110,7 +110,7 @@ async fn check_notes_large_lag() {
     let mut filling = redis::cmd("EVAL");
     filling.arg(fill).arg(1).arg("orders");
     filling.query_async::<()>(&mut connection(server.url()).await).await.unwrap();
-    assert_eq!(codes(&check(builder(server.url(), "orders")).await), [(Note, "behind")]);
+    assert_eq!(codes(&check(builder(server.url(), "orders")).await), [(Note, "group_lag")]);
 }
 
 /// Findings of the server and the stream concern publishers and consumers.
@@ -120,7 +120,7 @@ async fn check_includes_findings_of_server_and_stream() {
     let evicting = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
     finds(&evicting, &[GROUP], same, (Problem, "eviction")).await;
     finds(&["--appendfsync", "everysec"], &[GROUP], same, (Warning, "fsync")).await;
-    finds(&["--appendonly", "no"], &[GROUP], same, (Warning, "no_log")).await;
+    finds(&["--appendonly", "no"], &[GROUP], same, (Warning, "no_append_only_file")).await;
     finds(&[], &[GROUP, "EXPIRE orders 3600"], same, (Problem, "expires")).await;
     finds(&[], &["LPUSH orders a"], same, (Problem, "wrong_type")).await;
 }

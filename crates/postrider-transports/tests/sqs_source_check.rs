@@ -88,7 +88,7 @@ async fn of_dead_letters(keeps: &str, receives: u32, is_there: bool) -> Vec<(Sev
 
 #[tokio::test]
 async fn check_reports_small_max_receive_count() {
-    assert_eq!(of_dead_letters("1209600", 9, true).await, [(Warning, "few_receives")]);
+    assert_eq!(of_dead_letters("1209600", 9, true).await, [(Warning, "low_max_receive_count")]);
 }
 
 #[tokio::test]

@@ -120,9 +120,9 @@ pub use postrider_engine::SagaRunner;
 #[cfg(feature = "cron")]
 pub use postrider_engine::cron;
 #[cfg(feature = "consumer")]
-pub use postrider_engine::{Consumer, ConsumerReport, consumer};
+pub use postrider_engine::{Consumer, consumer};
 #[cfg(any(feature = "worker", feature = "relay", feature = "consumer", feature = "saga"))]
-pub use postrider_engine::{Context, Failure, Tx};
+pub use postrider_engine::{Context, Failure, Health, Report, Running, Stopped, Tx, runner};
 #[cfg(feature = "relay")]
 pub use postrider_engine::{Destination, Relay, Route, relay};
 #[cfg(feature = "worker")]
@@ -153,15 +153,42 @@ mod guides {
     #[cfg(all(feature = "derive", feature = "sqlite", feature = "relay", feature = "worker"))]
     #[doc = include_str!("../../../README.md")]
     mod readme {}
+    #[cfg(all(feature = "derive", feature = "postgres", feature = "rabbitmq"))]
+    #[doc = include_str!("../../../docs/guides/consuming.md")]
+    mod consuming {}
+    #[cfg(all(feature = "postgres", feature = "http", feature = "http-source"))]
+    #[doc = include_str!("../../../docs/guides/http.md")]
+    mod http {}
+    #[cfg(all(feature = "postgres", feature = "kafka"))]
+    #[doc = include_str!("../../../docs/guides/kafka.md")]
+    mod kafka {}
+    #[cfg(all(feature = "postgres", feature = "nats"))]
+    #[doc = include_str!("../../../docs/guides/nats.md")]
+    mod nats {}
+    #[cfg(all(feature = "postgres", feature = "worker"))]
+    #[doc = include_str!("../../../docs/observability.md")]
+    mod observability {}
     #[cfg(feature = "relay")]
     #[doc = include_str!("../../../docs/guides/own-transport.md")]
     mod own_transport {}
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../../docs/guides/pgbouncer.md")]
+    mod pgbouncer {}
+    #[cfg(all(feature = "postgres", feature = "rabbitmq"))]
+    #[doc = include_str!("../../../docs/guides/rabbitmq.md")]
+    mod rabbitmq {}
+    #[cfg(all(feature = "postgres", feature = "redis"))]
+    #[doc = include_str!("../../../docs/guides/redis.md")]
+    mod redis {}
     #[cfg(all(feature = "relay", feature = "memory"))]
     #[doc = include_str!("../../../docs/guides/relaying.md")]
     mod relaying {}
     #[cfg(all(feature = "saga", feature = "postgres"))]
     #[doc = include_str!("../../../docs/guides/sagas.md")]
     mod sagas {}
+    #[cfg(all(feature = "postgres", feature = "sns", feature = "sqs"))]
+    #[doc = include_str!("../../../docs/guides/sqs.md")]
+    mod sqs {}
     #[cfg(feature = "testing")]
     #[doc = include_str!("../../../docs/guides/testing.md")]
     mod testing {}

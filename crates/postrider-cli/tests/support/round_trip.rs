@@ -62,7 +62,7 @@ impl RoundTrip {
         }
         let mut daemon = AtWork::start(&mut command);
         let health = address_in(&daemon.until("endpoints listening on http://"));
-        daemon.until("consumer started");
+        daemon.until("started, receiving from");
         (daemon, health)
     }
 

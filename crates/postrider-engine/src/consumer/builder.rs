@@ -49,9 +49,10 @@ pub struct ConsumerBuilder<R: ConsumerStore> {
     timeout: Duration,
     max_deliveries: Option<u32>,
     retry_in_place: Option<RetryStrategy>,
-    redelivery: RetryStrategy,
+    retry: RetryStrategy,
     error_text: ErrorText,
     restart_backoff_max: Duration,
+    idle_after: Duration,
     keep_deduplication_records_for: Option<Duration>,
     resend_window: Duration,
     redelivery_window: Option<Duration>,
@@ -75,9 +76,10 @@ impl<R: ConsumerStore> ConsumerBuilder<R> {
             timeout: Duration::from_secs(30),
             max_deliveries: None,
             retry_in_place: None,
-            redelivery: RetryStrategy::default().without_max_attempts(),
+            retry: RetryStrategy::default().without_max_attempts(),
             error_text: ErrorText::default(),
             restart_backoff_max: Duration::from_secs(5),
+            idle_after: Duration::from_secs(1),
             keep_deduplication_records_for: None,
             resend_window: RESEND_WINDOW,
             redelivery_window: None,
@@ -191,8 +193,8 @@ impl<R: ConsumerStore> ConsumerBuilder<R> {
     /// Redelivery delay of a nacked message, by its number of deliveries where that is known. When the broker cannot delay
     /// a message, it stays in flight for the delay, at most half a minute. A strategy that gives up dead-letters the
     /// message.
-    pub fn redeliver(mut self, retry: RetryStrategy) -> Self {
-        self.redelivery = retry;
+    pub fn retry(mut self, retry: RetryStrategy) -> Self {
+        self.retry = retry;
         self
     }
 
@@ -205,6 +207,13 @@ impl<R: ConsumerStore> ConsumerBuilder<R> {
     /// Maximum backoff before receiving again after a lost connection; default 5 seconds.
     pub fn restart_backoff_max(mut self, longest: Duration) -> Self {
         self.restart_backoff_max = longest;
+        self
+    }
+
+    /// [`run_until_idle`](Consumer::run_until_idle) and [`run_batch`](Consumer::run_batch) end when no message has arrived for
+    /// this long; default one second. No broker reports that it has nothing more to deliver.
+    pub fn idle_after(mut self, idle_after: Duration) -> Self {
+        self.idle_after = idle_after;
         self
     }
 
@@ -246,7 +255,7 @@ impl<R: ConsumerStore> ConsumerBuilder<R> {
         }
         let handlers =
             Handlers { typed, fallback: self.fallback, unknown: self.unknown, timeout: self.timeout };
-        let redelivery: Arc<dyn Retry> = Arc::new(self.redelivery);
+        let retry: Arc<dyn Retry> = Arc::new(self.retry);
         let replay = Arc::new(ReplayDeliver {
             processor: OnceLock::new(),
             failure_policy: FailurePolicy {
@@ -281,8 +290,9 @@ impl<R: ConsumerStore> ConsumerBuilder<R> {
             prefetch: self.prefetch,
             max_deliveries: self.max_deliveries,
             retry_in_place: self.retry_in_place.map(|retry| Arc::new(retry) as Arc<dyn Retry>),
-            redelivery,
+            retry,
             restart_backoff_max: self.restart_backoff_max,
+            idle_after: self.idle_after,
             keep_deduplication_records_for: self.keep_deduplication_records_for,
             resend_window: self.resend_window,
             redelivery_window: self.redelivery_window,
@@ -306,13 +316,17 @@ impl<R: ConsumerStore> ConsumerBuilder<R> {
                 return Err(Invalid::rule(field, "is 0; nothing would ever run: set at least 1"));
             }
         }
-        for (field, value) in [("timeout", self.timeout), ("restart_backoff_max", self.restart_backoff_max)] {
+        for (field, value) in [
+            ("timeout", self.timeout),
+            ("restart_backoff_max", self.restart_backoff_max),
+            ("idle_after", self.idle_after),
+        ] {
             if value.is_zero() {
                 return Err(Invalid::rule(field, "is zero: set a duration above zero"));
             }
         }
         self.retry_in_place.as_ref().map_or(Ok(()), RetryStrategy::check)?;
-        self.redelivery.check()
+        self.retry.check()
     }
 
     fn warnings(&self, name: &ConsumerName, queue: &QueueName) -> Vec<String> {

@@ -132,6 +132,11 @@ impl Dispatcher {
         }
     }
 
+    /// Whether messages wait.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.lock().waiting > 0
+    }
+
     /// A task has finished the messages of these lanes.
     pub(super) fn end(&self, lanes: impl IntoIterator<Item = LaneId>) {
         let mut state = self.lock();

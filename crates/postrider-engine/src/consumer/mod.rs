@@ -36,15 +36,14 @@ mod processor;
 mod receiver;
 mod replay;
 mod retention;
-mod running;
+mod tasks;
 mod transaction;
 
 pub use builder::ConsumerBuilder;
-pub use metrics::ConsumerReport;
 pub use replay::ReplayReport;
 pub use retention::{RESEND_WINDOW, StartError, deduplication_window};
-pub use running::{RunningConsumer, StoppedConsumer};
 
+use crate::runner::Report;
 use postrider_core::{ConsumerStore, QueueName, Source};
 use processor::Processor;
 use std::{fmt, sync::Arc};
@@ -77,9 +76,10 @@ use std::{fmt, sync::Arc};
 ///             Ok::<(), Failure>(())
 ///         }
 ///     })
+///     .idle_after(Duration::from_millis(50))
 ///     .build()?;
-/// let consumed = consumer.run_until_idle(Duration::from_millis(50)).await?;
-/// assert_eq!((consumed.processed, consumed.duplicates), (1, 1));
+/// let report = consumer.run_until_idle().await?; // or `start`, or `run_until_signal`
+/// assert_eq!((report.delivered, report.duplicates), (1, 1));
 /// # Ok(())
 /// # }
 /// ```
@@ -104,8 +104,8 @@ impl<R: ConsumerStore> Consumer<R> {
         &self.processor.queue
     }
 
-    /// The counts of all messages so far.
-    pub fn consumed(&self) -> ConsumerReport {
+    /// The counts of all messages so far, over all runs.
+    pub fn report(&self) -> Report {
         self.processor.metrics.report()
     }
 

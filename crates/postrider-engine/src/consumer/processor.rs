@@ -4,13 +4,15 @@ use super::{
     dispatcher::Dispatcher,
     handler::Handlers,
     in_flight::{Content, InFlightMessage, arrival_of},
-    metrics::{ConsumerMetrics, ConsumerReport},
+    metrics::ConsumerMetrics,
+    retention::StartError,
     transaction::{PendingMessage, TransactionOutcome},
 };
 use crate::{
     delivery_loop::{DeliveryEngine, Subscription, backoff::Backoff, store_outage::StoreOutage},
     failure::{Failure, Next},
     failure_policy::ErrorText,
+    runner::Report,
     worker::context::Shared,
 };
 use postrider_core::{
@@ -28,7 +30,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     time::{Instant, sleep},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -57,8 +59,10 @@ pub(super) struct Processor<R: ConsumerStore> {
     pub(super) prefetch: usize,
     pub(super) max_deliveries: Option<u32>,
     pub(super) retry_in_place: Option<Arc<dyn Retry>>,
-    pub(super) redelivery: Arc<dyn Retry>,
+    pub(super) retry: Arc<dyn Retry>,
     pub(super) restart_backoff_max: Duration,
+    /// `run_until_idle` and `run_batch` end when no message has arrived for this long.
+    pub(super) idle_after: Duration,
     pub(super) keep_deduplication_records_for: Option<Duration>,
     pub(super) resend_window: Duration,
     pub(super) redelivery_window: Option<Duration>,
@@ -92,6 +96,16 @@ pub(super) struct ConsumerState {
     extended: Mutex<BTreeMap<u64, AckHandle>>,
     next: AtomicU64,
     pub(super) last_received_at: Mutex<Instant>,
+    /// Whether the consumer has started, and why not.
+    pub(super) start: watch::Sender<StartState>,
+}
+
+/// Whether a consumer has started to receive.
+#[derive(Debug, Clone)]
+pub(super) enum StartState {
+    Pending(Arc<StartError>),
+    /// It keeps deduplication records for this long.
+    Started(Duration),
 }
 
 /// First and longest backoff after a failure of the database.
@@ -110,6 +124,40 @@ impl ConsumerState {
             extended: Mutex::default(),
             next: AtomicU64::new(0),
             last_received_at: Mutex::new(Instant::now()),
+            start: watch::Sender::new(StartState::Pending(Arc::new(StartError::Unanswered))),
+        }
+    }
+
+    /// Why the consumer has not started, if it has not.
+    pub(super) fn start_error(&self) -> Option<Arc<StartError>> {
+        match &*self.start.borrow() {
+            StartState::Pending(error) => Some(Arc::clone(error)),
+            StartState::Started(_) => None,
+        }
+    }
+
+    /// Waits until the consumer has started, and returns how long it keeps deduplication records.
+    pub(super) async fn started(&self) -> Duration {
+        let mut start = self.start.subscribe();
+        loop {
+            if let StartState::Started(keeps) = *start.borrow_and_update() {
+                return keeps;
+            }
+            // The sender is a field of this state, so it outlives the wait.
+            start.changed().await.ok();
+        }
+    }
+
+    /// Waits for an error that only a change of settings resolves.
+    pub(super) async fn misconfigured(&self) -> Arc<StartError> {
+        let mut start = self.start.subscribe();
+        loop {
+            if let StartState::Pending(error) = &*start.borrow_and_update()
+                && matches!(**error, StartError::RetentionTooShort { .. })
+            {
+                return Arc::clone(error);
+            }
+            start.changed().await.ok();
         }
     }
 
@@ -140,14 +188,19 @@ impl<R: ConsumerStore> Processor<R> {
     /// One of the tasks that handle messages.
     pub(super) async fn run(self: Arc<Self>, state: Arc<ConsumerState>) {
         while let Some(batch) = state.dispatcher.take(self.concurrency, self.batch_size).await {
-            let lanes: HashSet<LaneId> = batch.iter().filter_map(|message| message.lane).collect();
-            let started_at = Instant::now();
-            let outcomes = self.handle_all(&batch, &state.stop).await;
-            self.metrics.record_handled(started_at.elapsed());
-            self.count(&outcomes);
-            self.ack_all(batch, outcomes, &state).await;
-            state.dispatcher.end(lanes);
+            self.process(batch, &state).await;
         }
+    }
+
+    /// Handles a batch and acks it.
+    pub(super) async fn process(self: &Arc<Self>, batch: Vec<InFlightMessage>, state: &Arc<ConsumerState>) {
+        let lanes: HashSet<LaneId> = batch.iter().filter_map(|message| message.lane).collect();
+        let started_at = Instant::now();
+        let outcomes = self.handle_all(&batch, &state.stop).await;
+        self.metrics.record_handled(started_at.elapsed());
+        self.count(&outcomes);
+        self.ack_all(batch, outcomes, state).await;
+        state.dispatcher.end(lanes);
     }
 
     async fn handle_all(&self, batch: &[InFlightMessage], stop: &CancellationToken) -> Vec<MessageOutcome> {
@@ -316,7 +369,7 @@ impl<R: ConsumerStore> Processor<R> {
                 let elapsed = decoded.sent_at.and_then(|at| SystemTime::now().duration_since(at).ok());
                 let (number, elapsed) = (pending.deliveries.unwrap_or(1), elapsed.unwrap_or_default());
                 let attempt = FailedAttempt { number, elapsed, error: failure.kind() };
-                match (verdict(self.redelivery.as_ref(), &attempt), failure.next()) {
+                match (verdict(self.retry.as_ref(), &attempt), failure.next()) {
                     (Verdict::GiveUp, _) => Reason::RetriesExhausted,
                     (Verdict::After(_), Next::RetryAfter(after)) | (Verdict::After(after), _) => {
                         tracing::info!(
@@ -354,17 +407,17 @@ impl<R: ConsumerStore> Processor<R> {
     }
 
     fn count(&self, outcomes: &[MessageOutcome]) {
-        let mut report = ConsumerReport::default();
+        let mut report = Report::default();
         for outcome in outcomes {
             match outcome {
-                MessageOutcome::Processed => report.processed += 1,
+                MessageOutcome::Processed => report.delivered += 1,
                 MessageOutcome::Duplicate => report.duplicates += 1,
-                MessageOutcome::DeadLettered | MessageOutcome::Rejected => report.dead_lettered += 1,
-                MessageOutcome::Failed(_) => report.failed += 1,
-                MessageOutcome::Nacked(_) => {}
+                MessageOutcome::DeadLettered | MessageOutcome::Rejected => report.dead += 1,
+                MessageOutcome::Failed(_) => report.retried += 1,
+                MessageOutcome::Nacked(_) => report.released += 1,
             }
         }
-        self.metrics.add(report);
+        self.metrics.record_outcomes(report);
     }
 
     /// Acks, nacks and rejects at the source. When the source cannot delay a nack, the message stays in flight until the
@@ -404,14 +457,14 @@ impl<R: ConsumerStore> Processor<R> {
                 }
             }
         }
-        self.metrics.record_nacked(behind.len());
+        self.metrics.record_unstarted(behind.len());
         now.extend(behind.into_iter().map(|message| (message, Ack::REDELIVER_NOW)));
         self.send_acks(now, state).await;
     }
 
     /// Nacks messages that were not started.
     pub(super) async fn nack_unstarted(&self, messages: Vec<InFlightMessage>, state: &ConsumerState) {
-        self.metrics.record_nacked(messages.len());
+        self.metrics.record_unstarted(messages.len());
         self.send_acks(messages.into_iter().map(|message| (message, Ack::REDELIVER_NOW)).collect(), state)
             .await;
     }

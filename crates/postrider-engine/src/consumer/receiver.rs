@@ -15,11 +15,19 @@ use tokio::time::{Instant, sleep};
 /// The maximum number of messages per receive call.
 const MAX_RECEIVE: usize = 1_000;
 /// The first backoff after the source failed.
-const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+pub(super) const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
 impl<R: ConsumerStore> Processor<R> {
     /// The receive loop. It runs until the consumer stops.
     pub(super) async fn receive(self: Arc<Self>, state: Arc<ConsumerState>) {
+        if !self.start_receiving(&state).await {
+            return;
+        }
+        let (kind, origin) = (self.source.kind(), self.source.origin());
+        tracing::info!(
+            name: "postrider.consumer_started", consumer = %self.name, kind, origin,
+            "consumer {} started, receiving from {kind} {origin}", self.name
+        );
         let mut backoff = Backoff::new(FIRST_BACKOFF.min(self.restart_backoff_max), self.restart_backoff_max);
         let mut is_unavailable = false;
         loop {
@@ -56,7 +64,11 @@ impl<R: ConsumerStore> Processor<R> {
         }
     }
 
-    async fn receive_some(&self, state: &ConsumerState) -> Result<Vec<InFlightMessage>, SourceError> {
+    /// Receives as many messages as there are free slots.
+    pub(super) async fn receive_some(
+        &self,
+        state: &ConsumerState,
+    ) -> Result<Vec<InFlightMessage>, SourceError> {
         // Slots are only ever taken here.
         let Ok(one) = state.free_slots.acquire().await else { return Ok(Vec::new()) };
         let max = (state.free_slots.available_permits() + 1).min(MAX_RECEIVE);
@@ -64,6 +76,7 @@ impl<R: ConsumerStore> Processor<R> {
         let call = state.calls.fetch_add(1, SeqCst) + 1;
         let received = self.source.receive(max).await?;
         state.free_slots.forget_permits(received.len());
+        self.metrics.record_received(received.len());
         *state.last_received_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let mut messages: Vec<InFlightMessage> =
             received.into_iter().map(|message| InFlightMessage::decode(message, &self.queue, call)).collect();

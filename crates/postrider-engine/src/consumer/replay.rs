@@ -3,11 +3,12 @@
 //! The shared delivery loop delivers them from the consumer's dead-letter queue to the same handlers. The inbox decides whether
 //! they are handled at all: a message that took effect before, by another delivery, is settled without being handled.
 
-use super::{Consumer, ConsumerReport, in_flight::arrival_of, processor::Processor};
+use super::{Consumer, in_flight::arrival_of, processor::Processor};
 use crate::{
     delivery_loop::{BatchDeliver, Deliver, Delivery, Outcome},
     failure::Failure,
     failure_policy::{FailurePolicy, settle_max_deliveries},
+    runner::Report,
 };
 use futures_util::future::BoxFuture;
 use postrider_core::{
@@ -26,13 +27,13 @@ pub struct ReplayReport {
     /// Number of messages that were found and requeued.
     pub requeued: u64,
     /// Handled; their effects are committed.
-    pub processed: u64,
+    pub delivered: u64,
     /// Skipped as duplicates: their effects happened before.
     pub duplicates: u64,
     /// Failed; they are retried by the retry strategy.
-    pub failed: u64,
+    pub retried: u64,
     /// Dead-lettered again.
-    pub dead_lettered: u64,
+    pub dead: u64,
 }
 
 impl<R: ConsumerStore> Consumer<R>
@@ -45,12 +46,11 @@ where
     /// # Errors
     /// When the database fails.
     pub async fn replay(&self, ids: &[MessageId], action: &Action) -> Result<ReplayReport, Error> {
-        let before = self.consumed();
+        let before = self.report();
         let requeued =
             self.processor.store.store().requeue(&self.processor.queue, ids, action).await?.len() as u64;
         let report = self.processor.engine.run_until_idle().await?;
-        let now = self.consumed() - before;
-        let duplicates = now.duplicates;
+        let duplicates = (self.report() - before).duplicates;
         if duplicates > 0 {
             tracing::info!(
                 name: "postrider.replay_skipped",
@@ -59,10 +59,10 @@ where
         }
         Ok(ReplayReport {
             requeued,
-            processed: report.delivered.saturating_sub(duplicates),
+            delivered: report.delivered.saturating_sub(duplicates),
             duplicates,
-            failed: report.retried,
-            dead_lettered: report.dead,
+            retried: report.retried,
+            dead: report.dead,
         })
     }
 }
@@ -141,8 +141,8 @@ impl<R: ConsumerStore> Processor<R> {
             return Ok(Ok(Outcome::Lost));
         }
         self.store.commit(tx).await?;
-        let (processed, duplicates) = if admitted.is_first() { (1, 0) } else { (0, 1) };
-        self.metrics.add(ConsumerReport { processed, duplicates, ..ConsumerReport::default() });
+        let (delivered, duplicates) = if admitted.is_first() { (1, 0) } else { (0, 1) };
+        self.metrics.record_outcomes(Report { delivered, duplicates, ..Report::default() });
         Ok(Ok(Outcome::Committed(Settlement::Done)))
     }
 
@@ -160,6 +160,6 @@ impl<R: ConsumerStore> Processor<R> {
 
 impl<R: ConsumerStore> fmt::Debug for ReplayDeliver<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replay").finish_non_exhaustive()
+        f.debug_struct("ReplayDeliver").finish_non_exhaustive()
     }
 }

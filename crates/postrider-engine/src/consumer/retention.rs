@@ -4,7 +4,11 @@
 //! redelivered: for as long as the broker keeps the message, and before that for as long as the sender may resend it because it
 //! was not confirmed.
 
-use super::processor::Processor;
+use super::{
+    processor::{ConsumerState, Processor, StartState},
+    receiver::FIRST_BACKOFF,
+};
+use crate::delivery_loop::backoff::Backoff;
 use postrider_core::{ConsumerName, ConsumerStore, PruneRequest, RedeliveryWindow, SourceError, Store};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
@@ -27,7 +31,7 @@ pub fn deduplication_window(redelivered: Duration, resent: Duration) -> Duration
     redelivered.saturating_add(resent)
 }
 
-/// Why a consumer does not start.
+/// Why a consumer does not receive yet.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -51,6 +55,9 @@ pub enum StartError {
         /// The required retention.
         needed: Duration,
     },
+    /// The consumer has just started: the source has not yet reported its redelivery window.
+    #[error("the source has not answered yet")]
+    Unanswered,
     /// The source did not report its redelivery window.
     #[error(
         "cannot read from the source how long it may redeliver messages: {0}; check the connection, or set `redelivery_window`"
@@ -111,8 +118,41 @@ impl<R: ConsumerStore> Processor<R> {
         }
     }
 
+    /// Asks the source for its redelivery window until it answers and deduplication records are kept long enough. Returns
+    /// `false` when the consumer stops first.
+    pub(super) async fn start_receiving(&self, state: &ConsumerState) -> bool {
+        let mut backoff = Backoff::new(FIRST_BACKOFF.min(self.restart_backoff_max), self.restart_backoff_max);
+        let mut logged = String::new();
+        loop {
+            let error = tokio::select! {
+                biased;
+                () = state.stop.cancelled() => return false,
+                retention = self.retention() => match retention {
+                    Ok(keeps) => {
+                        state.start.send_replace(StartState::Started(keeps));
+                        return true;
+                    }
+                    Err(error) => error,
+                },
+            };
+            let text = error.to_string();
+            if text != logged {
+                tracing::warn!(
+                    name: "postrider.consumer_not_started", consumer = %self.name, error = text,
+                    "consumer {} does not receive: {text}; retrying with backoff", self.name
+                );
+                logged = text;
+            }
+            state.start.send_replace(StartState::Pending(Arc::new(error)));
+            if state.stop.run_until_cancelled(sleep(backoff.next_delay())).await.is_none() {
+                return false;
+            }
+        }
+    }
+
     /// The loop that removes expired records, in bounded steps.
-    pub(super) async fn prune_deduplication_records(self: Arc<Self>, keeps: Duration) {
+    pub(super) async fn prune_deduplication_records(self: Arc<Self>, state: Arc<ConsumerState>) {
+        let keeps = state.started().await;
         let store = self.store.store();
         let request = PruneRequest::new().with_inbox_of(self.name.clone(), keeps);
         loop {

@@ -7,8 +7,8 @@ use super::{
     dispatcher::Dispatcher,
     executor::unstarted,
     idle::{IdleAction, IdleState},
+    idle_detector::{IdleDetector, RunScope},
     leases::LeaseRegistry,
-    running::IdleDetector,
     settle_buffer::SettleBuffer,
     store_outage::StoreOutage,
     subscription::MAX_CLAIM,
@@ -45,7 +45,14 @@ impl Claimer {
         let stop = self.stop.clone();
         let mut window = PrefetchWindow::new(&self.subscription);
         let mut backoff = Self::backoff();
+        let mut has_claimed = false;
         while !stop.is_cancelled() {
+            if has_claimed && self.is_one_batch() {
+                // Nothing more to claim: this queue counts as empty, again after every change.
+                self.note_empty();
+                stop.run_until_cancelled(self.wakeup.wait(self.subscription.poll_max)).await;
+                continue;
+            }
             if let Err(error) = self.refresh_gate().await {
                 self.back_off(error, &mut backoff).await;
                 continue;
@@ -60,6 +67,7 @@ impl Claimer {
             // Never cancelled: messages that the store has claimed must arrive here.
             let action = match self.store.claim(&request).await {
                 Ok(claimed) => {
+                    has_claimed = true;
                     self.store_outage.resolved();
                     backoff = Self::backoff();
                     self.refund(limit - claimed.len().min(limit), claimed.is_empty());
@@ -93,6 +101,17 @@ impl Claimer {
         match &self.subscription.gate {
             Some(gate) => gate.refresh(&*self.store).await,
             None => Ok(()),
+        }
+    }
+
+    fn is_one_batch(&self) -> bool {
+        self.idle_detector.as_ref().is_some_and(|detector| detector.scope() == RunScope::OneBatch)
+    }
+
+    /// This queue has nothing to claim at the present version.
+    fn note_empty(&self) {
+        if let Some(idle_detector) = &self.idle_detector {
+            idle_detector.note_empty(self.queue_index, idle_detector.version(), self.leases.in_flight());
         }
     }
 
@@ -148,7 +167,13 @@ impl Claimer {
             Some(Ok(limit)) => Some(limit),
             Some(Err(wait)) => {
                 self.refund(0, true);
-                stop.run_until_cancelled(sleep(wait)).await;
+                if self.is_one_batch() {
+                    // `run_batch` does not wait for the rate limit either.
+                    self.note_empty();
+                    stop.run_until_cancelled(self.wakeup.wait(wait)).await;
+                } else {
+                    stop.run_until_cancelled(sleep(wait)).await;
+                }
                 None
             }
         }
@@ -156,12 +181,13 @@ impl Claimer {
 
     /// Waits while the circuit gate denies claims.
     async fn wait_for_gate(&self, wait: Duration, changed: impl Future<Output = ()>) {
-        let Some(idle_detector) = &self.idle_detector else {
+        if self.idle_detector.is_none() {
             tokio::select! { () = sleep(wait) => {}, () = changed => {} }
             return;
-        };
-        // `run_until_idle` does not wait for an open circuit: its queue counts as empty, again after every change.
-        idle_detector.note_empty(self.queue_index, idle_detector.version(), self.leases.in_flight());
+        }
+        // A run that ends by itself does not wait for an open circuit: its queue counts as empty, again after every
+        // change.
+        self.note_empty();
         tokio::select! { () = self.wakeup.wait(wait) => {}, () = changed => {} }
     }
 

@@ -1,26 +1,33 @@
 //! Assembling and starting the delivery loop.
 
 use super::{
-    Running, Subscription,
+    Subscription,
     claimer::Claimer,
     dispatcher::Dispatcher,
     executor::Executor,
     idle::IdleState,
+    idle_detector::{IdleDetector, RunScope},
     leases::{self, LeaseRegistry},
     listen_loop::ListenLoop,
-    running::{IdleDetector, Parts, TaskCounts},
     settle_buffer::{FlushPolicy, SettleBuffer, Settler},
     store_outage::StoreOutage,
+    tasks::{Counts, DeliveryTasks, TaskCounts},
     wakeup::Wakeup,
 };
-use postrider_core::{Invalid, QueueName, Store, notifier::Notifier};
+use crate::runner::{self, Report, Running, Stopped};
+use postrider_core::{Error, Invalid, QueueName, Store, notifier::Notifier};
 use std::{
     collections::HashMap,
+    future::pending,
+    io,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+/// Drain timeout of a run that ended by itself.
+const LAST_SETTLEMENTS: Duration = Duration::from_secs(30);
 
 /// Claims, delivers and settles the messages of its subscribed queues.
 #[derive(Debug, Clone)]
@@ -77,10 +84,41 @@ impl DeliveryEngine {
         self.spawn(&self.wakeups(), None)
     }
 
-    /// Starts the loop, which ends by itself when no message is due and none is in flight.
-    pub(super) fn start_until_idle(&self) -> (Running, Arc<IdleDetector>) {
-        let idle_detector = Arc::new(IdleDetector::new(self.wakeups()));
-        (self.spawn(idle_detector.wakeups(), Some(&idle_detector)), idle_detector)
+    /// Starts the loop, and stops it gracefully on the first SIGINT or SIGTERM, within `drain_timeout`. The second signal
+    /// ends it at once: leases expire, and no message is lost.
+    ///
+    /// # Errors
+    /// When no signal handler can be installed.
+    pub async fn run_until_signal(&self, drain_timeout: Duration) -> io::Result<Stopped> {
+        runner::run_until_signal(|| self.start(), pending(), drain_timeout).await
+    }
+
+    /// Delivers all messages that are due now or come due meanwhile, and stops when none is due and none is in flight.
+    /// Scheduled retries stay scheduled.
+    ///
+    /// # Errors
+    /// When the store fails. Messages in flight were settled or released.
+    pub async fn run_until_idle(&self) -> Result<Report, Error> {
+        self.run_to_end(RunScope::UntilIdle).await
+    }
+
+    /// Claims once from each queue, and stops when the claimed messages are settled. Circuits and rate limits apply.
+    ///
+    /// # Errors
+    /// When the store fails. Messages in flight were settled or released.
+    pub async fn run_batch(&self) -> Result<Report, Error> {
+        self.run_to_end(RunScope::OneBatch).await
+    }
+
+    async fn run_to_end(&self, scope: RunScope) -> Result<Report, Error> {
+        let idle_detector = Arc::new(IdleDetector::new(self.wakeups(), scope));
+        let running = self.spawn(idle_detector.wakeups(), Some(&idle_detector));
+        idle_detector.wait_until_idle().await;
+        let stopped = running.stop(LAST_SETTLEMENTS).await;
+        match idle_detector.error() {
+            Some(error) => Err(error),
+            None => Ok(stopped.report),
+        }
     }
 
     fn wakeups(&self) -> Vec<Arc<Wakeup>> {
@@ -89,7 +127,7 @@ impl DeliveryEngine {
 
     fn spawn(&self, wakeups: &[Arc<Wakeup>], idle_detector: Option<&Arc<IdleDetector>>) -> Running {
         // Before any task runs that increments a counter.
-        let before = self.subscriptions.iter().map(|subscription| subscription.report()).collect();
+        let counts = Counts::new(&self.subscriptions);
         let queues = self.subscriptions.iter().zip(wakeups);
         let dispatcher = Arc::new(Dispatcher::new(queues.clone().map(|(subscription, wakeup)| {
             (subscription.concurrency, subscription.weight, Arc::clone(wakeup))
@@ -164,10 +202,9 @@ impl DeliveryEngine {
             executors: executors.len(),
             housekeeping: housekeeping.len(),
         };
-        Running::new(Parts {
+        Running::new(DeliveryTasks {
             store: Arc::clone(&self.store),
-            subscriptions: self.subscriptions.clone(),
-            before,
+            counts,
             dispatcher,
             settle_buffer,
             leases,

@@ -4,9 +4,9 @@ use super::{
     Delivery, Outcome,
     delivery::WorkUnit,
     dispatcher::Dispatcher,
+    idle_detector::IdleDetector,
     leases::{LeaseRegistry, log_losses},
     metrics::Phase,
-    running::IdleDetector,
     settle_buffer::{PendingSettlement, SettleBuffer},
 };
 use postrider_core::Settlement;

@@ -108,7 +108,7 @@ impl LeaseTable {
             let Some(first) = batch.deliveries.first() else { continue };
             let subscription = &first.subscription;
             let is_due = now >= batch.renewed_at + subscription.lease_for / 3;
-            if is_due && now < batch.claimed_at + subscription.prefetch_lease {
+            if is_due && now < batch.claimed_at + subscription.max_lease {
                 let open = batch.deliveries.iter().filter(|delivery| !delivery.ended.load(SeqCst));
                 due.entry(subscription.lease_for).or_default().extend(open.cloned());
             }

@@ -3,7 +3,7 @@
 //! Every dispatched message ends in exactly one of `delivered`, `retried`, `dead`, `released` and `lease_lost`, after the store
 //! confirmed it.
 
-use super::report::Report;
+use crate::{counter::ReadableCounter, runner::Report};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use postrider_core::{QueueName, Reason, Settlement};
 use std::{
@@ -14,16 +14,16 @@ use std::{
 
 /// The metrics of one queue. They are registered when the worker is built: install a recorder before.
 pub(super) struct QueueMetrics {
-    claimed: DualCounter,
-    reclaimed: DualCounter,
-    dispatched: DualCounter,
-    delivered: DualCounter,
+    claimed: ReadableCounter,
+    reclaimed: ReadableCounter,
+    dispatched: ReadableCounter,
+    delivered: ReadableCounter,
     forwarded: Counter,
-    retried: DualCounter,
+    retried: ReadableCounter,
     dead: [Counter; Reason::ALL.len()],
     dead_total: AtomicU64,
-    released: DualCounter,
-    unstarted: DualCounter,
+    released: ReadableCounter,
+    unstarted: ReadableCounter,
     lost: AtomicU64,
     lost_settling: Counter,
     lost_renewing: Counter,
@@ -33,20 +33,6 @@ pub(super) struct QueueMetrics {
     claim_age: Gauge,
     handle_seconds: Histogram,
     end_to_end: Histogram,
-}
-
-/// A counter of the recorder and one that this process can read.
-struct DualCounter(Counter, AtomicU64);
-
-impl DualCounter {
-    fn add(&self, count: u64) {
-        self.0.increment(count);
-        self.1.fetch_add(count, Relaxed);
-    }
-
-    fn total(&self) -> u64 {
-        self.1.load(Relaxed)
-    }
 }
 
 /// When the loss of a lease was detected.
@@ -61,20 +47,19 @@ pub(super) enum Phase {
 impl QueueMetrics {
     pub(super) fn new(queue: &QueueName) -> Self {
         let queue = || ("queue", queue.to_string());
-        let dual = |counter: Counter| DualCounter(counter, AtomicU64::new(0));
         Self {
-            claimed: dual(counter!("postrider_claimed_total", &[queue()])),
-            reclaimed: dual(counter!("postrider_reclaimed_total", &[queue()])),
-            dispatched: dual(counter!("postrider_dispatched_total", &[queue()])),
-            delivered: dual(counter!("postrider_delivered_total", &[queue()])),
+            claimed: ReadableCounter::new(counter!("postrider_claimed_total", &[queue()])),
+            reclaimed: ReadableCounter::new(counter!("postrider_reclaimed_total", &[queue()])),
+            dispatched: ReadableCounter::new(counter!("postrider_dispatched_total", &[queue()])),
+            delivered: ReadableCounter::new(counter!("postrider_delivered_total", &[queue()])),
             forwarded: counter!("postrider_forwarded_total", &[queue()]),
-            retried: dual(counter!("postrider_retried_total", &[queue()])),
+            retried: ReadableCounter::new(counter!("postrider_retried_total", &[queue()])),
             dead: Reason::ALL.map(|reason| {
                 counter!("postrider_dead_total", &[queue(), ("reason", reason.as_str().to_owned())])
             }),
             dead_total: AtomicU64::new(0),
-            released: dual(counter!("postrider_released_total", &[queue()])),
-            unstarted: dual(counter!("postrider_unstarted_total", &[queue()])),
+            released: ReadableCounter::new(counter!("postrider_released_total", &[queue()])),
+            unstarted: ReadableCounter::new(counter!("postrider_unstarted_total", &[queue()])),
             lost: AtomicU64::new(0),
             lost_settling: counter!("postrider_lease_lost_total", &[queue(), ("phase", "settle".to_owned())]),
             lost_renewing: counter!("postrider_lease_lost_total", &[queue(), ("phase", "renew".to_owned())]),
@@ -158,6 +143,7 @@ impl QueueMetrics {
             claimed: self.claimed.total(),
             reclaimed: self.reclaimed.total(),
             delivered: self.delivered.total(),
+            duplicates: 0,
             retried: self.retried.total(),
             dead: self.dead_total.load(Relaxed),
             released: self.released.total(),
@@ -170,6 +156,6 @@ impl QueueMetrics {
 
 impl fmt::Debug for QueueMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Meter").field(&self.report()).finish()
+        f.debug_tuple("QueueMetrics").field(&self.report()).finish()
     }
 }

@@ -32,7 +32,6 @@
 //! for each message, and no task would be left to renew a lease.
 
 pub(crate) mod backoff;
-mod batch;
 mod circuit_gate;
 mod claimer;
 mod delivery;
@@ -40,23 +39,20 @@ mod dispatcher;
 mod engine;
 mod executor;
 mod idle;
+mod idle_detector;
 mod leases;
 mod listen_loop;
 mod metrics;
 pub(crate) mod rate_limiter;
-mod report;
-mod running;
 mod settle_buffer;
-pub(crate) mod signal;
 pub(crate) mod store_outage;
 mod subscription;
+mod tasks;
 mod wakeup;
 
 pub use circuit_gate::{CircuitGate, ClaimPermit};
 pub use delivery::Delivery;
 pub use engine::DeliveryEngine;
-pub use report::Report;
-pub use running::{Health, Running, Stopped};
 pub use subscription::Subscription;
 
 use futures_util::future::BoxFuture;

@@ -12,9 +12,9 @@
 use super::{
     Delivery,
     backoff::Backoff,
+    idle_detector::IdleDetector,
     leases::{LeaseRegistry, log_losses},
     metrics::Phase,
-    running::IdleDetector,
     store_outage::StoreOutage,
     subscription::MAX_CLAIM,
     wakeup::Wakeup,

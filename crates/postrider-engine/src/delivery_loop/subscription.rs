@@ -1,6 +1,7 @@
 //! The subscription of the delivery loop to one queue.
 
-use super::{CircuitGate, Deliver, metrics::QueueMetrics, rate_limiter::RateLimiter, report::Report};
+use super::{CircuitGate, Deliver, metrics::QueueMetrics, rate_limiter::RateLimiter};
+use crate::runner::Report;
 use postrider_core::{Invalid, QueueName, TenantWeights, store::check_lease};
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +18,7 @@ pub struct Subscription {
     pub(super) tenant_weights: TenantWeights,
     pub(super) prefetch: Option<usize>,
     pub(super) lease_for: Duration,
-    pub(super) prefetch_lease: Duration,
+    pub(super) max_lease: Duration,
     pub(super) rate_limiter: Option<RateLimiter>,
     pub(super) gate: Option<Arc<dyn CircuitGate>>,
     pub(super) poll_min: Duration,
@@ -37,7 +38,7 @@ impl Subscription {
             tenant_weights: TenantWeights::default(),
             prefetch: None,
             lease_for: Duration::from_secs(60),
-            prefetch_lease: Duration::from_secs(15 * 60),
+            max_lease: Duration::from_secs(15 * 60),
             rate_limiter: None,
             gate: None,
             poll_min: Duration::from_millis(10),
@@ -83,8 +84,8 @@ impl Subscription {
 
     /// Maximum total lease time: a lease is renewed until it was held for this long; default 15 minutes.
     #[must_use]
-    pub fn with_prefetch_lease(mut self, prefetch_lease: Duration) -> Self {
-        self.prefetch_lease = prefetch_lease;
+    pub fn with_max_lease(mut self, max_lease: Duration) -> Self {
+        self.max_lease = max_lease;
         self
     }
 

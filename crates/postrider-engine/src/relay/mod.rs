@@ -29,7 +29,8 @@ pub use destination::Destination;
 pub use route::{Route, RouteTarget};
 
 use crate::{
-    delivery_loop::{DeliveryEngine, Report, Running, Stopped},
+    delivery_loop::DeliveryEngine,
+    runner::{Report, Running, Stopped},
     setup::Setup,
 };
 use operator_pauses::OperatorPauses;
@@ -132,14 +133,23 @@ impl Relay {
         self.engine.run_until_idle().await
     }
 
-    /// Starts the relay, and stops it gracefully on the first SIGINT or SIGTERM, within `deadline`. The second signal ends
-    /// it at once: leases expire, and no message is lost.
+    /// Publishes one batch of each queue: as many messages as one claim returns, within rate limits. Messages
+    /// of an unavailable destination stay pending. For scheduled jobs: repeat it until [`Report::claimed`] is 0.
+    ///
+    /// # Errors
+    /// When the store fails. Messages in flight were settled or released.
+    pub async fn run_batch(&self) -> Result<Report, Error> {
+        self.engine.run_batch().await
+    }
+
+    /// Starts the relay, and stops it gracefully on the first SIGINT or SIGTERM, within `drain_timeout`. The second signal
+    /// ends it at once: leases expire, and no message is lost.
     ///
     /// # Errors
     /// When no signal handler can be installed.
-    pub async fn run_until_signal(&self, deadline: Duration) -> std::io::Result<Stopped> {
+    pub async fn run_until_signal(&self, drain_timeout: Duration) -> std::io::Result<Stopped> {
         self.setup.log_warnings();
-        self.engine.run_until_signal(deadline).await
+        self.engine.run_until_signal(drain_timeout).await
     }
 }
 

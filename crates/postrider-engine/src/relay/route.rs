@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 /// # use postrider_engine::relay::{Route, RouteTarget};
 /// let orders = Route::new("orders")
 ///     .to("billing", "orders.{type}")
-///     .to_with(RouteTarget::new("audit", "{queue}").format(Format::Structured).only(|message| message.tenant().is_some()));
+///     .to_with(RouteTarget::new("audit", "{queue}").format(Format::Structured).filter(|message| message.tenant().is_some()));
 /// ```
 #[must_use = "a route does nothing until a relay has it"]
 pub struct Route {
@@ -31,7 +31,7 @@ pub struct Route {
     concurrency: usize,
     weight: u32,
     lease_for: Duration,
-    prefetch_lease: Duration,
+    max_lease: Duration,
     retry: RetryStrategy,
     max_deliveries: Option<u32>,
     error_text: ErrorText,
@@ -72,16 +72,19 @@ impl RouteTarget {
         self
     }
 
-    /// Filter: relays only messages for which `only` returns `true`; the others count as delivered here.
-    pub fn only(mut self, only: impl Fn(&Message) -> bool + Send + Sync + 'static) -> Self {
-        self.filter = Some(Arc::new(only));
+    /// Relays only messages for which `filter` returns `true`; the others count as delivered here.
+    pub fn filter(mut self, filter: impl Fn(&Message) -> bool + Send + Sync + 'static) -> Self {
+        self.filter = Some(Arc::new(filter));
         self
     }
 
-    /// Transformation: relays the message that `change` returns instead: fewer fields, another type, another payload. The
+    /// Relays the message that `transform` returns instead: fewer fields, another type, another payload. The
     /// id stays. The returned message is validated like any message; an invalid one is dead-lettered.
-    pub fn change(mut self, change: impl Fn(&Message) -> MessageBuilder + Send + Sync + 'static) -> Self {
-        self.transform = Some(Arc::new(change));
+    pub fn transform(
+        mut self,
+        transform: impl Fn(&Message) -> MessageBuilder + Send + Sync + 'static,
+    ) -> Self {
+        self.transform = Some(Arc::new(transform));
         self
     }
 
@@ -119,7 +122,7 @@ impl Route {
             concurrency: 2_000,
             weight: 1,
             lease_for: Duration::from_secs(60),
-            prefetch_lease: Duration::from_secs(15 * 60),
+            max_lease: Duration::from_secs(15 * 60),
             retry: RetryStrategy::default(),
             max_deliveries: Some(25),
             error_text: ErrorText::default(),
@@ -327,7 +330,7 @@ impl Route {
             .with_concurrency(self.concurrency)
             .with_weight(self.weight)
             .with_lease_for(self.lease_for)
-            .with_prefetch_lease(self.prefetch_lease)
+            .with_max_lease(self.max_lease)
             .with_gate(gate);
         if let Some((messages, per)) = self.rate_limit {
             subscription = subscription.with_rate_limit(messages, per);

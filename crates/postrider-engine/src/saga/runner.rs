@@ -5,8 +5,9 @@ use super::{
     completion::OnComplete, deliver::FollowUpExecutor, resolver::Registry,
 };
 use crate::{
-    delivery_loop::{DeliveryEngine, Report, Running, Stopped, Subscription},
+    delivery_loop::{DeliveryEngine, Subscription},
     failure::Failure,
+    runner::{Report, Running, Stopped},
     setup::Setup,
     worker::Tx,
 };
@@ -57,7 +58,6 @@ pub struct SagaRunner<S: FollowUpStore> {
     pub(super) queue: QueueName,
     pub(super) sink: Arc<dyn AuditSink>,
     engine: DeliveryEngine,
-    batch_size: usize,
     setup: Setup,
 }
 
@@ -71,7 +71,7 @@ pub struct SagaRunnerBuilder<S: FollowUpStore> {
     audit: AuditTarget,
     backoff: SagaBackoff,
     max_attempts: u32,
-    batch_size: usize,
+    concurrency: usize,
     timeout: Duration,
     keep_for: Option<Duration>,
     on_complete: OnComplete<S>,
@@ -90,7 +90,7 @@ impl<S: FollowUpStore> SagaRunner<S> {
             audit: AuditTarget::StoreLedger,
             backoff: SagaBackoff::default(),
             max_attempts: 8,
-            batch_size: 50,
+            concurrency: 50,
             timeout: Duration::from_secs(60),
             keep_for: Some(Duration::from_secs(30 * 24 * 3600)),
             on_complete: OnComplete { callback: None, to: None },
@@ -108,15 +108,6 @@ impl<S: FollowUpStore> SagaRunner<S> {
         self.setup.declare(schema).await
     }
 
-    /// Executes one batch of due follow-ups, all of its calls at once, and returns the number of follow-ups. For scheduled
-    /// jobs: call it until it returns 0.
-    ///
-    /// # Errors
-    /// When the store fails. Follow-ups in flight are executed again when their lease expires.
-    pub async fn run_batch(&self) -> Result<usize, Error> {
-        self.engine.run_batch(self.batch_size).await
-    }
-
     /// Starts the runner. It runs until it is stopped. Call it within a tokio runtime.
     pub fn start(&self) -> Running {
         self.setup.log_warnings();
@@ -131,14 +122,23 @@ impl<S: FollowUpStore> SagaRunner<S> {
         self.engine.run_until_idle().await
     }
 
-    /// Starts the runner, and stops it gracefully on the first SIGINT or SIGTERM, within `deadline`. The second signal ends
-    /// it at once.
+    /// Executes one batch of due follow-ups, all of its calls at once. For scheduled jobs: repeat it until
+    /// [`Report::claimed`] is 0.
+    ///
+    /// # Errors
+    /// When the store fails. Follow-ups in flight were settled, or are executed again when their lease expires.
+    pub async fn run_batch(&self) -> Result<Report, Error> {
+        self.engine.run_batch().await
+    }
+
+    /// Starts the runner, and stops it gracefully on the first SIGINT or SIGTERM, within `drain_timeout`. The second signal
+    /// ends it at once: leases expire, and no message is lost.
     ///
     /// # Errors
     /// When no signal handler can be installed.
-    pub async fn run_until_signal(&self, deadline: Duration) -> std::io::Result<Stopped> {
+    pub async fn run_until_signal(&self, drain_timeout: Duration) -> std::io::Result<Stopped> {
         self.setup.log_warnings();
-        self.engine.run_until_signal(deadline).await
+        self.engine.run_until_signal(drain_timeout).await
     }
 }
 
@@ -169,7 +169,7 @@ impl<S: FollowUpStore> SagaRunnerBuilder<S> {
     }
 
     /// Backoff between attempts, and lease duration.
-    pub fn backoff(mut self, backoff: SagaBackoff) -> Self {
+    pub fn retry(mut self, backoff: SagaBackoff) -> Self {
         self.backoff = backoff;
         self
     }
@@ -181,8 +181,8 @@ impl<S: FollowUpStore> SagaRunnerBuilder<S> {
     }
 
     /// Concurrency: the maximum number of calls at once, and of follow-ups in flight; default 50.
-    pub fn batch_size(mut self, batch_size: usize) -> Self {
-        self.batch_size = batch_size;
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = concurrency;
         self
     }
 
@@ -247,8 +247,8 @@ impl<S: FollowUpStore> SagaRunnerBuilder<S> {
         if self.max_attempts == 0 {
             return Err(Invalid::rule("max_attempts", "is 0; nothing would ever be called: set at least 1"));
         }
-        if self.batch_size == 0 {
-            return Err(Invalid::rule("batch_size", "is 0; nothing would ever be called: set at least 1"));
+        if self.concurrency == 0 {
+            return Err(Invalid::rule("concurrency", "is 0; nothing would ever be called: set at least 1"));
         }
         if self.timeout.is_zero() || self.timeout >= self.backoff.lease() {
             let rule = format!(
@@ -277,17 +277,17 @@ impl<S: FollowUpStore> SagaRunnerBuilder<S> {
             on_abandoned: self.on_abandoned,
         });
         let subscription = Subscription::new(queue.clone(), Arc::clone(&executor) as _)
-            .with_concurrency(self.batch_size)
+            .with_concurrency(self.concurrency)
             // A claim is an attempt: a follow-up that was not started must not lose one when the runner dies, nor
             // wait for its lease.
-            .with_prefetch(self.batch_size)
+            .with_prefetch(self.concurrency)
             .with_lease_for(self.backoff.lease());
         let engine =
             DeliveryEngine::new(Arc::clone(&store) as _, Some(store as _)).subscribe(subscription)?;
         let policy = QueuePolicy { keep_for: self.keep_for, ..QueuePolicy::default() };
         policy.check()?;
         let setup = Setup { policies: vec![(queue.clone(), policy)], ..Setup::default() };
-        Ok(SagaRunner { executor, queue, sink, engine, batch_size: self.batch_size, setup })
+        Ok(SagaRunner { executor, queue, sink, engine, setup })
     }
 }
 

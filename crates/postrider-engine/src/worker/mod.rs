@@ -11,7 +11,6 @@ mod queue;
 mod transaction;
 
 pub use crate::{
-    delivery_loop::{Health, Report, Running, Stopped},
     failure::{Failure, Next},
     failure_policy::ErrorText,
 };
@@ -21,7 +20,11 @@ pub use context_builder::ContextBuilder;
 pub use queue::{OnUnknownType, Queue};
 pub use transaction::Tx;
 
-use crate::{delivery_loop::DeliveryEngine, setup::Setup};
+use crate::{
+    delivery_loop::DeliveryEngine,
+    runner::{Report, Running, Stopped},
+    setup::Setup,
+};
 use context::Shared;
 use postrider_core::{Error, Invalid, QueueName, Store, notifier::Notifier, schema::Schema};
 use std::{sync::Arc, time::Duration};
@@ -119,14 +122,23 @@ impl Worker {
         self.engine.run_until_idle().await
     }
 
-    /// Starts the worker, and stops it gracefully on the first SIGINT or SIGTERM, within `deadline`. The second signal ends
-    /// it at once: leases expire, and no message is lost.
+    /// Handles one batch of each queue: as many messages as one claim returns. For scheduled jobs: repeat it until
+    /// [`Report::claimed`] is 0.
+    ///
+    /// # Errors
+    /// When the store fails. Messages in flight were settled or released.
+    pub async fn run_batch(&self) -> Result<Report, Error> {
+        self.engine.run_batch().await
+    }
+
+    /// Starts the worker, and stops it gracefully on the first SIGINT or SIGTERM, within `drain_timeout`. The second signal
+    /// ends it at once: leases expire, and no message is lost.
     ///
     /// # Errors
     /// When no signal handler can be installed.
-    pub async fn run_until_signal(&self, deadline: Duration) -> std::io::Result<Stopped> {
+    pub async fn run_until_signal(&self, drain_timeout: Duration) -> std::io::Result<Stopped> {
         self.setup.log_warnings();
-        self.engine.run_until_signal(deadline).await
+        self.engine.run_until_signal(drain_timeout).await
     }
 }
 

@@ -52,7 +52,7 @@ pub struct Queue {
     tenant_weights: Vec<(String, u32)>,
     prefetch: Option<usize>,
     lease_for: Duration,
-    prefetch_lease: Duration,
+    max_lease: Duration,
     timeout: Duration,
     retry: Arc<dyn Retry>,
     /// The error of an invalid retry strategy, returned when the worker is built.
@@ -90,7 +90,7 @@ impl Queue {
             tenant_weights: Vec::new(),
             prefetch: None,
             lease_for: Duration::from_secs(60),
-            prefetch_lease: Duration::from_secs(15 * 60),
+            max_lease: Duration::from_secs(15 * 60),
             timeout: Duration::from_secs(30),
             max_attempts: RetryStrategy::default().max_attempts(),
             retry: Arc::new(RetryStrategy::default()),
@@ -209,8 +209,8 @@ impl Queue {
     }
 
     /// Maximum total lease time: a lease is renewed until it was held for this long; default 15 minutes.
-    pub fn prefetch_lease(mut self, prefetch_lease: Duration) -> Self {
-        self.prefetch_lease = prefetch_lease;
+    pub fn max_lease(mut self, max_lease: Duration) -> Self {
+        self.max_lease = max_lease;
         self
     }
 
@@ -277,11 +277,11 @@ impl Queue {
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let queue = &self.name;
-        if self.prefetch_lease < self.timeout {
+        if self.max_lease < self.timeout {
             warnings.push(format!(
                 "queue {queue}: a handler may run for {:?}, but its lease is renewed for {:?} only; another worker would start the \
-                 message again before it ends: raise prefetch_lease or lower the timeout",
-                self.timeout, self.prefetch_lease
+                 message again before it ends: raise max_lease or lower the timeout",
+                self.timeout, self.max_lease
             ));
         }
         if self.lease_for < self.timeout && self.lease_for < Duration::from_secs(1) {
@@ -294,11 +294,11 @@ impl Queue {
         if let Some(prefetch) = self.prefetch {
             let rounds = prefetch.div_ceil(self.concurrency.max(1));
             let worst = self.timeout.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
-            if worst > self.prefetch_lease {
+            if worst > self.max_lease {
                 warnings.push(format!(
                     "queue {queue}: {prefetch} messages in flight, {} at a time and up to {:?} each, may take {worst:?}, longer \
                      than leases are renewed ({:?}): lower prefetch or raise concurrency",
-                    self.concurrency, self.timeout, self.prefetch_lease
+                    self.concurrency, self.timeout, self.max_lease
                 ));
             }
         }
@@ -389,7 +389,7 @@ impl Queue {
             .with_weight(self.weight)
             .with_tenant_weights(tenant_weights)
             .with_lease_for(self.lease_for)
-            .with_prefetch_lease(self.prefetch_lease);
+            .with_max_lease(self.max_lease);
         if let Some(prefetch) = self.prefetch {
             subscription = subscription.with_prefetch(prefetch);
         }

@@ -156,8 +156,8 @@ impl Queue {
     ) -> Vec<(i64, ClaimedMessage)> {
         let Some(lane) = self.lanes.get_mut(key) else { return Vec::new() };
         lane.lease(lease);
-        let lapses = lane.lapses;
-        let limit = if lapses > 0 { 1 } else { limit };
+        let expired_leases = lane.expired_leases;
+        let limit = if expired_leases > 0 { 1 } else { limit };
         let positions: Vec<_> = lane.positions.iter().copied().take(limit).collect();
         let positions: Vec<_> = self.turn(positions).map(|row| row.position).collect();
         let mut claimed = Vec::with_capacity(positions.len());
@@ -167,7 +167,7 @@ impl Queue {
             let turn =
                 Turn { key: key.clone(), position: *position, last: Some(position) == positions.last() };
             let lease = Lease::new(row.message.queue().clone(), row.id, lease.token).in_turn(turn);
-            claimed.push((*position, row.claimed(row.delivered(lapses), lease)));
+            claimed.push((*position, row.claimed(row.delivered(expired_leases), lease)));
         }
         claimed
     }

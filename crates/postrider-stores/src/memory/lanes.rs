@@ -7,7 +7,7 @@
 //! Turns are fair because lanes form a ring: a lane that ends its turn goes to the tail. Tails and message positions are drawn from
 //! one sequence, so that keys and unordered messages can be compared by how long they have waited.
 //!
-//! A worker that crashes leaves an expired lease. The lane counts it (`lapses`), and while the count is not zero, the head is
+//! A worker that crashes leaves an expired lease. The lane counts it (`expired_leases`), and while the count is not zero, the head is
 //! claimed alone: the message that crashes workers is identified, and the messages behind it are not counted as failures.
 
 use super::row::StoredLease;
@@ -28,7 +28,7 @@ pub(super) struct Lane {
     turn_at: i64,
     pub(super) positions: BTreeSet<i64>,
     pub(super) status: LaneStatus,
-    pub(super) lapses: u32,
+    pub(super) expired_leases: u32,
 }
 
 /// The status of a lane.
@@ -77,7 +77,7 @@ impl Lane {
     /// Begins a turn, and counts a lease that was not settled.
     pub(super) fn lease(&mut self, lease: StoredLease) {
         if let LaneStatus::Leased(_) = self.status {
-            self.lapses = self.lapses.saturating_add(1);
+            self.expired_leases = self.expired_leases.saturating_add(1);
         }
         self.status = LaneStatus::Leased(lease);
     }
@@ -112,7 +112,12 @@ impl Lanes {
     pub(super) fn add(&mut self, key: &OrderingKey, position: i64) {
         let lane = self.lanes.entry(key.clone()).or_insert_with(|| {
             self.ring.insert((position, key.clone()));
-            Lane { turn_at: position, positions: BTreeSet::new(), status: LaneStatus::Free, lapses: 0 }
+            Lane {
+                turn_at: position,
+                positions: BTreeSet::new(),
+                status: LaneStatus::Free,
+                expired_leases: 0,
+            }
         });
         lane.positions.insert(position);
     }
@@ -122,7 +127,7 @@ impl Lanes {
     pub(super) fn remove(&mut self, key: &OrderingKey, position: i64) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if lane.head() == Some(position) {
-            lane.lapses = 0;
+            lane.expired_leases = 0;
         }
         lane.positions.remove(&position);
         if lane.positions.is_empty() {

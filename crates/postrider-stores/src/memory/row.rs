@@ -105,13 +105,13 @@ impl Row {
     }
 
     /// Counts a delivery of an ordered queue, and the expired leases before it, which the lane has counted.
-    pub(super) fn deliver(&mut self, lapses: u32) {
-        self.deliveries = self.delivered(lapses);
+    pub(super) fn deliver(&mut self, expired_leases: u32) {
+        self.deliveries = self.delivered(expired_leases);
     }
 
     /// The number of deliveries, including the current one and the expired leases that the lane has counted.
-    pub(super) fn delivered(&self, lapses: u32) -> u32 {
-        self.deliveries.saturating_add(lapses).saturating_add(1)
+    pub(super) fn delivered(&self, expired_leases: u32) -> u32 {
+        self.deliveries.saturating_add(expired_leases).saturating_add(1)
     }
 
     /// Counts a reported failure.

@@ -195,9 +195,9 @@ impl Queue {
 
     /// Takes a message of a turn, and counts the delivery that the claim did not count.
     fn take_delivered(&mut self, id: MessageId, turn: &Turn) -> Option<Row> {
-        let lapses = self.lanes.get(&turn.key)?.lapses;
+        let expired_leases = self.lanes.get(&turn.key)?.expired_leases;
         let mut row = self.take(id)?;
-        row.deliver(lapses);
+        row.deliver(expired_leases);
         Some(row)
     }
 
@@ -209,9 +209,9 @@ impl Queue {
         due_at: Option<SystemTime>,
         reason: Option<Reason>,
     ) -> Option<LaneStatus> {
-        let lapses = mem::take(&mut self.lanes.get_mut(&turn.key)?.lapses);
+        let expired_leases = mem::take(&mut self.lanes.get_mut(&turn.key)?.expired_leases);
         let row = self.ready.get_mut(&turn.position)?;
-        row.deliver(lapses);
+        row.deliver(expired_leases);
         row.fail(error);
         row.due_at = due_at.unwrap_or(row.due_at);
         Some(LaneStatus::Blocked(LaneBlock { due_at, reason, error: row.error.clone() }))

@@ -80,10 +80,10 @@ impl DeliveredSql {
             Some(range) => query.bind(range.start()).bind(range.end()),
             None => query.bind(positions),
         };
-        let gone: Option<Vec<i64>> = fetch_row(on, query).await?.try_get(0).map_err(store_error)?;
-        let Some(gone) = gone else { return Ok(Vec::new()) };
-        let gone: HashSet<i64> = gone.into_iter().collect();
-        let lost = settlements.iter().filter(|settle| is_in(settle.lease.position(), &gone));
+        let missing: Option<Vec<i64>> = fetch_row(on, query).await?.try_get(0).map_err(store_error)?;
+        let Some(missing) = missing else { return Ok(Vec::new()) };
+        let missing: HashSet<i64> = missing.into_iter().collect();
+        let lost = settlements.iter().filter(|settle| is_in(settle.lease.position(), &missing));
         Ok(lost.map(|settle| settle.lease.clone()).collect())
     }
 

@@ -33,7 +33,7 @@ const TIMERS: &str = "select q.name, t.name, t.message_id, m.due_at, m.event_typ
       select r.due_at, r.event_type, case when r.lease_until > clock_timestamp() then \
           case when r.token is null then 'scheduled' else 'leased' end \
         when exists (select from {lane} a where a.queue = r.queue and a.key = r.key and r.ordered \
-          and a.leased_until > clock_timestamp()) then 'leased' else 'pending' end \
+          and a.lease_until > clock_timestamp()) then 'leased' else 'pending' end \
       from {ready} r where r.message_id = t.message_id and r.queue = q.id) m limit $2";
 
 impl PostgresStore {

@@ -27,9 +27,9 @@ use time::OffsetDateTime;
 pub(super) const CAP: i64 = 10_000;
 
 const COUNTS: &str = "select q.name, r.n, r.leased, \
-      (select count(*) from (select from {lane} l where l.queue = q.id and l.due is null \
-         and l.leased_until > clock_timestamp() limit $1) l), \
-      (select count(*) from (select from {lane} l where l.queue = q.id and l.due > clock_timestamp() limit $1) l), \
+      (select count(*) from (select from {lane} l where l.queue = q.id and l.due_at is null \
+         and l.lease_until > clock_timestamp() limit $1) l), \
+      (select count(*) from (select from {lane} l where l.queue = q.id and l.due_at > clock_timestamp() limit $1) l), \
       (select count(*) from (select from {scheduled} w where w.queue = q.id limit $1) w), \
       (select count(*) from (select from {scheduled} w where w.queue = q.id and w.due_at <= (select clock_timestamp()) \
          limit $1) w), \
@@ -48,11 +48,11 @@ const LAG: &str = "select extract(epoch from clock_timestamp() - least( \
       (select w.due_at from {scheduled} w where w.queue = $1 and w.due_at <= (select clock_timestamp()) \
          order by w.queue, w.due_at, w.id limit 1)))::float8";
 
-const BLOCKED: &str = "select l.key, nullif(l.due, 'infinity'), l.reason, l.error, ( \
+const BLOCKED: &str = "select l.key, nullif(l.due_at, 'infinity'), l.reason, l.error, ( \
       select r.message_id from {ready} r \
       where r.queue = l.queue and (r.key, r.id) > (l.key, l.after) and r.key <= l.key and r.ordered \
       order by r.key, r.id limit 1) \
-    from {lane} l where l.queue = $1 and l.due is not null order by l.queue, l.due desc limit $2";
+    from {lane} l where l.queue = $1 and l.due_at is not null order by l.queue, l.due_at desc limit $2";
 
 const AUDIT: &str = "select a.at, a.actor, a.why, a.verb, q.name, a.message_ids, a.key, a.destination from {audit} a \
     left join {queue} q on q.id = a.queue order by a.id desc limit $1";
@@ -212,8 +212,8 @@ fn listing(state_filter: StateFilter) -> (&'static str, &'static str, &'static s
     let (table, time, state, reason) = match state_filter {
         StateFilter::Ready => {
             // On an ordered queue the key is leased or waits; the message at its head shows that.
-            let lane = "(select case when l.leased_until > clock_timestamp() then 'leased' \
-                          when l.due > clock_timestamp() then 'scheduled' end \
+            let lane = "(select case when l.lease_until > clock_timestamp() then 'leased' \
+                          when l.due_at > clock_timestamp() then 'scheduled' end \
                         from {lane} l where l.queue = m.queue and l.key = m.key and m.id = ( \
                           select r.id from {ready} r where r.queue = l.queue and (r.key, r.id) > (l.key, l.after) \
                           and r.key <= l.key and r.ordered order by r.key, r.id limit 1))";

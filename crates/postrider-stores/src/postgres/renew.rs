@@ -16,7 +16,7 @@ const RENEW: &str = "with rows as ( \
         and r.queue + 0 = ($4::smallint[])[width_bucket(r.message_id, $2::uuid[])] \
       returning r.message_id), \
     lanes as ( \
-      update {lane} l set leased_until = clock_timestamp() + $1::float8 * interval '1 s' \
+      update {lane} l set lease_until = clock_timestamp() + $1::float8 * interval '1 s' \
       where l.ctid = any(array( \
           select (select m.ctid from {lane} m where m.queue = u.queue and m.key = u.key and m.token = u.token for update) \
           from unnest($5::smallint[], $6::text[], $7::uuid[]) u(queue, key, token))) \

@@ -183,7 +183,7 @@ impl<'m> SchemaRepair<'m> {
             return Some(format!("alter sequence {{{name}}} as {expected};"));
         }
         let used = match name {
-            "turn" => "select max(seq) from {lane}",
+            "turn" => "select max(turn) from {lane}",
             _ => {
                 "select max(id) from (select max(id) from {ready} union all select max(id) from {scheduled} \
                  union all select max(id) from {dead}) used(id)"

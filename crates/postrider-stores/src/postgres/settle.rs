@@ -103,13 +103,13 @@ impl SettleSql {
             query = lanes.bind(query);
         }
         let row = fetch_row(on, query).await?;
-        let gone: Option<Vec<Uuid>> = row.try_get(0).map_err(store_error)?;
-        let gone: HashSet<Uuid> = gone.into_iter().flatten().collect();
-        let ids = step.iter().filter(|row| is_in(Some(row.lease.id().as_uuid()), &gone));
+        let missing: Option<Vec<Uuid>> = row.try_get(0).map_err(store_error)?;
+        let missing: HashSet<Uuid> = missing.into_iter().flatten().collect();
+        let ids = step.iter().filter(|row| is_in(Some(row.lease.id().as_uuid()), &missing));
         lost.extend(ids.map(|row| row.index));
         if let Some(lanes) = lanes {
-            let gone: Vec<i32> = row.try_get(1).map_err(store_error)?;
-            lost.extend(lanes.indexes_of(&gone));
+            let missing: Vec<i32> = row.try_get(1).map_err(store_error)?;
+            lost.extend(lanes.indexes_of(&missing));
         }
         Ok(())
     }
@@ -217,11 +217,11 @@ fn template(shape: StatementShape) -> String {
         let name = match ending {
             Ending::Done => "done",
             Ending::Keep => "kept",
-            Ending::Retry => "back",
-            Ending::Dead => "gone",
-            Ending::Release => "freed",
+            Ending::Retry => "retried",
+            Ending::Dead => "dead_lettered",
+            Ending::Release => "released",
             Ending::Snooze => "snoozed_rows",
-            Ending::RetryInPlace => "again",
+            Ending::RetryInPlace => "retried_in_place",
         };
         match ending {
             Ending::Done => parts.push(format!(
@@ -241,22 +241,22 @@ fn template(shape: StatementShape) -> String {
             }
             Ending::Retry => {
                 let (delay, error) = (param("float8[]"), param("text[]"));
-                parts.push(format!("back as (delete from {{ready}} r where {guard} returning r.*)"));
+                parts.push(format!("retried as (delete from {{ready}} r where {guard} returning r.*)"));
                 parts.push(format!(
                     "retried as (insert into {{scheduled}} ({MOVED}, due_at, attempts, deliveries, last_error) \
                      select {columns}, clock_timestamp() + u.delay * interval '1 s', m.attempts + 1, m.deliveries, u.error \
-                     from unnest({id}, {delay}, {error}) u(id, delay, error) full join back m on m.message_id = u.id \
+                     from unnest({id}, {delay}, {error}) u(id, delay, error) full join retried m on m.message_id = u.id \
                      where coalesce(m.id, -1) >= 0 on conflict do nothing)",
                     columns = moved("m")
                 ));
             }
             Ending::Dead => {
                 let (reason, error) = (param("text[]"), param("text[]"));
-                parts.push(format!("gone as (delete from {{ready}} r where {guard} returning r.*)"));
+                parts.push(format!("dead_lettered as (delete from {{ready}} r where {guard} returning r.*)"));
                 parts.push(format!(
                     "buried as (insert into {{dead}} ({MOVED}, due_at, attempts, deliveries, reason, last_error) \
                      select {columns}, m.due_at, m.attempts + 1, m.deliveries, u.reason, u.error \
-                     from unnest({id}, {reason}, {error}) u(id, reason, error) full join gone m on m.message_id = u.id \
+                     from unnest({id}, {reason}, {error}) u(id, reason, error) full join dead_lettered m on m.message_id = u.id \
                      where coalesce(m.id, -1) >= 0)",
                     columns = moved("m")
                 ));
@@ -278,13 +278,13 @@ fn template(shape: StatementShape) -> String {
                     "clock_timestamp() + ({delay})[width_bucket(r.message_id, {id})] * interval '1 s'"
                 );
                 parts.push(format!(
-                    "again as (update {{ready}} r set token = null, lease_until = {due}, due_at = {due}, \
+                    "retried_in_place as (update {{ready}} r set token = null, lease_until = {due}, due_at = {due}, \
                      attempts = r.attempts + 1, last_error = ({error})[width_bucket(r.message_id, {id})] \
                      where {guard} returning r.message_id)"
                 ));
             }
             Ending::Release => parts.push(format!(
-                "freed as (update {{ready}} r set token = null, lease_until = '-infinity', \
+                "released as (update {{ready}} r set token = null, lease_until = '-infinity', \
                  deliveries = r.deliveries - 1 where {guard} returning r.message_id)"
             )),
         }

@@ -75,7 +75,7 @@ enum CandidateKind {
     },
     Lane {
         key: String,
-        lapses: u32,
+        expired_leases: u32,
     },
 }
 
@@ -96,9 +96,9 @@ pub(super) async fn claim(
         if queue.is_ordered() {
             let runnable = lanes::runnable(connection, names, queue.number, limit, now).await?;
             candidates.extend(runnable.into_iter().map(|lane| Candidate {
-                since: lane.turn_at,
+                since: lane.turn,
                 queue,
-                kind: CandidateKind::Lane { key: lane.key, lapses: lane.lapses },
+                kind: CandidateKind::Lane { key: lane.key, expired_leases: lane.expired_leases },
             }));
         } else if queue.policy.fair_by_tenant {
             let turns = lock(turns).entry(queue.number).or_default().clone();
@@ -235,7 +235,9 @@ async fn lease_lanes(
     let keys: Vec<(i64, &str, u32)> = candidates
         .iter()
         .filter_map(|candidate| match &candidate.kind {
-            CandidateKind::Lane { key, lapses } => Some((candidate.queue.number, key.as_str(), *lapses)),
+            CandidateKind::Lane { key, expired_leases } => {
+                Some((candidate.queue.number, key.as_str(), *expired_leases))
+            }
             _ => None,
         })
         .collect();
@@ -244,8 +246,8 @@ async fn lease_lanes(
     lanes::lease(connection, names, &lanes, new_lease.token, new_lease.until).await?;
 
     let mut turns = HashMap::new();
-    for ((candidate, (_, key, lapses)), mut positions) in candidates.iter().zip(keys).zip(heads) {
-        positions.truncate(if lapses > 0 { 1 } else { 1 + spare });
+    for ((candidate, (_, key, expired_leases)), mut positions) in candidates.iter().zip(keys).zip(heads) {
+        positions.truncate(if expired_leases > 0 { 1 } else { 1 + spare });
         spare -= positions.len().saturating_sub(1);
         for position in &positions {
             let turn = Turn {
@@ -253,7 +255,7 @@ async fn lease_lanes(
                 position: *position,
                 last: Some(position) == positions.last(),
             };
-            turns.insert(*position, (candidate.queue, turn, lapses));
+            turns.insert(*position, (candidate.queue, turn, expired_leases));
         }
     }
     let sql = names.sql(&fetch_template());
@@ -262,7 +264,7 @@ async fn lease_lanes(
     let mut promoted = Vec::new();
     for row in rows.map_err(store_error)? {
         let position: i64 = row.try_get(0).map_err(store_error)?;
-        let Some((queue, turn, lapses)) = turns.remove(&position) else { continue };
+        let Some((queue, turn, expired_leases)) = turns.remove(&position) else { continue };
         let row = ReadyRow::read(&row, &queue.name).map_err(store_error)?;
         if row.promoted {
             promoted.push(position);
@@ -270,7 +272,7 @@ async fn lease_lanes(
         let lease =
             Lease::new(queue.name.clone(), row.id, LeaseToken::from_uuid(new_lease.token)).in_turn(turn);
         // The delivery is counted when the message is settled; a claim does not write the rows of a lane.
-        claimed.push((position, row.claimed_under(lease, lapses.saturating_add(1))));
+        claimed.push((position, row.claimed_under(lease, expired_leases.saturating_add(1))));
     }
     if !promoted.is_empty() {
         execute_each_position(connection, names, "update {ready} set promoted = 0 where id = ?", &promoted)

@@ -8,7 +8,7 @@
 //! Turns are fair because lanes form a ring: a lane that ends its turn goes to the tail. Tails and message positions are drawn from
 //! one sequence, so that keys and unordered messages can be compared by how long they have waited.
 //!
-//! A worker that crashes leaves an expired lease. The lane counts it (`lapses`), and while the count is not zero, the head is
+//! A worker that crashes leaves an expired lease. The lane counts it (`expired_leases`), and while the count is not zero, the head is
 //! claimed alone: the message that crashes workers is identified, and the messages behind it are not counted as failures.
 
 use super::{
@@ -26,7 +26,7 @@ use sqlx::{Row, SqliteConnection};
 use std::ops::Range;
 use uuid::Uuid;
 
-pub(super) const OPEN: &str = "insert into {lane} (queue, key, turn_at) select r.queue, r.key, min(r.id) \
+pub(super) const OPEN: &str = "insert into {lane} (queue, key, turn) select r.queue, r.key, min(r.id) \
     from {ready} r not indexed \
     where r.id >= ?1 and r.id < ?2 and r.ordered = 1 group by r.queue, r.key \
     on conflict (queue, key) do nothing";
@@ -57,7 +57,7 @@ pub(super) async fn remove_message(
     }
     let (position, key): (i64, String) = (row.get(0)?, row.get(1)?);
     let forget = names.statement(
-        "update {lane} set lapses = 0 where queue = ?1 and key = ?2 and lapses > 0 and not exists ( \
+        "update {lane} set expired_leases = 0 where queue = ?1 and key = ?2 and expired_leases > 0 and not exists ( \
          select 1 from {ready} r where r.queue = ?1 and r.key = ?2 and r.ordered = 1 and r.id < ?3)",
     );
     driver.execute(forget.bind(queue).bind(key.as_str()).bind(position)).await?;
@@ -81,21 +81,21 @@ pub(super) async fn close(
 /// A lane that may be claimed.
 #[derive(Debug)]
 pub(super) struct RunnableLane {
-    pub(super) turn_at: i64,
+    pub(super) turn: i64,
     pub(super) key: String,
     /// The leases that expired on its head, including the last one.
-    pub(super) lapses: u32,
+    pub(super) expired_leases: u32,
 }
 
 /// Free lanes, lanes with an expired lease, and blocked lanes that have come due, each from its own index.
-pub(super) const RUNNABLE: &str = "select turn_at, key, lapses from ( \
-      select * from (select turn_at, key, lapses from {lane} indexed by {lane_free} \
-        where queue = ?1 and token is null and due_at is null order by turn_at limit ?2) \
-      union all select * from (select turn_at, key, lapses + 1 from {lane} indexed by {lane_leased} \
+pub(super) const RUNNABLE: &str = "select turn, key, expired_leases from ( \
+      select * from (select turn, key, expired_leases from {lane} indexed by {lane_free} \
+        where queue = ?1 and token is null and due_at is null order by turn limit ?2) \
+      union all select * from (select turn, key, expired_leases + 1 from {lane} indexed by {lane_leased} \
         where queue = ?1 and token is not null and lease_until <= ?3 order by lease_until limit ?2) \
-      union all select * from (select turn_at, key, lapses from {lane} indexed by {lane_due} \
+      union all select * from (select turn, key, expired_leases from {lane} indexed by {lane_due} \
         where queue = ?1 and due_at is not null and due_at <= ?3 order by due_at limit ?2)) \
-    order by turn_at limit ?2";
+    order by turn limit ?2";
 
 /// The lanes that may be claimed; those that have waited longest come first.
 pub(super) async fn runnable(
@@ -110,9 +110,9 @@ pub(super) async fn runnable(
     let rows = query.fetch_all(connection).await.map_err(store_error)?;
     let runnable = rows.iter().map(|row| {
         Ok(RunnableLane {
-            turn_at: row.try_get(0)?,
+            turn: row.try_get(0)?,
             key: row.try_get(1)?,
-            lapses: super::row::count(row, 2)?,
+            expired_leases: super::row::count(row, 2)?,
         })
     });
     runnable.collect::<Result<_, _>>().map_err(store_error)
@@ -153,7 +153,7 @@ pub(super) async fn heads(
 }
 
 /// Counts a lease that was not settled.
-pub(super) const LEASE: &str = "update {lane} set lapses = lapses + (token is not null), token = ?, lease_until = ?, \
+pub(super) const LEASE: &str = "update {lane} set expired_leases = expired_leases + (token is not null), token = ?, lease_until = ?, \
     due_at = null, reason = null, error = null where queue = ? and key = ?";
 
 /// Begins the turns of lanes.

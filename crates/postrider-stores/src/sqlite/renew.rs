@@ -34,7 +34,7 @@ pub(super) struct LeasedRow {
 pub(super) struct LaneState {
     pub(super) key: String,
     pub(super) token: Option<Uuid>,
-    pub(super) lapses: u32,
+    pub(super) expired_leases: u32,
     /// The first position of the lane.
     pub(super) head: i64,
 }
@@ -53,7 +53,7 @@ impl LeasedRow {
     }
 }
 
-pub(super) const LEASED_ROWS: &str = "select j.key, r.queue, r.id, r.timer, r.token, r.ordered, r.key, l.token, l.lapses, r.message_id, \
+pub(super) const LEASED_ROWS: &str = "select j.key, r.queue, r.id, r.timer, r.token, r.ordered, r.key, l.token, l.expired_leases, r.message_id, \
       case r.ordered when 1 then (select min(h.id) from {ready} h \
         where h.queue = r.queue and h.key = r.key and h.ordered = 1) end \
     from json_each(?1) j \
@@ -88,7 +88,7 @@ fn leased_row(row: &SqliteRow) -> Result<LeasedRow, sqlx::Error> {
         Some(LaneState {
             key: row.try_get(6)?,
             token: row.try_get(7)?,
-            lapses: super::row::count(row, 8)?,
+            expired_leases: super::row::count(row, 8)?,
             head: row.try_get(10)?,
         })
     } else {

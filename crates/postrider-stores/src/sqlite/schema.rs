@@ -150,7 +150,7 @@ mod tests {
           values (1, randomblob(16), 1, 2, 3, 'rejected', x'64'); \
         insert into postrider_archive (queue, message_id, staged_at, due_at, archived_at, expires_at, payload) \
           values (1, randomblob(16), 1, 2, 3, 4, x'64'); \
-        insert into postrider_lane (queue, key, turn_at) values (1, 'key', 7); \
+        insert into postrider_lane (queue, key, turn) values (1, 'key', 7); \
         insert into postrider_idle (queue, worker, until) values ('orders', randomblob(16), 9); \
         insert into postrider_inbox (consumer, tenant, message_id, admitted_at) values ('billing', '', randomblob(16), 1); \
         insert into postrider_inbox_count (consumer, tenant, message_id, deliveries, counted_at) \

@@ -122,9 +122,9 @@ fn settle_in_turn(
 ) -> bool {
     let is_last = settle.lease.turn().is_some_and(|turn| turn.last);
     let lane = batch.lane(row.queue, state);
-    let lapses = lane.lapses;
+    let expired_leases = lane.expired_leases;
     // The claim counted neither this delivery nor the expired leases before it.
-    let delivered = lapses.saturating_add(1);
+    let delivered = expired_leases.saturating_add(1);
     match (&settle.settlement, on_failure) {
         (Settlement::Release, _) => {
             if is_last {
@@ -184,13 +184,13 @@ impl LaneUpdate {
     fn leave(&mut self, position: i64) {
         self.has_left = true;
         if position == self.head {
-            self.lapses = 0;
+            self.expired_leases = 0;
         }
     }
 
     fn end(&mut self, status: LaneStatus) {
         if matches!(status, LaneStatus::Blocked { .. }) {
-            self.lapses = 0;
+            self.expired_leases = 0;
         }
         self.status = Some(status);
     }

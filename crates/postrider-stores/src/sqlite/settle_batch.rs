@@ -49,7 +49,7 @@ struct Failure {
 #[derive(Debug)]
 pub(super) struct LaneUpdate {
     pub(super) head: i64,
-    pub(super) lapses: u32,
+    pub(super) expired_leases: u32,
     /// Messages have left it: it may be empty.
     pub(super) has_left: bool,
     /// The new status, if the turn is over.
@@ -79,7 +79,7 @@ impl SettleBatch {
             Entry::Occupied(lane) => lane.into_mut(),
             Entry::Vacant(lane) => lane.insert(LaneUpdate {
                 head: state.head,
-                lapses: state.lapses,
+                expired_leases: state.expired_leases,
                 has_left: false,
                 status: None,
             }),
@@ -223,12 +223,12 @@ pub(super) fn schedule_template() -> String {
 
 /// A lane that ends its turn goes to the tail of the ring. A lane whose turn goes on keeps its lease.
 /// The values of each row go through `on conflict`: a join has a second query plan, which scans the lanes.
-pub(super) const FREE_LANES: &str = "insert into {lane} (queue, key, turn_at, lapses) \
+pub(super) const FREE_LANES: &str = "insert into {lane} (queue, key, turn, expired_leases) \
     select j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3 from json_each(?1) j where true \
-    on conflict (queue, key) do update set turn_at = excluded.turn_at, lapses = excluded.lapses, token = null, \
+    on conflict (queue, key) do update set turn = excluded.turn, expired_leases = excluded.expired_leases, token = null, \
       lease_until = null";
 
-const BLOCK_LANE: &str = "update {lane} set turn_at = ?3, lapses = ?4, token = null, lease_until = null, due_at = ?5, \
+const BLOCK_LANE: &str = "update {lane} set turn = ?3, expired_leases = ?4, token = null, lease_until = null, due_at = ?5, \
     reason = ?6, error = ?7 where queue = ?1 and key = ?2";
 
 async fn end_lanes(
@@ -244,17 +244,18 @@ async fn end_lanes(
     let mut free = Vec::new();
     for ((queue, key), lane) in &lanes {
         match &lane.status {
-            None if lane.has_left && lane.lapses == 0 => {
+            None if lane.has_left && lane.expired_leases == 0 => {
                 let sql =
-                    names.sql("update {lane} set lapses = 0 where queue = ?1 and key = ?2 and lapses > 0");
+                    names.sql("update {lane} set expired_leases = 0 where queue = ?1 and key = ?2 and expired_leases > 0");
                 sql.query().bind(queue).bind(key).execute(&mut *connection).await.map_err(store_error)?;
                 continue;
             }
             None => continue,
-            Some(LaneStatus::Free) => free.push(json!([queue, key, tail, lane.lapses])),
+            Some(LaneStatus::Free) => free.push(json!([queue, key, tail, lane.expired_leases])),
             Some(LaneStatus::Blocked { due_at, reason, error }) => {
                 let sql = names.sql(BLOCK_LANE);
-                let query = sql.query().bind(queue).bind(key).bind(tail).bind(lane.lapses).bind(due_at);
+                let query =
+                    sql.query().bind(queue).bind(key).bind(tail).bind(lane.expired_leases).bind(due_at);
                 let query = query.bind(reason.map(Reason::as_str)).bind(error);
                 query.execute(&mut *connection).await.map_err(store_error)?;
             }

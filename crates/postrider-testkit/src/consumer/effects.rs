@@ -1,6 +1,6 @@
 //! Exactly one effect for each message (promise 3).
 
-use super::{AckDroppingSource, ConsumerFixture, helpers::*};
+use super::{ConsumerFixture, FaultySource, helpers::*};
 use postrider_core::{
     Admission, Arrival, Format, Hlc, Inbox, Message, OutboxExt, hlc::HybridClock, inspect::StateFilter,
     transactions::Transactions,
@@ -13,16 +13,16 @@ use std::{
 
 /// The effects are committed, but the ack is lost: the redelivered message is acked, and has no second effect.
 pub async fn a_redelivery_after_its_effect_is_a_duplicate<F: ConsumerFixture>(fixture: F) {
-    let source = AckDroppingSource::new(fixture.source().await, usize::MAX);
+    let source = FaultySource::new(fixture.source().await).drop_acks(usize::MAX);
     let first = with_effect(billing_on(&fixture, Arc::new(source)), &fixture, |_| Ok(()));
     fixture.send(orders(10, &fixture.address())).await;
     // If the source redelivers by itself, the message may already be a duplicate here.
-    let consumed = run_until::<F>(&first, |consumed| consumed.processed == 10).await;
-    assert_eq!((consumed.dead_lettered, consumed.failed), (0, 0));
+    let report = run_until::<F>(&first, |report| report.delivered == 10).await;
+    assert_eq!((report.dead, report.retried), (0, 0));
 
     let second = with_effect(billing(&fixture).await, &fixture, |_| Ok(()));
-    let consumed = run_until::<F>(&second, |consumed| consumed.duplicates == 10).await;
-    assert_eq!((consumed.processed, consumed.failed), (0, 0));
+    let report = run_until::<F>(&second, |report| report.duplicates == 10).await;
+    assert_eq!((report.delivered, report.retried), (0, 0));
     assert_eq!(effects(&fixture).await, (0..10).collect::<Vec<_>>());
 }
 
@@ -31,7 +31,7 @@ pub async fn a_failed_handler_leaves_no_deduplication_record_and_no_effect<F: Co
     let sent = orders(3, &fixture.address());
     let failing = with_effect(billing(&fixture).await, &fixture, |_| Err(Failure::retry("not yet")));
     fixture.send(sent.clone()).await;
-    run_until::<F>(&failing, |consumed| consumed.failed >= 3).await;
+    run_until::<F>(&failing, |report| report.retried >= 3).await;
     assert!(effects(&fixture).await.is_empty());
     let store = fixture.receive();
     let arrivals: Vec<_> = sent.iter().map(|sent| Arrival::new(sent.id)).collect();
@@ -41,7 +41,7 @@ pub async fn a_failed_handler_leaves_no_deduplication_record_and_no_effect<F: Co
     assert_eq!(marks, [Admission::First; 3]);
 
     let fixed = with_effect(billing(&fixture).await, &fixture, |_| Ok(()));
-    run_until::<F>(&fixed, |consumed| consumed.processed == 3).await;
+    run_until::<F>(&fixed, |report| report.delivered == 3).await;
     assert_eq!(effects(&fixture).await, [0, 1, 2]);
 }
 
@@ -50,9 +50,8 @@ pub async fn one_failure_in_a_batch_affects_no_other<F: ConsumerFixture>(fixture
     fixture.send(orders(40, &fixture.address())).await;
     let decide = |number| if number == 17 { Err(Failure::reject("bad")) } else { Ok(()) };
     let consumer = with_effect(billing(&fixture).await.concurrency(1).batch_size(50), &fixture, decide);
-    let consumed =
-        run_until::<F>(&consumer, |consumed| consumed.processed == 39 && consumed.dead_lettered == 1).await;
-    assert_eq!(consumed.failed, 0);
+    let report = run_until::<F>(&consumer, |report| report.delivered == 39 && report.dead == 1).await;
+    assert_eq!(report.retried, 0);
     assert_eq!(effects(&fixture).await, (0..40).filter(|number| *number != 17).collect::<Vec<_>>());
     assert_eq!(dead_letters(&fixture).await.len(), 1);
 }
@@ -63,7 +62,7 @@ pub async fn staged_messages_inherit_correlation_and_causation<F: ConsumerFixtur
     let sent = written(message, &fixture.address(), Format::Binary);
     fixture.send(vec![sent.clone()]).await;
     let consumer = with_effect(billing(&fixture).await, &fixture, |_| Ok(()));
-    run_until::<F>(&consumer, |consumed| consumed.processed == 1).await;
+    run_until::<F>(&consumer, |report| report.delivered == 1).await;
     let effects = list(&fixture, "effects", StateFilter::Ready).await;
     let trail = effects[0].message.trail();
     assert_eq!(trail.correlation_id.as_deref(), Some("request-7"));
@@ -91,7 +90,7 @@ pub async fn only_first_deliveries_advance_the_logical_clock<F: ConsumerFixture>
     let clock = Arc::new(HybridClock::resume(None));
     let consumer = with_effect(billing(&fixture).await.clock(Arc::clone(&clock)), &fixture, |_| Ok(()));
     fixture.send(vec![duplicate, first]).await;
-    run_until::<F>(&consumer, |consumed| consumed.processed == 1 && consumed.duplicates == 1).await;
+    run_until::<F>(&consumer, |report| report.delivered == 1 && report.duplicates == 1).await;
     let latest = clock.latest().unwrap();
     assert!(latest >= near && latest < far, "{latest}");
 }
@@ -116,11 +115,11 @@ pub async fn a_transaction_kept_by_its_handler_is_a_failure<F: ConsumerFixture>(
         .build()
         .unwrap();
     fixture.send(orders(1, &fixture.address())).await;
-    let running = consumer.start().await.unwrap();
-    until("the failure", || running.consumed().failed == 1).await;
+    let running = consumer.start();
+    until("the failure", || running.report().retried == 1).await;
     // It is rolled back when it is dropped.
     drop(kept.lock().unwrap().take());
-    until("its end", || running.consumed().processed == 1).await;
+    until("its end", || running.report().delivered == 1).await;
     within_patience("stopping", running.stop(Duration::from_secs(60))).await;
     assert_eq!(effects(&fixture).await, [0]);
 }

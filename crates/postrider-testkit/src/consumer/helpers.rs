@@ -30,7 +30,7 @@ pub(super) fn billing_on<F: ConsumerFixture>(
     source: Arc<dyn Source>,
 ) -> ConsumerBuilder<F::ConsumerStore> {
     let soon = RetryStrategy::constant(Duration::from_millis(10)).without_max_attempts();
-    Consumer::builder_on("billing", source, fixture.receive()).redeliver(soon)
+    Consumer::builder_on("billing", source, fixture.receive()).retry(soon)
 }
 
 /// The fixture's transaction, in the form that handlers receive.
@@ -101,13 +101,13 @@ pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// Runs a consumer until its report satisfies the condition, stops it, and asserts a clean stop.
 pub(super) async fn run_until<F: ConsumerFixture>(
     consumer: &Consumer<F::ConsumerStore>,
-    is_enough: impl Fn(postrider_engine::ConsumerReport) -> bool,
-) -> postrider_engine::ConsumerReport {
-    let running = consumer.start().await.unwrap();
-    until("what is wanted", || is_enough(running.consumed())).await;
+    is_enough: impl Fn(postrider_engine::Report) -> bool,
+) -> postrider_engine::Report {
+    let running = consumer.start();
+    until("what is wanted", || is_enough(running.report())).await;
     let drained = within_patience("stopping", running.stop(Duration::from_secs(60))).await;
     assert!(drained.clean, "{drained:?}");
-    drained.consumed
+    drained.report
 }
 
 /// Counts how often something happened.

@@ -30,7 +30,7 @@ pub async fn a_key_keeps_its_order_through_failures<F: ConsumerFixture>(fixture:
     };
     let consumer = with_effect(billing(&fixture).await.concurrency(4).batch_size(5), &fixture, decide);
     fixture.send(orders(60, &fixture.address())).await;
-    run_until::<F>(&consumer, |consumed| consumed.processed == 60).await;
+    run_until::<F>(&consumer, |report| report.delivered == 60).await;
     assert_eq!(effects(&fixture).await, (0..60).collect::<Vec<_>>());
     let order = ended.lock().unwrap().clone();
     for key in 0..5 {
@@ -51,8 +51,7 @@ pub async fn messages_behind_a_poison_message_are_not_dead_lettered<F: ConsumerF
     // All of one key: number 0 is ahead of the others.
     let sent = orders(50, &fixture.address()).into_iter().step_by(5).collect();
     fixture.send(sent).await;
-    let consumed =
-        run_until::<F>(&consumer, |consumed| consumed.processed == 9 && consumed.dead_lettered >= 1).await;
-    assert_eq!(consumed.dead_lettered, 1);
+    let report = run_until::<F>(&consumer, |report| report.delivered == 9 && report.dead >= 1).await;
+    assert_eq!(report.dead, 1);
     assert_eq!(effects_in_order(&fixture).await, (1..10).map(|number| number * 5).collect::<Vec<_>>());
 }

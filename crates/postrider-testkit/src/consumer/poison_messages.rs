@@ -14,9 +14,8 @@ pub async fn an_unreadable_message_is_rejected_and_dead_lettered<F: ConsumerFixt
     let consumer = with_effect(billing(&fixture).await, &fixture, |_| Ok(()));
     fixture.send_bare("who am I?").await;
     fixture.send(orders(3, &fixture.address())).await;
-    let consumed =
-        run_until::<F>(&consumer, |consumed| consumed.processed == 3 && consumed.dead_lettered >= 1).await;
-    assert_eq!((consumed.dead_lettered, consumed.failed), (1, 0));
+    let report = run_until::<F>(&consumer, |report| report.delivered == 3 && report.dead >= 1).await;
+    assert_eq!((report.dead, report.retried), (1, 0));
     let dead_letters = dead_letters(&fixture).await;
     assert_eq!(dead_letters.len(), 1);
     assert_eq!(reason(&dead_letters[0]), Some(Reason::Undecodable));
@@ -31,7 +30,7 @@ pub async fn an_undecodable_payload_is_dead_lettered<F: ConsumerFixture>(fixture
     let poison = written(text, &fixture.address(), Format::Binary);
     fixture.send(vec![poison.clone()]).await;
     fixture.send(orders(3, &fixture.address())).await;
-    run_until::<F>(&consumer, |consumed| consumed.processed == 3 && consumed.dead_lettered == 1).await;
+    run_until::<F>(&consumer, |report| report.delivered == 3 && report.dead == 1).await;
     let dead_letters = dead_letters(&fixture).await;
     assert_eq!(
         (dead_letter_ids(&dead_letters), reason(&dead_letters[0])),
@@ -48,7 +47,7 @@ pub async fn a_rejected_message_is_dead_lettered_with_its_origin<F: ConsumerFixt
     let consumer = with_effect(billing_on(&fixture, source), &fixture, rejecting);
     let sent = orders(1, &fixture.address());
     fixture.send(sent.clone()).await;
-    run_until::<F>(&consumer, |consumed| consumed.dead_lettered == 1).await;
+    run_until::<F>(&consumer, |report| report.dead == 1).await;
     let dead_letters = dead_letters(&fixture).await;
     assert_eq!(
         (dead_letter_ids(&dead_letters), reason(&dead_letters[0])),
@@ -74,8 +73,8 @@ pub async fn a_message_above_the_delivery_limit_is_dead_lettered_unhandled<F: Co
     let consumer = with_effect(builder, &fixture, decide);
     let sent = orders(1, &fixture.address());
     fixture.send(sent.clone()).await;
-    let consumed = run_until::<F>(&consumer, |consumed| consumed.dead_lettered == 1).await;
-    assert_eq!((runs.get(), consumed.failed), (3, 3));
+    let report = run_until::<F>(&consumer, |report| report.dead == 1).await;
+    assert_eq!((runs.get(), report.retried), (3, 3));
     let dead_letters = dead_letters(&fixture).await;
     assert_eq!(
         (dead_letter_ids(&dead_letters), reason(&dead_letters[0])),
@@ -108,6 +107,6 @@ pub async fn a_message_of_an_unknown_type_is_dead_lettered<F: ConsumerFixture>(f
         .build()
         .unwrap();
     fixture.send(orders(1, &fixture.address())).await;
-    run_until::<F>(&consumer, |consumed| consumed.dead_lettered == 1).await;
+    run_until::<F>(&consumer, |report| report.dead == 1).await;
     assert_eq!(dead_letters(&fixture).await[0].error.as_deref(), Some("UnknownType"));
 }

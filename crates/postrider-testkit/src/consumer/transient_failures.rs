@@ -12,8 +12,8 @@ pub async fn a_failure_without_a_limit_is_retried_and_never_dead_lettered<F: Con
     let decide = move |_| if counted.once_more() < 6 { Err(Failure::retry("not yet")) } else { Ok(()) };
     let consumer = with_effect(billing(&fixture).await, &fixture, decide);
     fixture.send(orders(1, &fixture.address())).await;
-    let consumed = run_until::<F>(&consumer, |consumed| consumed.processed == 1).await;
-    assert_eq!((runs.get(), consumed.failed, consumed.dead_lettered), (7, 6, 0));
+    let report = run_until::<F>(&consumer, |report| report.delivered == 1).await;
+    assert_eq!((runs.get(), report.retried, report.dead), (7, 6, 0));
     assert_eq!(effects(&fixture).await, [0]);
 }
 
@@ -27,8 +27,8 @@ pub async fn a_panic_is_a_failure<F: ConsumerFixture>(fixture: F) {
     };
     let consumer = with_effect(billing(&fixture).await, &fixture, decide);
     fixture.send(orders(1, &fixture.address())).await;
-    let consumed = run_until::<F>(&consumer, |consumed| consumed.processed == 1).await;
-    assert_eq!((runs.get(), consumed.failed), (2, 1));
+    let report = run_until::<F>(&consumer, |report| report.delivered == 1).await;
+    assert_eq!((runs.get(), report.retried), (2, 1));
 }
 
 /// A handler that exceeds its timeout is cancelled, and its transaction is rolled back.
@@ -50,8 +50,8 @@ pub async fn a_handler_past_its_timeout_is_a_failure<F: ConsumerFixture>(fixture
         .build()
         .unwrap();
     fixture.send(orders(1, &fixture.address())).await;
-    let consumed = run_until::<F>(&consumer, |consumed| consumed.processed == 1).await;
-    assert!(consumed.failed >= 1);
+    let report = run_until::<F>(&consumer, |report| report.delivered == 1).await;
+    assert!(report.retried >= 1);
 }
 
 /// A short failure is over before the broker is involved.
@@ -63,8 +63,8 @@ pub async fn in_process_retries_need_no_redelivery<F: ConsumerFixture>(fixture: 
     let builder = billing(&fixture).await.retry_in_place(quickly).max_deliveries(1);
     let consumer = with_effect(builder, &fixture, decide);
     fixture.send(orders(1, &fixture.address())).await;
-    let consumed = run_until::<F>(&consumer, |consumed| consumed.processed == 1).await;
-    assert_eq!((runs.get(), consumed.failed, consumed.dead_lettered), (3, 0, 0));
+    let report = run_until::<F>(&consumer, |report| report.delivered == 1).await;
+    assert_eq!((runs.get(), report.retried, report.dead), (3, 0, 0));
 }
 
 /// A handler that snoozes has not failed.
@@ -77,6 +77,6 @@ pub async fn a_snooze_is_not_a_failure<F: ConsumerFixture>(fixture: F) {
     };
     let consumer = with_effect(billing(&fixture).await, &fixture, decide);
     fixture.send(orders(1, &fixture.address())).await;
-    let consumed = run_until::<F>(&consumer, |consumed| consumed.processed == 1).await;
-    assert_eq!((runs.get(), consumed.failed), (2, 0));
+    let report = run_until::<F>(&consumer, |report| report.delivered == 1).await;
+    assert_eq!((runs.get(), report.retried), (2, 0));
 }

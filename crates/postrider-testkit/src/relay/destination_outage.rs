@@ -108,3 +108,20 @@ pub async fn run_until_idle_does_not_wait_for_an_outage_to_end<F: Fixture>(fixtu
     assert_eq!(relay.run_until_idle().await.unwrap().delivered, 300);
     assert_eq!((down.calls().len(), up.accepted().len()), (1, 300));
 }
+
+/// `run_batch` sends one probe to an unavailable destination, and then returns at once: nothing is claimed for it.
+pub async fn run_batch_does_not_wait_for_an_outage_to_end<F: Fixture>(fixture: F) {
+    let transport = ScriptedTransport::default();
+    transport.fail_with(|| PublishError::unavailable("connection refused"));
+    let staged = stage_orders(&fixture, 10).await;
+    let hour = Duration::from_secs(3_600);
+    let billing = Destination::new("billing", transport.clone()).circuit_backoff(hour, hour);
+    let relay = builder(&fixture).destination(billing).route(to_billing()).build().unwrap();
+    let first = relay.run_batch().await.unwrap();
+    assert_eq!((first.delivered, first.retried, first.dead), (0, 0, 0));
+    let second = relay.run_batch().await.unwrap();
+    assert_eq!((second.claimed, transport.calls().len()), (0, 1), "the circuit is open");
+    for id in staged {
+        assert_eq!(entry_in(&fixture, "orders", id, State::Pending).await.attempts, 0);
+    }
+}

@@ -126,7 +126,7 @@ pub async fn an_ordered_queue_on_an_unordered_route_sends_nothing<F: Fixture>(fi
 pub async fn each_destination_applies_its_own_filter<F: Fixture>(fixture: F) {
     let (one, other) = (ScriptedTransport::default(), ScriptedTransport::default());
     stage_orders(&fixture, 4).await;
-    let to = RouteTarget::new("mail", "orders").only(|message| message.payload().ends_with(b":1}"));
+    let to = RouteTarget::new("mail", "orders").filter(|message| message.payload().ends_with(b":1}"));
     let route = Route::new("orders").to("billing", "orders").to_with(to);
     relay_to(&fixture, (&one, &other), route).run_until_idle().await.unwrap();
     assert_eq!((one.accepted().len(), other.accepted().len()), (4, 1));

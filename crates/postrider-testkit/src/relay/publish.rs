@@ -51,8 +51,8 @@ pub async fn a_route_can_filter_and_transform<F: Fixture>(fixture: F) {
     let staged = stage_orders(&fixture, 4).await;
     let is_even =
         |message: &Message| matches!(message.payload().as_ref(), br#"{"number":0}"# | br#"{"number":2}"#);
-    let to = RouteTarget::new("billing", "{type}").format(Format::Plain).only(is_even);
-    let to = to.change(|message| message.to_builder().event_type("order.seen").payload(r#"{"number":7}"#));
+    let to = RouteTarget::new("billing", "{type}").format(Format::Plain).filter(is_even);
+    let to = to.transform(|message| message.to_builder().event_type("order.seen").payload(r#"{"number":7}"#));
     let report = relay_all(&fixture, &transport, Route::new("orders").to_with(to)).await;
     assert_eq!(report.delivered, 4, "what is left out is done");
     let sent = transport.accepted();
@@ -116,4 +116,14 @@ pub async fn a_rate_limit_is_kept<F: Fixture>(fixture: F) {
     running.stop(Duration::from_secs(3)).await;
     assert_eq!(transport.accepted().len(), 10, "the next one is six minutes away");
     assert_eq!(list(&fixture, "orders", StateFilter::Ready).await.len(), 10);
+}
+
+/// `run_batch` publishes what the rate limit of the route permits now, and does not wait for more.
+pub async fn a_batch_keeps_the_rate_limit<F: Fixture>(fixture: F) {
+    let transport = ScriptedTransport::default();
+    stage_orders(&fixture, 5).await;
+    let relay = relay(&fixture, &transport, to_billing().rate_limit(2, Duration::from_secs(3_600)));
+    assert_eq!(relay.run_batch().await.unwrap().delivered, 2);
+    assert_eq!(relay.run_batch().await.unwrap().claimed, 0, "the next one is half an hour away");
+    assert_eq!(transport.accepted().len(), 2);
 }

@@ -153,7 +153,7 @@ pub async fn a_transport_with_wrong_result_count_or_panic_loses_nothing<F: Fixtu
 pub async fn a_panicking_route_function_affects_only_its_message<F: Fixture>(fixture: F) {
     let transport = ScriptedTransport::default();
     stage_orders(&fixture, 3).await;
-    let to = RouteTarget::new("billing", "orders").only(|message| {
+    let to = RouteTarget::new("billing", "orders").filter(|message| {
         assert!(message.payload() != r#"{"number":1}"#, "as the test says");
         true
     });

@@ -23,7 +23,7 @@ pub async fn an_empty_batch_of_follow_ups_stages_nothing<F: SagaFixture>(fixture
     fixture.commit(tx).await;
     assert!(staged.outcomes().is_empty());
     let runner = runner(&fixture, &[&Scripted::done("payments")]);
-    assert_eq!(runner.run_batch().await.unwrap(), 0);
+    assert_eq!(runner.run_batch().await.unwrap().claimed, 0);
 }
 
 /// A call receives the staged follow-up, and the message's identity is its idempotency key.
@@ -58,10 +58,10 @@ pub async fn the_oldest_is_called_first_within_the_batch_size<F: SagaFixture>(fi
     for number in 0..5 {
         follow_up(&fixture, [erase(&format!("customer-{number}"), "payments")]).await;
     }
-    let runner = builder(&fixture, &[&payments]).batch_size(2).build().unwrap();
+    let runner = builder(&fixture, &[&payments]).concurrency(2).build().unwrap();
     let mut batches = Vec::new();
     for _ in 0..4 {
-        batches.push(runner.run_batch().await.unwrap());
+        batches.push(runner.run_batch().await.unwrap().claimed);
     }
     assert_eq!(batches, [2, 2, 1, 0]);
     let mut by_batch = payments.subjects();
@@ -121,7 +121,7 @@ pub async fn retries_follow_the_backoff_exactly<F: SagaFixture>(fixture: F) {
     let runner = builder(&fixture, &[&payments]).max_attempts(20).build().unwrap();
     let mut advanced = Duration::ZERO;
     for expected in [30, 60, 120, 240, 480, 960, 1920, 3600, 3600] {
-        assert_eq!(runner.run_batch().await.unwrap(), 1);
+        assert_eq!(runner.run_batch().await.unwrap().claimed, 1);
         let overdue = runner.overdue(Duration::ZERO, 10).await.unwrap();
         let waiting = &overdue[0];
         assert_eq!((overdue.len(), waiting.status), (1, FollowUpStatus::Failed));
@@ -129,7 +129,7 @@ pub async fn retries_follow_the_backoff_exactly<F: SagaFixture>(fixture: F) {
         let after = waiting.at.duration_since(waiting.staged_at).unwrap() - advanced;
         let expected = Duration::from_secs(expected);
         assert!((expected..=expected + began.elapsed()).contains(&after), "{after:?}, not {expected:?}");
-        assert_eq!(runner.run_batch().await.unwrap(), 0, "not before its time");
+        assert_eq!(runner.run_batch().await.unwrap().claimed, 0, "not before its time");
         fixture.advance(expected).await;
         advanced += expected;
     }
@@ -142,7 +142,7 @@ pub async fn the_last_failed_attempt_abandons_the_follow_up<F: SagaFixture>(fixt
     follow_up(&fixture, [erase("customer-1", "payments")]).await;
     let runner = runner(&fixture, &[&payments]);
     for _ in 0..8 {
-        assert_eq!(runner.run_batch().await.unwrap(), 1);
+        assert_eq!(runner.run_batch().await.unwrap().claimed, 1);
         fixture.advance(minutes(60)).await;
     }
     assert_eq!(run::<F>(&runner).await, 0);

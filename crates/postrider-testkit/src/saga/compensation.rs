@@ -179,7 +179,7 @@ async fn run_out<F: SagaFixture>(fixture: &F, runner: &SagaRunner<F::Sagas>) {
     loop {
         run::<F>(runner).await;
         fixture.advance(minutes(120)).await;
-        if runner.run_batch().await.unwrap() == 0 {
+        if runner.run_batch().await.unwrap().claimed == 0 {
             return;
         }
     }
@@ -205,7 +205,7 @@ pub async fn a_saga_whose_steps_all_succeed_completes<F: SagaFixture>(fixture: F
     let (world, ends) = (World::default(), Ends::default());
     let runner = booking(&fixture, &world, &ends).complete_to("ended").build().unwrap();
     let saga = begin(&fixture).await;
-    assert_eq!(runner.run_batch().await.unwrap(), 1);
+    assert_eq!(runner.run_batch().await.unwrap().claimed, 1);
     assert_eq!(runner.saga_state(saga).await.unwrap(), Some(SagaState::Forward { step: 0 }));
     run_out(&fixture, &runner).await;
     assert_eq!(world.effects(), done(5));
@@ -277,10 +277,10 @@ pub async fn a_repeated_call_has_no_second_effect<F: SagaFixture>(fixture: F) {
             begin(&fixture).await;
             runner.run_batch().await.unwrap();
             for _ in 0..repeated {
-                assert_eq!(runner.run_batch().await.unwrap(), 1);
+                assert_eq!(runner.run_batch().await.unwrap().claimed, 1);
             }
             sink.outages.store(1, std::sync::atomic::Ordering::SeqCst);
-            assert_eq!(runner.run_batch().await.unwrap(), 1);
+            assert_eq!(runner.run_batch().await.unwrap().claimed, 1);
             expire_leases(&fixture).await;
             run_out(&fixture, &runner).await;
             let case = format!("failed {failed:?}, repeated {repeated}");
@@ -404,12 +404,12 @@ pub async fn a_reschedule_does_not_hide_a_doubt<F: SagaFixture>(fixture: F) {
     let runner = booking(&fixture, &world, &ends).build().unwrap();
     let saga = begin(&fixture).await;
     for _ in 0..3 {
-        assert_eq!(runner.run_batch().await.unwrap(), 1);
+        assert_eq!(runner.run_batch().await.unwrap().claimed, 1);
     }
     world.facts().silent.clear();
     world.facts().put_off.insert(doing(1));
     fixture.advance(minutes(5)).await;
-    assert_eq!(runner.run_batch().await.unwrap(), 1);
+    assert_eq!(runner.run_batch().await.unwrap().claimed, 1);
     world.facts().put_off.clear();
     world.facts().refused.insert(doing(1));
     run_out(&fixture, &runner).await;

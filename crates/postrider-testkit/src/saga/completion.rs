@@ -41,11 +41,11 @@ pub async fn the_last_follow_up_completes_the_operation<F: SagaFixture>(fixture:
     let [payments, mailer] = ["payments", "mailer"].map(Scripted::done);
     let completions = Completions::default();
     let runner =
-        noting::<F>(builder(&fixture, &[&payments, &mailer]).batch_size(1), &completions).build().unwrap();
+        noting::<F>(builder(&fixture, &[&payments, &mailer]).concurrency(1), &completions).build().unwrap();
     follow_up(&fixture, [erase("customer-1", "payments"), erase("customer-1", "mailer")]).await;
-    assert_eq!(runner.run_batch().await.unwrap(), 1);
+    assert_eq!(runner.run_batch().await.unwrap().claimed, 1);
     assert_eq!(subjects(&completions), [""; 0]);
-    assert_eq!(runner.run_batch().await.unwrap(), 1);
+    assert_eq!(runner.run_batch().await.unwrap().claimed, 1);
     assert_eq!(subjects(&completions), ["customer-1"]);
     let kinds = [AuditKind::Succeeded, AuditKind::Succeeded, AuditKind::Completed];
     assert_eq!(audited(&fixture, "customer-1").await, kinds);
@@ -88,7 +88,7 @@ pub async fn two_concurrent_finishers_report_one_completion<F: SagaFixture>(fixt
     let build = || builder(&fixture, &[&payments, &mailer]).complete_to("completed").build().unwrap();
     let (one, other) = (build(), build());
     let (one, other) = tokio::join!(run::<F>(&one), run::<F>(&other));
-    assert_eq!(one + other, 2 * SUBJECTS);
+    assert_eq!(one + other, 2 * SUBJECTS as u64);
     let mut completed: BTreeMap<String, u32> = BTreeMap::new();
     for entry in list(&fixture, "completed", StateFilter::Ready).await {
         *completed.entry(entry.message.subject().unwrap().to_string()).or_default() += 1;

@@ -97,10 +97,10 @@ pub(crate) fn builder<F: SagaFixture>(fixture: &F, resolvers: &[&Scripted]) -> S
 }
 
 /// Runs batches until nothing is due, and returns the number of follow-ups.
-pub(crate) async fn run<F: SagaFixture>(runner: &SagaRunner<F::Sagas>) -> usize {
+pub(crate) async fn run<F: SagaFixture>(runner: &SagaRunner<F::Sagas>) -> u64 {
     let mut all = 0;
     loop {
-        match runner.run_batch().await.unwrap() {
+        match runner.run_batch().await.unwrap().claimed {
             0 => return all,
             some => all += some,
         }

@@ -63,13 +63,13 @@ pub async fn a_stale_runner_changes_nothing<F: SagaFixture>(fixture: F) {
         let stale = builder(&fixture, &[]).resolver(held.clone()).build().unwrap();
         let prompt = Scripted::done("payments");
         let fresh = runner(&fixture, &[&prompt]);
-        let (processed, ()) = tokio::join!(stale.run_batch(), async {
+        let (report, ()) = tokio::join!(stale.run_batch(), async {
             held.called.acquire().await.unwrap().forget();
             expire_leases(&fixture).await;
             assert_eq!(run::<F>(&fresh).await, 1);
             held.may_answer.add_permits(1);
         });
-        assert_eq!(processed.unwrap(), 1);
+        assert_eq!(report.unwrap().claimed, 1);
         assert_eq!(prompt.count(), 1);
         assert_eq!(statuses::<F>(&fresh).await, [(FollowUpStatus::Succeeded, number as u64 + 1)]);
         let kinds = audited(&fixture, &subject).await;
@@ -86,7 +86,7 @@ pub async fn a_runner_claims_no_more_than_it_calls<F: SagaFixture>(fixture: F) {
     let all: Vec<_> = (0..20).map(|number| erase(&format!("customer-{number}"), "payments")).collect();
     follow_up(&fixture, all).await;
     let held = Held::new(|| Ok(Resolution::Done));
-    let runner = builder(&fixture, &[]).resolver(held.clone()).batch_size(4).build().unwrap();
+    let runner = builder(&fixture, &[]).resolver(held.clone()).concurrency(4).build().unwrap();
     let running = runner.start();
     held.called.acquire_many(4).await.unwrap().forget();
     assert_eq!(statuses::<F>(&runner).await, [(FollowUpStatus::Pending, 16), (FollowUpStatus::InFlight, 4)]);

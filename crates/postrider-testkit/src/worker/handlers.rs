@@ -5,7 +5,7 @@ use crate::Fixture;
 use postrider_core::{
     Event, Message, Outbox, QueuePolicy, Reason, RetryStrategy, State, inspect::StateFilter,
 };
-use postrider_engine::{Context, Failure, Queue, worker::OnUnknownType};
+use postrider_engine::{Context, Failure, Queue, Worker, worker::OnUnknownType};
 use std::sync::{Arc, Mutex};
 
 /// Promise 2: every committed message is handled, once if nothing fails, and leaves nothing.
@@ -127,7 +127,7 @@ pub async fn shared_state_reaches_every_handler<F: Fixture>(fixture: F) {
         Ok::<(), Failure>(())
     });
     let seen = Seen::default();
-    let worker = postrider_engine::Worker::builder_on(fixture.store(), None);
+    let worker = Worker::builder_on(fixture.store(), None);
     let report = worker.share(seen.clone()).queue(queue).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((report.delivered, seen.len()), (1, 1));
 }
@@ -154,7 +154,7 @@ pub async fn messages_staged_by_handlers_are_handled<F: Fixture>(fixture: F) {
         noting_others.note(number);
         async { Ok::<(), Failure>(()) }
     });
-    let worker = postrider_engine::Worker::builder_on(fixture.store(), None).queue(first).queue(second);
+    let worker = Worker::builder_on(fixture.store(), None).queue(first).queue(second);
     let report = worker.build().unwrap().run_until_idle().await.unwrap();
     assert_eq!(report.delivered, 41);
     assert_eq!(others.sorted(), (0..20).collect::<Vec<_>>());
@@ -177,4 +177,30 @@ pub async fn a_queue_archives_as_its_policy_says<F: Fixture>(fixture: F) {
     stage(&fixture, &orders(2)).await;
     worker.run_until_idle().await.unwrap();
     assert_eq!(list(&fixture, "orders", StateFilter::Done).await.len(), 2);
+}
+
+/// `run_batch` claims once from each queue, and returns when the claimed messages are settled.
+pub async fn a_batch_is_one_claim_per_queue<F: Fixture>(fixture: F) {
+    stage(&fixture, &orders(7)).await;
+    stage(&fixture, &numbered("letters", 2)).await;
+    let (handled, read) = (Seen::default(), Seen::default());
+    let note_letter = read.clone();
+    let letters = Queue::new("letters").concurrency(3).prefetch(3).on_any(move |_: Context| {
+        note_letter.note(1);
+        async { Ok::<(), Failure>(()) }
+    });
+    let worker = Worker::builder_on(fixture.store(), Some(fixture.wake()))
+        .queue(noting(&handled).concurrency(3).prefetch(3))
+        .queue(letters)
+        .build()
+        .unwrap();
+    let mut batches = Vec::new();
+    for _ in 0..4 {
+        let report = worker.run_batch().await.unwrap();
+        assert_eq!((report.claimed, report.in_flight), (report.delivered, 0));
+        batches.push(report.claimed);
+    }
+    assert_eq!(batches, [5, 3, 1, 0], "three orders and two letters, three orders, one order");
+    assert_eq!((handled.sorted(), read.len()), ((0..7).collect(), 2));
+    assert_empty(&fixture, "orders").await;
 }

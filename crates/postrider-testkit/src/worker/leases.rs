@@ -98,9 +98,8 @@ pub async fn a_lease_is_not_renewed_beyond_its_limit<F: Fixture>(fixture: F) {
     let barrier = Barrier::closed();
     barrier.open(1);
     let (builder, probe) = instrumented_worker(&fixture);
-    let queue = waiting_for_loss(&barrier)
-        .lease_for(Duration::from_millis(600))
-        .prefetch_lease(Duration::from_millis(1));
+    let queue =
+        waiting_for_loss(&barrier).lease_for(Duration::from_millis(600)).max_lease(Duration::from_millis(1));
     let running = builder.queue(queue.poll_interval(minutes(60), minutes(60))).build().unwrap().start();
     eventually(async || running.report().delivered == 1).await;
     assert_eq!(probe.renewals.load(SeqCst), 0);

@@ -46,7 +46,7 @@ pub async fn a_message_not_settled_in_time_is_redelivered<F: Fixture>(fixture: F
     let (builder, probe) = instrumented_worker(&fixture);
     probe.failing_settles.store(usize::MAX, SeqCst);
     let seen = Seen::default();
-    let queue = noting(&seen).lease_for(Duration::from_millis(300)).prefetch_lease(Duration::from_millis(1));
+    let queue = noting(&seen).lease_for(Duration::from_millis(300)).max_lease(Duration::from_millis(1));
     let running = builder.queue(queue).build().unwrap().start();
     eventually(async || running.report().lost >= 1).await;
     assert_eq!(running.report().delivered, 0);

@@ -124,7 +124,7 @@ fn topic_findings(topic: &str, metadata: Option<&TopicMetadata>) -> Vec<Finding>
 
 /// The cluster does not show the topic to a client that needs the ACLs of a `--producer` or a `--consumer`.
 pub(super) fn hidden_topic(topic: &str, error: Code, role: &str) -> Finding {
-    Finding::problem("refused", format!("topic {topic}"))
+    Finding::problem("topic_denied", format!("topic {topic}"))
         .because(format!("the cluster does not show the topic: {error}"))
         .fixed_by(format!(
             "kafka-acls.sh --bootstrap-server … --add --allow-principal User:… --{role} --topic {topic}"

@@ -141,7 +141,7 @@ fn persistence(has_aof: bool, fsync: &str, save: &str) -> Option<Finding> {
 }
 
 fn no_aof(but: &str) -> Finding {
-    Finding::warning("no_log", "server")
+    Finding::warning("no_append_only_file", "server")
         .because(format!(
             "the server writes no append-only file; {but}. Set it in the configuration file, too"
         ))

@@ -138,7 +138,7 @@ where
     let soon = RetryStrategy::constant(Duration::from_millis(50)).without_max_attempts();
     let consumer = Consumer::builder_on("billing", recording, store.transactions(pool))
         .concurrency(3)
-        .redeliver(soon)
+        .retry(soon)
         .redelivery_window(Duration::from_secs(60))
         .on_json(move |number: i64, mut tx: Tx<Transaction<'static, Postgres>>, context: Context| {
             let outbox = outbox.clone();
@@ -159,7 +159,7 @@ where
         })
         .build()
         .unwrap();
-    let _running = consumer.start().await.unwrap();
+    let _running = consumer.start();
     std::future::pending::<()>().await;
 }
 
@@ -188,8 +188,8 @@ impl Source for RecordingSource {
         self.source.capabilities()
     }
 
-    async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
-        let messages = self.source.receive(most).await?;
+    async fn receive(&self, max: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
+        let messages = self.source.receive(max).await?;
         let queue = QueueName::stored("recorded");
         let ids: Vec<Uuid> = messages
             .iter()

@@ -7,9 +7,8 @@ use super::{
 };
 use crate::logs::Notes;
 use postrider::{
-    Reason,
+    Reason, Running,
     inspect::{CappedCount, Counts, Inspect},
-    worker::Running,
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::{

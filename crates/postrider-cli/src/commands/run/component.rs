@@ -2,7 +2,7 @@
 
 use crate::problem::Problem;
 use async_trait::async_trait;
-use postrider::worker;
+use postrider::consumer::StartError;
 use std::{fmt::Debug, time::Duration};
 
 /// The result of starting a component: a running one, or the prepared one back with the reason.
@@ -35,18 +35,22 @@ pub(super) trait RunningComponent: Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub(super) struct Health {
     /// Loops that have ended unexpectedly: the process should be restarted.
-    pub(super) dead_loops: Vec<&'static str>,
+    pub(super) dead_tasks: Vec<&'static str>,
     /// Why the component is not ready, if it is not.
     pub(super) not_ready_reason: Option<&'static str>,
 }
 
-impl From<worker::Health> for Health {
-    fn from(health: worker::Health) -> Self {
-        let not_ready_reason = match (health.is_ready(), &health.store) {
-            (true, _) => None,
-            (false, Err(_)) => Some("database unavailable"),
-            (false, Ok(())) => Some("stopped"),
+impl From<postrider::Health> for Health {
+    fn from(health: postrider::Health) -> Self {
+        let not_ready_reason = match (health.is_ready(), &health.store, health.start_error.as_deref()) {
+            (true, ..) => None,
+            (false, Err(_), _) => Some("database unavailable"),
+            (false, Ok(()), Some(StartError::RetentionTooShort { .. })) => {
+                Some("deduplication records expire too soon")
+            }
+            (false, Ok(()), Some(_)) => Some("source unavailable"),
+            (false, Ok(()), None) => Some("stopped"),
         };
-        Self { dead_loops: health.dead_loops, not_ready_reason }
+        Self { dead_tasks: health.dead_tasks, not_ready_reason }
     }
 }

@@ -17,8 +17,8 @@ use crate::{
 use async_trait::async_trait;
 use axum::Router;
 use postrider::{
-    Consumer, ConsumerStore, Context, Failure, Invalid, Outbox, OutboxExt, QueueName, Source, Tx,
-    consumer::RunningConsumer, sqlite::SqliteOutbox,
+    Consumer, ConsumerStore, Context, Failure, Invalid, Outbox, OutboxExt, QueueName, Running, Source, Tx,
+    sqlite::SqliteOutbox,
 };
 use std::{
     fmt,
@@ -27,9 +27,9 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{net::TcpListener, sync::Mutex, task::JoinSet, time::sleep};
+use tokio::{net::TcpListener, task::JoinSet, time::sleep};
 
-/// The longest delay between attempts to start.
+/// The longest delay between attempts to check a source.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// A consumer whose database is open, and that does not receive yet.
@@ -62,23 +62,23 @@ impl PreparedConsumer {
             return Err((self, problem));
         }
         let section = &self.section;
-        let consumer = match (self.open_database.kind(), &self.pool) {
+        let started = match (self.open_database.kind(), &self.pool) {
             (Kind::Sqlite(store), Pool::Sqlite(pool)) => {
                 let transactions = store.transactions(pool.clone());
-                build(section, &source, transactions, SqliteOutbox::default()).map(AnyConsumer::Sqlite)
+                build(section, &source, transactions, SqliteOutbox::default())
+                    .map(|consumer| consumer.start())
             }
             (Kind::Postgres(store), Pool::Postgres(pool)) => {
                 let transactions = store.transactions(pool.clone());
-                build(section, &source, transactions, store.outbox()).map(AnyConsumer::Postgres)
+                build(section, &source, transactions, store.outbox()).map(|consumer| consumer.start())
             }
             _ => Err(Invalid::rule("database", "and its pool are of different kinds")),
         };
-        match consumer {
-            Ok(AnyConsumer::Sqlite(consumer)) => {
-                Ok(ActiveConsumer::start(self, consumer, source, webhook_server))
-            }
-            Ok(AnyConsumer::Postgres(consumer)) => {
-                Ok(ActiveConsumer::start(self, consumer, source, webhook_server))
+        match started {
+            Ok(running) => {
+                let mut checking = JoinSet::new();
+                checking.spawn(check_source(section.name.value.clone(), source));
+                Ok(Box::new(RunningConsumer { prepared: self, running, checking, webhook_server }))
             }
             Err(invalid) => {
                 let what = format!("{}:{}: {invalid}", self.file.display(), section.line.0);
@@ -86,12 +86,6 @@ impl PreparedConsumer {
             }
         }
     }
-}
-
-/// A consumer on either kind of database.
-enum AnyConsumer {
-    Sqlite(Consumer<postrider::sqlite::SqliteTransactions>),
-    Postgres(Consumer<postrider::postgres::PostgresTransactions>),
 }
 
 #[async_trait]
@@ -155,99 +149,59 @@ fn build<R: ConsumerStore, O: Outbox<R::Tx> + Clone + Send + Sync + 'static>(
 }
 
 /// A consumer that receives, or is about to.
-struct ActiveConsumer<R: ConsumerStore> {
+struct RunningConsumer {
     prepared: Box<PreparedConsumer>,
-    source: Arc<dyn Source>,
-    running: Arc<Mutex<Option<RunningConsumer<R>>>>,
-    /// Starts the consumer, with retries while the broker is unavailable.
-    starting: JoinSet<()>,
+    running: Running,
+    /// Checks the source once.
+    checking: JoinSet<()>,
     /// The HTTP server of a webhook source.
     webhook_server: JoinSet<()>,
 }
 
-impl<R: ConsumerStore> ActiveConsumer<R> {
-    fn start(
-        prepared: Box<PreparedConsumer>,
-        consumer: Consumer<R>,
-        source: Arc<dyn Source>,
-        webhook_server: JoinSet<()>,
-    ) -> Box<dyn RunningComponent> {
-        let running = Arc::new(Mutex::new(None));
-        let mut starting = JoinSet::new();
-        let name = prepared.section.name.value.clone();
-        starting.spawn(start_with_retries(name, consumer, Arc::clone(&source), Arc::clone(&running)));
-        Box::new(Self { prepared, source, running, starting, webhook_server })
-    }
-}
-
-async fn start_with_retries<R: ConsumerStore>(
-    name: String,
-    consumer: Consumer<R>,
-    source: Arc<dyn Source>,
-    running: Arc<Mutex<Option<RunningConsumer<R>>>>,
-) {
+/// Logs broker settings that could lose messages before they are staged, as soon as the broker answers.
+async fn check_source(consumer: String, source: Arc<dyn Source>) {
     let mut backoff = Duration::from_millis(250);
-    loop {
-        match consumer.start().await {
-            Ok(started) => {
-                *running.lock().await = Some(started);
-                break;
-            }
+    let findings = loop {
+        match source.check().await {
+            Ok(findings) => break findings,
             Err(error) => {
-                tracing::warn!(name: "postrider.consumer_not_started", consumer = name, %error, "consumer not started; retrying in {backoff:?}");
+                tracing::debug!(name: "postrider.source_unchecked", consumer, %error, "source of consumer {consumer} not checked: {error}; retrying in {backoff:?}");
                 sleep(backoff).await;
                 backoff = (backoff * 2).min(MAX_BACKOFF);
             }
         }
-    }
-    tracing::info!(name: "postrider.consumer_started", consumer = name, kind = source.kind(), origin = source.origin(), "consumer started");
-    // Broker settings that could lose messages before they are staged are logged once.
-    match source.check().await {
-        Ok(findings) => {
-            for finding in findings {
-                let (code, subject, fix) = (finding.code, finding.subject.as_str(), finding.fix.as_str());
-                let severity = finding.severity.to_string();
-                tracing::warn!(name: "postrider.finding", consumer = name, severity, code, subject, fix, "{}", finding.reason);
-            }
-        }
-        Err(error) => {
-            tracing::warn!(name: "postrider.source_unchecked", consumer = name, %error, "cannot check the consumer's source");
-        }
+    };
+    for finding in findings {
+        let (code, subject, fix) = (finding.code, finding.subject.as_str(), finding.fix.as_str());
+        let severity = finding.severity.to_string();
+        tracing::warn!(name: "postrider.finding", consumer, severity, code, subject, fix, "{}", finding.reason);
     }
 }
 
 #[async_trait]
-impl<R: ConsumerStore> RunningComponent for ActiveConsumer<R> {
+impl RunningComponent for RunningConsumer {
     async fn health(&mut self) -> Health {
         if self.webhook_server.try_join_next().is_some() {
             let not_ready_reason = Some("webhook listener stopped");
-            return Health { dead_loops: vec!["webhook listener"], not_ready_reason };
+            return Health { dead_tasks: vec!["webhook listener"], not_ready_reason };
         }
-        match &mut *self.running.lock().await {
-            Some(running) => running.ping(PING_TIMEOUT).await.into(),
-            None => Health { dead_loops: Vec::new(), not_ready_reason: Some("source unavailable") },
-        }
+        self.running.ping(PING_TIMEOUT).await.into()
     }
 
     async fn drain(mut self: Box<Self>, deadline: Duration) -> Box<dyn PreparedComponent> {
-        self.starting.shutdown().await;
-        let consumer = &self.prepared.section.name.value;
-        match self.running.lock().await.take() {
-            Some(running) => {
-                let drained = running.stop(deadline).await;
-                let (processed, clean) = (drained.consumed.processed, drained.clean);
-                tracing::info!(name: "postrider.drained", consumer, processed, clean, "consumer drained");
-            }
-            None => self.source.close().await,
-        }
+        self.checking.shutdown().await;
+        let stopped = self.running.stop(deadline).await;
+        let (consumer, delivered, clean) =
+            (&self.prepared.section.name.value, stopped.report.delivered, stopped.clean);
+        tracing::info!(name: "postrider.drained", consumer, delivered, clean, "consumer drained");
         self.webhook_server.shutdown().await;
         self.prepared
     }
 }
 
-impl<R: ConsumerStore> fmt::Debug for ActiveConsumer<R> {
+impl fmt::Debug for RunningConsumer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ActiveConsumer")
+        f.debug_struct("RunningConsumer")
             .field("consumer", &self.prepared.section.name.value)
             .finish_non_exhaustive()
     }

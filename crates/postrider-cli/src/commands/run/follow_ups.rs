@@ -13,7 +13,7 @@ use crate::{
     resolver::{CONCURRENT_CALLS, Webhook},
 };
 use async_trait::async_trait;
-use postrider::{FollowUpStore, Invalid, SagaRunner, saga::SagaRunnerBuilder, worker::Running};
+use postrider::{FollowUpStore, Invalid, Running, SagaRunner, saga::SagaRunnerBuilder};
 use std::{fmt, path::Path, time::Duration};
 
 /// Connections for recording outcomes; a call in flight holds none.
@@ -65,7 +65,7 @@ fn runner<S: FollowUpStore>(
     // The webhook's own timeout expires first, so that it can report whether anything was sent.
     let mut builder = SagaRunner::builder(transactions)
         .queue(plan.queue.as_str())
-        .batch_size(CONCURRENT_CALLS)
+        .concurrency(CONCURRENT_CALLS)
         .timeout(timeout + Duration::from_secs(5));
     if let Some(queue) = plan.resolvers.iter().find_map(|section| section.complete_to.as_ref()) {
         builder = builder.complete_to(queue.as_str());

@@ -12,9 +12,9 @@ use crate::{
 };
 use async_trait::async_trait;
 use postrider::{
-    Destination, Error, Relay, Route, Transport,
+    Destination, Error, Relay, Route, Running, Transport,
     relay::{RelayBuilder, RouteTarget},
-    worker::{ErrorText, Running},
+    worker::ErrorText,
 };
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -146,7 +146,7 @@ fn with_routes(builder: RelayBuilder, plan: &RelayPlan) -> RelayBuilder {
             route = route.to_with(match &target.types {
                 Some(types) => {
                     let types = types.value.clone();
-                    to.only(move |message| types.iter().any(|pattern| pattern.takes(message)))
+                    to.filter(move |message| types.iter().any(|pattern| pattern.takes(message)))
                 }
                 None => to,
             });

@@ -131,7 +131,7 @@ impl Supervisor {
     pub(super) async fn not_alive_reasons(&self) -> Vec<String> {
         let health = self.health().await;
         let reasons = |(name, health): (String, Health)| {
-            health.dead_loops.into_iter().map(move |dead| format!("{name}: the {dead} loop has ended"))
+            health.dead_tasks.into_iter().map(move |dead| format!("{name}: the {dead} loop has ended"))
         };
         health.into_iter().flat_map(reasons).collect()
     }

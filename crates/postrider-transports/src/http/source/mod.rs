@@ -52,8 +52,8 @@ const WIDE_TOLERANCE: Duration = Duration::from_secs(15 * 60);
 /// | status | code | condition |
 /// |---|---|---|
 /// | 204 | | [`Ack::Ack`] |
-/// | 503, `Retry-After` | `again` | [`Ack::Nack`]; whole seconds, an hour at most |
-/// | 422 | `refused` | [`Ack::Reject`]. Postrider's transport stops retrying if it is configured with `HttpOptions::with_rejected` |
+/// | 503, `Retry-After` | `nacked` | [`Ack::Nack`]; whole seconds, an hour at most |
+/// | 422 | `rejected` | [`Ack::Reject`]. Postrider's transport stops retrying if it is configured with `HttpOptions::with_rejected` |
 /// | 400 | `broken_off` | the connection ended before the body was complete |
 /// | 401 | `signature_missing` | one of the three signature headers is missing |
 /// | 401 | `signature_wrong` | no signature matches any of the secrets |

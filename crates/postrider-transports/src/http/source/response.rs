@@ -50,12 +50,12 @@ impl WebhookResponse {
             Self::Acked => (StatusCode::NO_CONTENT, "done", ""),
             Self::Nacked(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "again",
+                "nacked",
                 "the message was not handled; retry after the time in Retry-After",
             ),
             Self::Rejected => (
                 StatusCode::UNPROCESSABLE_ENTITY,
-                "refused",
+                "rejected",
                 "the consumer rejected the message permanently; do not retry",
             ),
             Self::SignatureMissing => (

@@ -66,7 +66,7 @@ async fn group_findings(
     }
     if let Some(lag) = ours.get::<u64>("lag").filter(|lag| *lag > LAG_NOTE_THRESHOLD) {
         findings.push(
-            Finding::note("behind", subject())
+            Finding::note("group_lag", subject())
                 .because(format!(
                     "the group has a backlog of {lag} entries, all of them in the server's memory"
                 ))

@@ -38,7 +38,7 @@ impl QueueConnection {
             }
             findings.push(finding);
         }
-        findings.extend(few_receives(name, &redrive_policy(&queue)));
+        findings.extend(low_max_receive_count(name, &redrive_policy(&queue)));
         if *visibility_timeout < SHORT_VISIBILITY {
             findings.push(
                 Finding::warning("short_visibility", name)
@@ -73,7 +73,7 @@ impl QueueConnection {
     }
 }
 
-fn few_receives(name: &str, redrive_policy: &Value) -> Option<Finding> {
+fn low_max_receive_count(name: &str, redrive_policy: &Value) -> Option<Finding> {
     let most = match &redrive_policy["maxReceiveCount"] {
         Value::String(text) => text.parse().ok(),
         other => other.as_u64(),
@@ -83,5 +83,7 @@ fn few_receives(name: &str, redrive_policy: &Value) -> Option<Finding> {
         "a message that was received {most} times goes to the dead-letter queue, whether it failed, was nacked or met a restart"
     );
     let setting = r#"RedrivePolicy='{"deadLetterTargetArn":"<ARN>","maxReceiveCount":"100"}'"#;
-    Some(Finding::warning("few_receives", name).because(because).fixed_by(set_command(name, setting)))
+    Some(
+        Finding::warning("low_max_receive_count", name).because(because).fixed_by(set_command(name, setting)),
+    )
 }

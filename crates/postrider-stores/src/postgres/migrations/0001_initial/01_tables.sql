@@ -172,25 +172,25 @@ create table {lane} (
   queue smallint not null,
   key text collate "C" not null,
   -- The position in the ring of lanes. A lane draws a new one when its turn ends, so that keys take fair turns.
-  seq bigint not null default nextval('{turn}'),
+  turn bigint not null default nextval('{turn}'),
   -- The key has no message at or below this position, and no open transaction can still insert one there.
   after bigint not null,
   token uuid,
-  leased_until timestamptz not null default '-infinity',
+  lease_until timestamptz not null default '-infinity',
   -- Null: may run. A time: waits for a retry. Infinity: parked.
-  due timestamptz,
+  due_at timestamptz,
   -- Leases that expired on the head of this lane: each counts as a delivery.
-  lapses integer not null default 0,
+  expired_leases integer not null default 0,
   reason text,
   error text,
   constraint {#lane_pkey} primary key (queue, key),
-  constraint {#lane_lease} check ((token is null) = (leased_until = '-infinity'::timestamptz))
+  constraint {#lane_lease} check ((token is null) = (lease_until = '-infinity'::timestamptz))
 ) with (
   fillfactor = 40,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0
 );
-create index {#lane_ring} on {lane} (queue, seq) where due is null;
-create index {#lane_due} on {lane} (queue, due) where due is not null;
+create index {#lane_ring} on {lane} (queue, turn) where due_at is null;
+create index {#lane_due} on {lane} (queue, due_at) where due_at is not null;
 
 -- Idle workers: producers notify only while a worker is idle.
 create table {idle} (

@@ -28,7 +28,7 @@ declare
   v_began timestamptz := clock_timestamp();
   v_keys text[] := '{}';
   v_afters bigint[] := '{}';
-  v_lapses integer[] := '{}';
+  v_expired_leases integer[] := '{}';
   v_share integer;
   v_claimed record;
 begin
@@ -73,7 +73,7 @@ begin
   v_share := greatest(1, p_lanes / 2);
   if v_new is not null then
     for v_claimed in
-      insert into {lane} (queue, key, after, token, leased_until)
+      insert into {lane} (queue, key, after, token, lease_until)
       -- Below the first new message of the key, and below everything that an open transaction may still insert before it.
       -- A lane that exists now may be deleted before this insert: then its key joins the ring without a lease.
       select p_queue, u.key, least(u.head - 1, p_floor),
@@ -88,12 +88,12 @@ begin
       on conflict do nothing returning {lane}.key, {lane}.after, {lane}.token
     loop
       if v_claimed.token is not null then
-        v_keys := v_keys || v_claimed.key; v_afters := v_afters || v_claimed.after; v_lapses := v_lapses || 0;
+        v_keys := v_keys || v_claimed.key; v_afters := v_afters || v_claimed.after; v_expired_leases := v_expired_leases || 0;
       end if;
     end loop;
     if clock_timestamp() > v_began + p_lease * interval '100 ms' then
       -- The insert had to wait for another transaction: the leases start now.
-      update {lane} l set leased_until = clock_timestamp() + p_lease * interval '1 s'
+      update {lane} l set lease_until = clock_timestamp() + p_lease * interval '1 s'
       where l.ctid = any(array(
         select (select m.ctid from {lane} m where m.queue = p_queue and m.key = u.key) from unnest(v_keys) u(key)))
         and l.token = p_token;
@@ -102,29 +102,29 @@ begin
 
   -- Keys whose retry is due.
   for v_claimed in
-    update {lane} l set token = p_token, leased_until = clock_timestamp() + p_lease * interval '1 s', due = null,
+    update {lane} l set token = p_token, lease_until = clock_timestamp() + p_lease * interval '1 s', due_at = null,
                         reason = null, error = null
     where l.ctid = any(array(
-      select w.ctid from {lane} w where w.queue = p_queue and w.due <= (select clock_timestamp())
-      order by w.queue, w.due limit greatest(0, p_lanes - cardinality(v_keys)) for update skip locked))
-    returning l.key, l.after, l.lapses
+      select w.ctid from {lane} w where w.queue = p_queue and w.due_at <= (select clock_timestamp())
+      order by w.queue, w.due_at limit greatest(0, p_lanes - cardinality(v_keys)) for update skip locked))
+    returning l.key, l.after, l.expired_leases
   loop
-    v_keys := v_keys || v_claimed.key; v_afters := v_afters || v_claimed.after; v_lapses := v_lapses || v_claimed.lapses;
+    v_keys := v_keys || v_claimed.key; v_afters := v_afters || v_claimed.after; v_expired_leases := v_expired_leases || v_claimed.expired_leases;
   end loop;
 
   -- The ring: keys that have more messages, and keys whose lease expired.
   ring_to := p_ring;
   for v_claimed in
-    update {lane} l set token = p_token, leased_until = clock_timestamp() + p_lease * interval '1 s',
-                        lapses = l.lapses + (l.token is not null)::integer
+    update {lane} l set token = p_token, lease_until = clock_timestamp() + p_lease * interval '1 s',
+                        expired_leases = l.expired_leases + (l.token is not null)::integer
     where l.ctid = any(array(
-      select w.ctid from {lane} w where w.queue = p_queue and w.due is null and w.seq > p_ring
-        and w.leased_until <= clock_timestamp()
-      order by w.queue, w.seq limit greatest(0, p_lanes - cardinality(v_keys)) for update skip locked))
-    returning l.key, l.after, l.lapses, l.seq
+      select w.ctid from {lane} w where w.queue = p_queue and w.due_at is null and w.turn > p_ring
+        and w.lease_until <= clock_timestamp()
+      order by w.queue, w.turn limit greatest(0, p_lanes - cardinality(v_keys)) for update skip locked))
+    returning l.key, l.after, l.expired_leases, l.turn
   loop
-    v_keys := v_keys || v_claimed.key; v_afters := v_afters || v_claimed.after; v_lapses := v_lapses || v_claimed.lapses;
-    ring_to := greatest(ring_to, v_claimed.seq);
+    v_keys := v_keys || v_claimed.key; v_afters := v_afters || v_claimed.after; v_expired_leases := v_expired_leases || v_claimed.expired_leases;
+    ring_to := greatest(ring_to, v_claimed.turn);
   end loop;
 
   header := true;
@@ -136,13 +136,13 @@ begin
   return query
   select false, null::text, null::integer, null::bigint, null::bigint, null::boolean, null::bigint, null::text[],
          m.id, m.message_id, m.payload, m.event_type, m.content_type, m.key, m.tenant, m.subject, m.headers::text,
-         m.staged_at, m.due_at, m.attempts, m.deliveries + 1 + k.lapses, m.timer
-  from unnest(v_keys, v_afters, v_lapses) k(key, after, lapses),
+         m.staged_at, m.due_at, m.attempts, m.deliveries + 1 + k.expired_leases, m.timer
+  from unnest(v_keys, v_afters, v_expired_leases) k(key, after, expired_leases),
        lateral (
          select r.* from {ready} r
          where r.queue = p_queue and (r.key, r.id) > (k.key, k.after) and r.key <= k.key and r.ordered
          order by r.key, r.id
-         limit case when k.lapses > 0 then 1 else greatest(1, p_limit / greatest(1, cardinality(v_keys))) end) m;
+         limit case when k.expired_leases > 0 then 1 else greatest(1, p_limit / greatest(1, cardinality(v_keys))) end) m;
 end
 $$;
 
@@ -165,7 +165,7 @@ declare
   v_after bigint[];
   v_first bigint[];
   v_lane integer;
-  v_lapses integer;
+  v_expired_leases integer;
 begin
   v_after := array(
     select (select l.after from {lane} l where l.queue = u.queue and l.key = u.key and l.token = u.token for update)
@@ -194,7 +194,7 @@ begin
     select u.lane from unnest(p_failed, v_after) with ordinality u(failed, after, lane)
     where u.failed is not null and u.after is not null
   loop
-    select l.lapses into v_lapses from {lane} l where l.queue = p_queue[v_lane] and l.key = p_key[v_lane];
+    select l.expired_leases into v_expired_leases from {lane} l where l.queue = p_queue[v_lane] and l.key = p_key[v_lane];
     if p_dead[v_lane] then
       with gone as (
         delete from {ready} r where r.queue = p_queue[v_lane] and r.id = p_failed[v_lane] returning r.*),
@@ -202,12 +202,12 @@ begin
         delete from {timer} t where (t.queue, t.name) in (select g.queue, g.timer from gone g where g.timer is not null))
       insert into {dead} (id, staged_at, due_at, message_id, attempts, deliveries, queue, ordered, payload, reason,
                           event_type, content_type, key, tenant, subject, timer, headers, last_error)
-      select g.id, g.staged_at, g.due_at, g.message_id, g.attempts + 1, g.deliveries + 1 + v_lapses, g.queue, g.ordered,
+      select g.id, g.staged_at, g.due_at, g.message_id, g.attempts + 1, g.deliveries + 1 + v_expired_leases, g.queue, g.ordered,
              g.payload, p_reason[v_lane], g.event_type, g.content_type, g.key, g.tenant, g.subject, g.timer, g.headers,
              p_error[v_lane]
       from gone g where (select q.dead_letters from {queue} q where q.id = g.queue);
     else
-      update {ready} r set attempts = r.attempts + 1, deliveries = r.deliveries + 1 + v_lapses,
+      update {ready} r set attempts = r.attempts + 1, deliveries = r.deliveries + 1 + v_expired_leases,
                            due_at = coalesce(clock_timestamp() + nullif(p_wait[v_lane], 'infinity') * interval '1 s', r.due_at),
                            last_error = p_error[v_lane]
       where r.queue = p_queue[v_lane] and r.id = p_failed[v_lane];
@@ -223,9 +223,9 @@ begin
     from unnest(p_queue, p_key, v_after, p_end) u(queue, key, after, over));
 
   -- `on conflict` is an update with a value per row that has one plan only: the probe of the primary key.
-  insert into {lane} as held (queue, key, after, lapses, due, reason, error)
+  insert into {lane} as held (queue, key, after, expired_leases, due_at, reason, error)
   select u.queue, u.key, greatest(u.after, least(u.first - 1, u.floor)),
-         case when u.release then (select l.lapses from {lane} l where l.queue = u.queue and l.key = u.key) else 0 end,
+         case when u.release then (select l.expired_leases from {lane} l where l.queue = u.queue and l.key = u.key) else 0 end,
          case when u.wait is null then null
               when u.wait = 'infinity' then 'infinity'::timestamptz
               else clock_timestamp() + u.wait * interval '1 s' end,
@@ -234,10 +234,10 @@ begin
     u(queue, key, after, over, release, first, floor, wait, reason, error)
   where u.over and u.after is not null and u.first is not null
   on conflict (queue, key) do update set
-    token = null, leased_until = '-infinity', lapses = excluded.lapses, seq = excluded.seq, after = excluded.after,
-    due = excluded.due,
-    reason = case when excluded.due is not null then excluded.reason end,
-    error = case when excluded.due is not null then excluded.error end;
+    token = null, lease_until = '-infinity', expired_leases = excluded.expired_leases, turn = excluded.turn, after = excluded.after,
+    due_at = excluded.due_at,
+    reason = case when excluded.due_at is not null then excluded.reason end,
+    error = case when excluded.due_at is not null then excluded.error end;
 
   delete from {lane} l where l.ctid = any(array(
     select (select m.ctid from {lane} m where m.queue = u.queue and m.key = u.key)

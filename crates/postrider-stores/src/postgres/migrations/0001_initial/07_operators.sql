@@ -55,7 +55,7 @@ begin
     delete from {ready} r where r.message_id = any(p_ids) and r.queue + 0 = p_queue
       and (r.token is null or r.lease_until <= clock_timestamp())
       and not (r.ordered and exists (
-        select from {lane} l where l.queue = r.queue and l.key = r.key and l.leased_until > clock_timestamp() offset 0))
+        select from {lane} l where l.queue = r.queue and l.key = r.key and l.lease_until > clock_timestamp() offset 0))
     returning r.message_id, r.timer),
   scheduled as (
     delete from {scheduled} r where r.message_id = any(p_ids) and r.queue + 0 = p_queue returning r.message_id, r.timer),
@@ -79,8 +79,8 @@ $$;
 create function {release_key}(p_queue smallint, p_key text, p_actor text, p_why text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  update {lane} l set due = null, seq = nextval('{turn}'), reason = null, error = null
-  where l.queue = p_queue and l.key = p_key and l.due is not null;
+  update {lane} l set due_at = null, turn = nextval('{turn}'), reason = null, error = null
+  where l.queue = p_queue and l.key = p_key and l.due_at is not null;
   if not found then
     return false;
   end if;

@@ -235,7 +235,7 @@ begin
   if not found then
     delete from {ready} r where r.message_id = v_id and r.queue = v_queue and r.lease_until <= clock_timestamp()
       and not (r.ordered and exists (
-        select from {lane} l where l.queue = r.queue and l.key = r.key and l.leased_until > clock_timestamp()));
+        select from {lane} l where l.queue = r.queue and l.key = r.key and l.lease_until > clock_timestamp()));
     if not found then
       return false;
     end if;

@@ -46,7 +46,7 @@ begin
       and (r.headers ? 'followup-resolver') is not true
       and (r.token is null or r.lease_until <= clock_timestamp())
       and not (r.ordered and exists (
-        select from {lane} l where l.queue = r.queue and l.key = r.key and l.leased_until > clock_timestamp() offset 0))
+        select from {lane} l where l.queue = r.queue and l.key = r.key and l.lease_until > clock_timestamp() offset 0))
     returning 'waiting'::text, r.queue, r.message_id, r.timer),
   scheduled as (
     delete from {scheduled} r where r.subject = p_subject and r.tenant is not distinct from p_tenant

@@ -154,20 +154,20 @@ create table {lane} (
   queue integer not null,
   key text not null,
   -- The position in the ring of lanes. A lane draws a new one when its turn ends, so that keys take fair turns.
-  turn_at integer not null,
+  turn integer not null,
   token blob,
   lease_until integer,
   -- Null: may run. A time: waits for a retry. The greatest integer: parked.
   due_at integer,
   -- Leases that expired on the head of this lane: each counts as a delivery.
-  lapses integer not null default 0,
+  expired_leases integer not null default 0,
   reason text,
   error text,
   primary key (queue, key),
   check ((token is null) = (lease_until is null)),
   check (token is null or due_at is null)
 ) strict, without rowid;
-create index {lane_free} on {lane} (queue, turn_at) where token is null and due_at is null;
+create index {lane_free} on {lane} (queue, turn) where token is null and due_at is null;
 create index {lane_leased} on {lane} (queue, lease_until) where token is not null;
 create index {lane_due} on {lane} (queue, due_at) where due_at is not null;
 

@@ -247,7 +247,7 @@ create trigger {new_message_ready} instead of insert on {new_message} when new.o
     headers, payload)
   values (new.position, new.queue, new.id, new.ordered, (select q.fair from {queue} q where q.id = new.queue), new.staged_at,
     new.due_at, new.key, new.event_type, new.content_type, new.tenant, new.subject, new.headers, new.payload);
-  insert into {lane} (queue, key, turn_at)
+  insert into {lane} (queue, key, turn)
   select new.queue, new.key, new.position
   where new.ordered and not exists (select 1 from {lane} l where l.queue = new.queue and l.key = new.key);
   update {queue} set signals = signals + 1 where id = new.queue and new.has_idle_worker;
@@ -282,11 +282,11 @@ create trigger {new_message_extended} instead of insert on {new_message} when ne
     and queue = new.queue;
 end;
 
--- Removes a message from `ready` and from its lane. Expired leases (`lapses`) count for the head and are cleared with it; a lane
+-- Removes a message from `ready` and from its lane. Expired leases (`expired_leases`) count for the head and are cleared with it; a lane
 -- without messages is deleted.
 create trigger {removal_insert} instead of insert on {removal} begin
-  update {lane} set lapses = 0
-  where queue = new.queue and key = new.key and lapses > 0 and not exists (
+  update {lane} set expired_leases = 0
+  where queue = new.queue and key = new.key and expired_leases > 0 and not exists (
     select 1 from {ready} r where r.queue = new.queue and r.key = new.key and r.ordered = 1 and r.id < new.position);
   delete from {ready} where id = new.position;
   delete from {lane}

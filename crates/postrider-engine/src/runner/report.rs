@@ -2,24 +2,27 @@
 
 use std::ops::{Add, Sub};
 
-/// Counts of claimed messages, by outcome. A message that is retried counts once per delivery.
+/// Counts of messages that a runner claimed or received, by outcome. A message counts once per delivery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Claimed.
+    /// Claimed from the store, or received from a broker.
     pub claimed: u64,
-    /// Of those claimed: an earlier lease of the message expired before it was settled.
+    /// Of those claimed: an earlier lease of the message expired before it was settled. A consumer counts none: its broker
+    /// decides about redelivery.
     pub reclaimed: u64,
-    /// Settled as done.
+    /// Settled as done; of a consumer: handled, and their effects are committed.
     pub delivered: u64,
-    /// Settled as failed, to be retried.
+    /// Acked by a consumer as duplicates: their effects happened before.
+    pub duplicates: u64,
+    /// Settled or nacked as failed, to be retried.
     pub retried: u64,
-    /// Settled as dead.
+    /// Dead-lettered.
     pub dead: u64,
     /// Snoozed by their handlers, or interrupted by a stop; not counted as delivered.
     pub released: u64,
-    /// Released before their delivery started.
+    /// Released or nacked before their delivery started.
     pub unstarted: u64,
-    /// Lost: another worker claimed them before they were settled.
+    /// Lost: another worker claimed them before they were settled, or the broker did not confirm their ack.
     pub lost: u64,
     /// In flight now.
     pub in_flight: u64,
@@ -33,6 +36,7 @@ impl Add for Report {
             claimed: self.claimed + other.claimed,
             reclaimed: self.reclaimed + other.reclaimed,
             delivered: self.delivered + other.delivered,
+            duplicates: self.duplicates + other.duplicates,
             retried: self.retried + other.retried,
             dead: self.dead + other.dead,
             released: self.released + other.released,
@@ -52,6 +56,7 @@ impl Sub for Report {
             claimed: self.claimed.saturating_sub(earlier.claimed),
             reclaimed: self.reclaimed.saturating_sub(earlier.reclaimed),
             delivered: self.delivered.saturating_sub(earlier.delivered),
+            duplicates: self.duplicates.saturating_sub(earlier.duplicates),
             retried: self.retried.saturating_sub(earlier.retried),
             dead: self.dead.saturating_sub(earlier.dead),
             released: self.released.saturating_sub(earlier.released),
