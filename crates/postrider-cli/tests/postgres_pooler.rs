@@ -120,7 +120,7 @@ impl Shop {
         daemon.signal(Signal::SIGTERM);
         let ended = daemon.end();
         assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
-        assert!(ended.err.contains("processed=100 clean=true"), "{ended:?}");
+        assert!(ended.err.contains("delivered=100 clean=true"), "{ended:?}");
         assert!(ended.err.contains("delivered=100 clean=true"), "{ended:?}");
         // Both sessions at once, each held by a transaction.
         let mut held = Vec::new();

@@ -106,7 +106,7 @@ async fn consumer_stages_redelivered_messages_once() {
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
-    assert!(ended.err.contains("processed=2 clean=true"), "{ended:?}");
+    assert!(ended.err.contains("delivered=2 clean=true"), "{ended:?}");
 }
 
 /// Out by a route, and in by a consumer, of the same file.

@@ -338,7 +338,7 @@ async fn webhook_consumer_stages_duplicates_once() {
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.err.contains("processed=2 clean=true"), "{ended:?}");
+    assert!(ended.err.contains("delivered=2 clean=true"), "{ended:?}");
 }
 
 /// Each follow-up is called until it has ended, and the ledger records the outcome.

@@ -137,7 +137,7 @@ pub(crate) async fn round_trip(broker: Broker) {
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.end();
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
-    assert!(ended.err.contains("processed=1 clean=true"), "{ended:?}");
+    assert!(ended.err.contains("delivered=1 clean=true"), "{ended:?}");
 
     let mut arrived = incoming().await;
     arrived.iter().for_each(is_as_staged);

@@ -130,7 +130,7 @@ impl Fixture for PostgresFixture {
         let statements = [
             "update postrider.ready set lease_until = lease_until - $1, due_at = due_at - $1, staged_at = staged_at - $1",
             "update postrider.scheduled set due_at = due_at - $1, staged_at = staged_at - $1",
-            "update postrider.lane set lease_until = lease_until - $1, due = due - $1",
+            "update postrider.lane set lease_until = lease_until - $1, due_at = due_at - $1",
             "update postrider.idle set until = until - $1",
             "update postrider.schedule set last_at = last_at - $1",
             "update postrider.inbox set admitted_at = admitted_at - $1",
