@@ -3,8 +3,8 @@
 //! Data goes to stdout, everything else to stderr. Exit codes: 0 success, 1 failure or failed check, 2 wrong arguments or input,
 //! 3 warnings only, 4 not found, 130 interrupted.
 
+mod alternate_screen;
 mod brokers;
-mod canvas;
 mod commands;
 mod config;
 mod confirm;

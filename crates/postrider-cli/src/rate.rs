@@ -1,7 +1,7 @@
-//! Rates, and a pacer that keeps sequential work to one.
+//! Rates, and the interval between batches that keeps sequential work to a rate.
 
 use std::{fmt, time::Duration};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// A rate such as `100/s`, `6000/m` or `360000/h`; a bare number is per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +13,24 @@ pub(crate) struct Rate {
 impl Rate {
     fn per_second(self) -> f64 {
         f64::from(self.messages) / self.per.as_secs_f64()
+    }
+
+    /// The batch size, up to `max`: no more messages than the rate allows in a second, and at least one.
+    pub(crate) fn batch_size(self, max: usize) -> usize {
+        (self.per_second().ceil() as usize).clamp(1, max.max(1))
+    }
+
+    /// An interval that ticks at once, and then whenever the rate allows the next batch. A slow batch delays the following ticks, so that
+    /// no burst exceeds the rate.
+    pub(crate) fn interval(self, batch_size: usize) -> Interval {
+        let mut interval = interval(self.period(batch_size));
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        interval
+    }
+
+    /// The duration of a batch at this rate. It is never zero, which no interval allows.
+    fn period(self, batch_size: usize) -> Duration {
+        Duration::from_secs_f64(batch_size as f64 / self.per_second()).max(Duration::from_nanos(1))
     }
 }
 
@@ -45,39 +63,10 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Keeps work that is done in sequence to a rate.
-#[derive(Debug)]
-pub(crate) struct Pacer {
-    rate: Option<Rate>,
-    started: Instant,
-    done: u64,
-}
-
-impl Pacer {
-    pub(crate) fn new(rate: Option<Rate>) -> Self {
-        Self { rate, started: Instant::now(), done: 0 }
-    }
-
-    /// The batch size, up to `max`: no more than the rate allows in a second.
-    pub(crate) fn concurrency(&self, max: usize) -> usize {
-        self.rate.map_or(max, |rate| (rate.per_second().ceil() as usize).clamp(1, max))
-    }
-
-    /// Counts `done` more, and waits until the rate allows the next.
-    pub(crate) async fn wait(&mut self, done: u64) {
-        self.done += done;
-        sleep_until(self.started + self.duration()).await;
-    }
-
-    /// How long everything done so far takes at this rate.
-    fn duration(&self) -> Duration {
-        self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(self.done as f64 / rate.per_second()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::{Instant, sleep};
 
     #[test]
     fn rates_are_parsed_and_printed() {
@@ -97,11 +86,31 @@ mod tests {
     }
 
     #[test]
-    fn pace_allows_no_more_than_its_rate() {
-        let pace = Pacer { done: 500, ..Pacer::new("100/s".parse().ok()) };
-        assert_eq!((pace.concurrency(1000), pace.duration()), (100, Duration::from_secs(5)));
-        assert_eq!(Pacer::new("30/m".parse().ok()).concurrency(1000), 1);
-        let unlimited = Pacer { done: 500, ..Pacer::new(None) };
-        assert_eq!((unlimited.concurrency(1000), unlimited.duration()), (1000, Duration::ZERO));
+    fn batches_are_limited_to_the_rate() {
+        for (text, max, batch_size, period) in [
+            ("100/s", 1000, 100, Duration::from_secs(1)),
+            ("100/s", 20, 20, Duration::from_millis(200)),
+            ("30/m", 1000, 1, Duration::from_secs(2)),
+            ("4294967295/s", 1, 1, Duration::from_nanos(1)),
+        ] {
+            let rate: Rate = text.parse().unwrap();
+            assert_eq!((rate.batch_size(max), rate.period(batch_size)), (batch_size, period), "{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn interval_after_a_slow_batch_does_not_burst() {
+        let rate: Rate = "100/s".parse().unwrap();
+        let mut ticks = rate.interval(100);
+        let began_at = Instant::now();
+        ticks.tick().await;
+        assert_eq!(began_at.elapsed(), Duration::ZERO);
+        ticks.tick().await;
+        assert_eq!(began_at.elapsed(), Duration::from_secs(1));
+        sleep(Duration::from_secs(5)).await;
+        ticks.tick().await;
+        assert_eq!(began_at.elapsed(), Duration::from_secs(6));
+        ticks.tick().await;
+        assert_eq!(began_at.elapsed(), Duration::from_secs(7));
     }
 }

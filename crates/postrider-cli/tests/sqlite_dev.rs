@@ -13,7 +13,7 @@ use std::{
 };
 use support::{
     program::{AtWork, postrider, run},
-    terminal::on_a_terminal,
+    terminal::{FullScreenOutput, full_screen, on_a_terminal},
 };
 use tempfile::tempdir;
 
@@ -93,20 +93,15 @@ fn drawn(no_color: &str) -> String {
 #[test]
 fn terminal_is_drawn_on_and_restored() {
     let seen = drawn("");
-    let (drawn, after) = seen.split_once("\x1b[?1049l").expect("the alternate screen is closed");
-    assert!(drawn.starts_with("\x1b[?1049h"), "{drawn:?}");
-    let pictures: Vec<_> = drawn.split("\x1b[H").skip(1).collect();
-    assert!(pictures.len() > 1, "{seen:?}");
-    for picture in pictures {
+    let FullScreenOutput { frames, drawn, after } = full_screen(&seen);
+    assert!(frames.len() > 1, "{seen:?}");
+    for frame in frames {
         for words in ["postrider dev", "pending", "leased", "scheduled", "done", "dead", "p50", "s of 1.0 s"]
         {
-            assert!(
-                picture.contains(words) || picture.contains("nothing yet"),
-                "no {words:?} in {picture:?}"
-            );
+            assert!(frame.contains(words) || frame.contains("nothing yet"), "no {words:?} in {frame}");
         }
     }
-    assert!(drawn.contains("\x1b[1m"), "no colours: {drawn:?}");
+    assert!(drawn.contains("\x1b[1m") && drawn.contains("\x1b[38;5;2"), "no styles: {drawn:?}");
     assert!(after.contains(" staged = ") && after.contains("It all adds up."), "{after:?}");
 }
 
@@ -116,8 +111,8 @@ fn summary_on_a_terminal_has_no_log_lines_and_ends_with_next_steps() {
     command.env("POSTRIDER_LOG", "debug");
     let (screen, ended) = on_a_terminal(command);
     assert!(ended.success(), "{screen:?}");
-    let (drawn, after) = screen.split_once("\x1b[?1049l").expect("the alternate screen is closed");
-    assert!(drawn.contains("DEBUG"), "the screen shows no log lines: {drawn:?}");
+    let FullScreenOutput { frames, after, .. } = full_screen(&screen);
+    assert!(frames.iter().any(|frame| frame.contains("DEBUG")), "the screen shows no log lines: {screen:?}");
     for level in ["DEBUG", "INFO", "WARN", "ERROR"] {
         assert!(!after.contains(level), "{after:?}");
     }
@@ -130,7 +125,7 @@ fn summary_on_a_terminal_has_no_log_lines_and_ends_with_next_steps() {
 #[test]
 fn no_color_is_respected() {
     let seen = drawn("1");
-    for code in ["\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"] {
+    for code in ["\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[38"] {
         assert!(!seen.contains(code), "{seen:?}");
     }
 }

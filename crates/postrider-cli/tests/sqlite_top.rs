@@ -8,7 +8,7 @@ mod support;
 use serde_json::Value;
 use support::{
     program::{postrider, run},
-    terminal::on_a_terminal,
+    terminal::{FullScreenOutput, full_screen, interrupted_on_a_terminal, on_a_terminal},
 };
 use tempfile::{TempDir, tempdir};
 
@@ -46,10 +46,56 @@ fn terminal_is_drawn_on_and_restored() {
     command.env("NO_COLOR", "1");
     let (seen, ended) = on_a_terminal(command);
     assert!(ended.success(), "{seen:?}");
-    let (drawn, after) = seen.split_once("\x1b[?1049l").expect("the alternate screen is closed");
-    assert!(drawn.starts_with("\x1b[?1049h") && after.is_empty(), "{seen:?}");
-    assert_eq!(drawn.matches("postrider top  SQLite in").count(), 2, "{seen:?}");
-    assert!(drawn.contains("orders") && drawn.contains("PENDING"), "{seen:?}");
+    let FullScreenOutput { frames, drawn, after } = full_screen(&seen);
+    assert_eq!((frames.len(), after.as_str()), (2, ""), "{seen:?}");
+    for frame in frames {
+        assert!(frame.starts_with("postrider top  SQLite in"), "{frame}");
+        assert!(frame.contains("orders") && frame.contains("PENDING"), "{frame}");
+    }
+    assert!(!drawn.contains("\x1b[1m"), "{drawn:?}");
+}
+
+#[test]
+fn interrupt_restores_the_terminal() {
+    let (_folder, db) = shop();
+    let (seen, ended) = interrupted_on_a_terminal(postrider(&["top", "--db", &db]));
+    assert_eq!(ended.code(), Some(130), "{seen:?}");
+    let FullScreenOutput { frames, after, .. } = full_screen(&seen);
+    assert!(frames[0].contains("Ctrl-C to quit") && after.is_empty(), "{seen:?}");
+}
+
+#[test]
+fn sample_that_is_not_on_a_full_screen_is_text() {
+    let (_folder, db) = shop();
+    let top = ["top", "--db", &db, "--count", "1"];
+    let piped = run(&mut postrider(&top)).out;
+    let mut command = postrider(&top);
+    command.env("TERM", "dumb");
+    let (on_a_dumb_terminal, _) = on_a_terminal(command);
+    assert!(!on_a_dumb_terminal.contains('\x1b'), "{on_a_dumb_terminal:?}");
+    let lines: Vec<_> = piped.lines().collect();
+    assert!(lines[0].starts_with("postrider top  SQLite in") && lines[1].is_empty(), "{piped}");
+    assert_eq!(lines[2], "QUEUE   PENDING  LEASED  SCHEDULED  DEAD  BLOCKED  LAG", "{piped}");
+    assert!(lines[3].starts_with("orders  1        0       0          0     0        "), "{piped}");
+    assert_eq!(on_a_dumb_terminal.lines().nth(2), Some(lines[2]));
+}
+
+#[test]
+fn table_is_cut_to_the_width_of_the_terminal() {
+    let (_folder, db) = shop();
+    let why = format!("注文 {}", "a long reason ".repeat(20));
+    let pause = ["pause", "--queue", "orders", "--why", &why, "--db", &db];
+    assert_eq!(run(&mut postrider(&pause)).code, Some(0));
+    let paused = ["paused", "--db", &db];
+    let piped = run(&mut postrider(&paused));
+    assert!(piped.out.contains(why.trim_end()), "{piped:?}");
+    let (seen, ended) = on_a_terminal(postrider(&paused));
+    assert!(ended.success(), "{seen:?}");
+    let lines: Vec<_> = seen.lines().collect();
+    assert_eq!(lines.len(), piped.out.lines().count(), "{seen:?}");
+    // Two characters occupy two columns each.
+    assert_eq!(lines[1].chars().count(), 88, "{seen:?}");
+    assert!(lines[1].ends_with('…'), "{seen:?}");
 }
 
 #[test]

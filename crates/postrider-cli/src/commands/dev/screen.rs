@@ -1,7 +1,7 @@
 //! The output of the demo: a full-screen terminal, or plain lines.
 
 use super::{snapshot::Snapshot, view};
-use crate::canvas::Canvas;
+use crate::alternate_screen::AlternateScreen;
 use std::time::Duration;
 
 /// The refresh interval of the terminal.
@@ -11,15 +11,15 @@ const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) enum Screen {
-    Terminal(Canvas),
+    Terminal(Box<AlternateScreen>),
     Lines { printed: Duration },
 }
 
 impl Screen {
     /// Draws on stdout when it is a terminal and not used for JSON; otherwise prints lines to stderr.
     pub(super) fn open(is_json: bool) -> Self {
-        let canvas = if is_json { None } else { Canvas::open() };
-        canvas.map_or(Self::Lines { printed: Duration::ZERO }, Self::Terminal)
+        let screen = if is_json { None } else { AlternateScreen::open() };
+        screen.map_or(Self::Lines { printed: Duration::ZERO }, |screen| Self::Terminal(Box::new(screen)))
     }
 
     pub(super) fn is_terminal(&self) -> bool {
@@ -28,7 +28,7 @@ impl Screen {
 
     pub(super) fn show(&mut self, snapshot: &Snapshot) {
         match self {
-            Self::Terminal(canvas) => canvas.draw(|size| view::lines(snapshot, size.columns)),
+            Self::Terminal(screen) => screen.draw(|frame| view::draw(frame, snapshot)),
             Self::Lines { printed } => {
                 if snapshot.is_stopping {
                     eprintln!("stopping; Ctrl-C again exits at once");

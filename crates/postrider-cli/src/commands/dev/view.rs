@@ -1,10 +1,13 @@
-//! Renders a snapshot as text; `screen.rs` prints it.
+//! Renders a snapshot, as a line or on a screen; `screen.rs` prints it.
 
 use super::{snapshot::Snapshot, stats::percentiles};
-use crate::{
-    canvas::{Line, Look},
-    format,
+use crate::format;
+use ratatui::{
+    Frame,
+    style::{Style, Stylize},
+    text::{Line, Span, Text},
 };
+use std::fmt::Display;
 
 /// The snapshot in one line.
 pub(super) fn line(snapshot: &Snapshot) -> String {
@@ -23,80 +26,83 @@ pub(super) fn line(snapshot: &Snapshot) -> String {
     )
 }
 
+/// Draws the snapshot on the whole screen.
+pub(super) fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot) {
+    let area = frame.area();
+    frame.render_widget(Text::from(lines(snapshot, area.width.into())), area);
+}
+
 /// The lines of the screen, for this many columns.
-pub(super) fn lines(snapshot: &Snapshot, columns: usize) -> Vec<Line> {
+fn lines(snapshot: &Snapshot, columns: usize) -> Vec<Line<'_>> {
     let state = if snapshot.is_stopping { "stopping; Ctrl-C again exits at once" } else { "Ctrl-C to stop" };
     let mut lines = vec![
-        vec![
-            (Look::Bold, "postrider dev".to_owned()),
-            (Look::Plain, format!("  {}", snapshot.database)),
-            (Look::Faint, format!("  {state}")),
-        ],
+        Line::from_iter([
+            "postrider dev".bold(),
+            Span::raw(format!("  {}", snapshot.database)),
+            format!("  {state}").dim(),
+        ]),
         time_line(snapshot, columns),
-        Line::new(),
-        row("orders", Look::Plain, format!("{}", snapshot.committed), {
+        Line::default(),
+        row("orders", Style::new(), snapshot.committed.to_string(), {
             format!("committed, each with its event; {} more rolled back", snapshot.rolled_back)
         }),
-        Line::new(),
-        row("pending", Look::Plain, format::tally(snapshot.pending), "due, not claimed yet"),
-        row("leased", Look::Plain, format::tally(snapshot.leased), "in flight"),
-        row("scheduled", Look::Yellow, format::tally(snapshot.scheduled), "timers and retries"),
-        row("done", Look::Green, snapshot.done.to_string(), "handled"),
-        row("dead", Look::Red, snapshot.dead.to_string(), format::list(snapshot.reasons.iter().copied())),
-        Line::new(),
-        row("throughput", Look::Bold, format!("{:.0}/s", snapshot.per_second), {
+        Line::default(),
+        row("pending", Style::new(), format::tally(snapshot.pending), "due, not claimed yet"),
+        row("leased", Style::new(), format::tally(snapshot.leased), "in flight"),
+        row("scheduled", Style::new().yellow(), format::tally(snapshot.scheduled), "timers and retries"),
+        row("done", Style::new().green(), snapshot.done.to_string(), "handled"),
+        row("dead", Style::new().red(), snapshot.dead.to_string(), {
+            format::list(snapshot.reasons.iter().copied())
+        }),
+        Line::default(),
+        row("throughput", Style::new().bold(), format!("{:.0}/s", snapshot.per_second), {
             format!("{:.0}/s on average", snapshot.per_second_on_average)
         }),
-        row("retried", Look::Plain, snapshot.retried.to_string(), "failed attempts that were retried"),
-        vec![
-            (Look::Plain, format!("  {:<10}  ", "latency")),
-            (Look::Bold, percentiles(snapshot.latency)),
-            (Look::Faint, "  from due to handled".to_owned()),
-        ],
+        row("retried", Style::new(), snapshot.retried.to_string(), "failed attempts that were retried"),
+        Line::from_iter([
+            Span::raw(format!("  {:<10}  ", "latency")),
+            percentiles(snapshot.latency).bold(),
+            "  from due to handled".dim(),
+        ]),
     ];
     if !snapshot.notes.is_empty() {
-        lines.push(Line::new());
-        lines.extend(snapshot.notes.iter().map(|note| vec![(Look::Faint, note.clone())]));
+        lines.push(Line::default());
+        lines.extend(snapshot.notes.iter().map(|note| Line::from(note.as_str().dim())));
     }
     lines
 }
 
-fn row(name: &str, look: Look, value: impl Into<String>, remark: impl Into<String>) -> Line {
-    vec![
-        (Look::Plain, format!("  {name:<10}")),
-        (look, format!("{:>8}", value.into())),
-        (Look::Faint, format!("  {}", remark.into())),
-    ]
+fn row(name: &str, style: Style, value: impl Display, remark: impl Display) -> Line<'static> {
+    Line::from_iter([
+        Span::raw(format!("  {name:<10}")),
+        Span::styled(format!("{value:>8}"), style),
+        format!("  {remark}").dim(),
+    ])
 }
 
 /// The elapsed time, with a progress bar when the duration is known.
-fn time_line(snapshot: &Snapshot, columns: usize) -> Line {
+fn time_line(snapshot: &Snapshot, columns: usize) -> Line<'static> {
     let elapsed = snapshot.elapsed.as_secs_f64();
     let Some(duration) = snapshot.duration else {
-        return vec![(Look::Plain, format!("{elapsed:.1} s"))];
+        return Line::raw(format!("{elapsed:.1} s"));
     };
-    let words = format!(" {elapsed:.1} s of {:.1} s", duration.as_secs_f64());
-    let width = columns.saturating_sub(words.chars().count()).min(60);
+    let words = Span::raw(format!(" {elapsed:.1} s of {:.1} s", duration.as_secs_f64()));
+    let width = columns.saturating_sub(words.width()).min(60);
     let share = (elapsed / duration.as_secs_f64()).clamp(0.0, 1.0);
     let full = (share * width as f64).round() as usize;
-    vec![
-        (Look::Green, "█".repeat(full)),
-        (Look::Faint, "░".repeat(width.saturating_sub(full))),
-        (Look::Plain, words),
-    ]
+    Line::from_iter(["█".repeat(full).green(), "░".repeat(width.saturating_sub(full)).dim(), words])
 }
 
 #[cfg(test)]
 mod tests {
     use super::{super::stats::Percentiles, *};
-    use crate::canvas::{Paint, Size, render};
+    use crate::alternate_screen::drawn_text;
     use postrider::{Reason, inspect::CappedCount};
+    use ratatui::{Terminal, backend::TestBackend, buffer::Cell, style::Color};
     use std::time::Duration;
 
-    const WIDE: Size = Size { columns: 100, rows: 40 };
-
-    fn draw(snapshot: &Snapshot, size: Size, paint: Paint) -> Vec<String> {
-        render(&lines(snapshot, size.columns), size, paint)
+    fn draw_wide(snapshot: &Snapshot) -> String {
+        drawn_text(100, 40, |frame| draw(frame, snapshot))
     }
 
     fn snapshot() -> Snapshot {
@@ -128,14 +134,14 @@ mod tests {
 
     #[test]
     fn snapshot_as_screen() {
-        insta::assert_snapshot!(draw(&snapshot(), WIDE, Paint::Plain).join("\n"));
+        insta::assert_snapshot!(draw_wide(&snapshot()));
     }
 
     #[test]
     fn snapshot_without_duration_has_no_bar_and_without_events_no_latency() {
         let snapshot =
             Snapshot { duration: None, latency: None, is_stopping: true, notes: Vec::new(), ..snapshot() };
-        insta::assert_snapshot!(draw(&snapshot, WIDE, Paint::Plain).join("\n"));
+        insta::assert_snapshot!(draw_wide(&snapshot));
     }
 
     #[test]
@@ -144,24 +150,20 @@ mod tests {
     }
 
     #[test]
-    fn coloured_screen_has_same_text_as_plain_screen() {
-        let coloured = draw(&snapshot(), WIDE, Paint::Colours).join("\n");
-        assert!(coloured.contains("\x1b[31m       9\x1b[0m"), "{coloured:?}");
-        let mut plain = coloured;
-        for code in ["[0m", "[1m", "[2m", "[31m", "[32m", "[33m"] {
-            plain = plain.replace(&format!("\x1b{code}"), "");
-        }
-        let trimmed: Vec<_> = plain.lines().map(str::trim_end).collect();
-        assert_eq!(trimmed, draw(&snapshot(), WIDE, Paint::Plain));
+    fn dead_letters_are_red_on_the_screen() {
+        let mut terminal = Terminal::new(TestBackend::new(100, 40)).unwrap();
+        terminal.draw(|frame| draw(frame, &snapshot())).unwrap();
+        let buffer = terminal.backend().buffer();
+        let red = buffer.content().iter().filter(|cell| cell.fg == Color::Red).map(Cell::symbol);
+        assert_eq!(red.collect::<String>(), "       9");
     }
 
     #[test]
-    fn screen_never_exceeds_terminal_size() {
+    fn screen_is_cut_to_any_terminal_size() {
         for columns in 0..120 {
             for rows in [0, 1, 5, 50] {
-                let lines = draw(&snapshot(), Size { columns, rows }, Paint::Plain);
-                assert!(lines.len() <= rows);
-                assert!(lines.iter().all(|line| line.chars().count() <= columns), "{columns}: {lines:#?}");
+                let text = drawn_text(columns, rows, |frame| draw(frame, &snapshot()));
+                assert!(text.lines().count() <= rows.into());
             }
         }
     }

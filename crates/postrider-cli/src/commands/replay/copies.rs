@@ -1,7 +1,7 @@
 //! Copies: to another queue, under new ids, or straight to a destination. The kept messages stay.
 
 use super::{Args, End, ORIGINAL, Outcome, checkpoint::Checkpoint, destination::Destination};
-use crate::{open_database::OpenDatabase, problem::Problem, progress::Progress, rate::Pacer};
+use crate::{open_database::OpenDatabase, problem::Problem, progress::Progress};
 use postrider::{
     Invalid, Message, MessageId, StageOutcome,
     inspect::{Action, Cursor, ListRequest, MessageRow, SelectionSummary, StateFilter},
@@ -20,14 +20,15 @@ pub(super) async fn run(
     stop: &CancellationToken,
 ) -> Outcome {
     let progress = Progress::of(selected.count);
-    let mut limiter = Pacer::new(args.rate);
+    let limit = args.rate.map_or(PAGE, |rate| rate.batch_size(PAGE));
+    let mut ticks = args.rate.map(|rate| rate.interval(limit));
     // Messages that are delivered during the replay are not part of it, copies least of all.
     let until = args.until.unwrap_or(selected.fence.at).min(selected.fence.at);
     let mut checkpoint = args.after.clone();
     let mut request = ListRequest {
         key: args.key.clone(),
         event_type: args.event_type.clone(),
-        limit: limiter.concurrency(PAGE),
+        limit,
         after: args.since.map(|since| Cursor { at: Some(since), position: 0 }),
         ..ListRequest::new(args.queue.clone(), StateFilter::Done)
     };
@@ -36,6 +37,9 @@ pub(super) async fn run(
     }
     let mut replayed = 0;
     loop {
+        if let Some(ticks) = &mut ticks {
+            stop.run_until_cancelled(ticks.tick()).await;
+        }
         if stop.is_cancelled() {
             return Outcome { replayed, ended: End::Stopped(checkpoint) };
         }
@@ -58,7 +62,6 @@ pub(super) async fn run(
         }
         checkpoint = page.next.as_ref().and_then(Checkpoint::of);
         request.after = page.next;
-        stop.run_until_cancelled(limiter.wait(entries.len() as u64)).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Moves the kept messages themselves back into their queue.
 
 use super::{Args, End, Outcome};
-use crate::{open_database::OpenDatabase, progress::Progress, rate::Pacer};
+use crate::{open_database::OpenDatabase, progress::Progress};
 use postrider::inspect::{Action, Chunk, Selection, SelectionSummary};
 use tokio_util::sync::CancellationToken;
 
@@ -18,10 +18,14 @@ pub(super) async fn run(
     stop: &CancellationToken,
 ) -> Outcome {
     let (operate, progress) = (opened.operate(), Progress::of(selected.count));
-    let mut limiter = Pacer::new(args.rate);
-    let mut chunk = Chunk::first(selected.fence, limiter.concurrency(CHUNK));
+    let limit = args.rate.map_or(CHUNK, |rate| rate.batch_size(CHUNK));
+    let mut ticks = args.rate.map(|rate| rate.interval(limit));
+    let mut chunk = Chunk::first(selected.fence, limit);
     let mut replayed = 0;
     loop {
+        if let Some(ticks) = &mut ticks {
+            stop.run_until_cancelled(ticks.tick()).await;
+        }
         if stop.is_cancelled() {
             return Outcome { replayed, ended: End::Stopped(None) };
         }
@@ -33,7 +37,6 @@ pub(super) async fn run(
                     return Outcome { replayed, ended: End::Done };
                 }
                 chunk.after = step.next;
-                stop.run_until_cancelled(limiter.wait(step.looked_at)).await;
             }
             Err(error) => return Outcome { replayed, ended: End::Failed(opened.problem(&error), None) },
         }
