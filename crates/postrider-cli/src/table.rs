@@ -5,13 +5,13 @@ use std::{borrow::Cow, fmt, io};
 
 /// The gap between two columns.
 const GAP: u16 = 2;
-/// Columns shrink one by one to this width, before all of them shrink further.
-const MIN_WIDTH: u16 = 11;
+/// No column shrinks below the length of a message id: a cut id is of no use.
+const MIN_WIDTH: u16 = 36;
 
 /// Rows under a heading.
 ///
-/// On a terminal, a row is never wider than the terminal: the last columns shrink first, and the first column, which identifies the row,
-/// shrinks last. The JSON output has every value in full, and so has a table that is not printed on a terminal.
+/// On a terminal, long texts are cut so that a row fits into a line, the last columns first; a row that is still wider wraps. The JSON
+/// output has every value in full, and so has a table that is not printed on a terminal.
 #[derive(Debug)]
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
@@ -66,23 +66,15 @@ fn prefix(cell: &str, max_chars: usize) -> Cow<'_, str> {
     }
 }
 
-/// Shrinks the columns to the width of the terminal, but none below one character.
+/// Shrinks the columns to the width of the terminal, as far as possible.
 fn shrink(widths: &mut [u16], terminal_width: u16) {
     let gaps = usize::from(GAP) * widths.len().saturating_sub(1);
     let total: usize = widths.iter().map(|width| usize::from(*width)).sum();
     let mut excess = (total + gaps).saturating_sub(terminal_width.into());
-    for width in widths.iter_mut().skip(1).rev() {
+    for width in widths.iter_mut().rev() {
         let cut = width.saturating_sub(MIN_WIDTH).min(u16::try_from(excess).unwrap_or(u16::MAX));
         *width -= cut;
         excess -= usize::from(cut);
-    }
-    let Some((first, others)) = widths.split_first_mut() else { return };
-    for _ in 0..excess {
-        // The last of the widest columns.
-        match others.iter_mut().max().filter(|width| **width > 1) {
-            Some(width) => *width -= 1,
-            None => *first = first.saturating_sub(1).max(1),
-        }
     }
 }
 
@@ -132,23 +124,24 @@ mod tests {
     }
 
     #[test]
-    fn last_columns_shrink_first() {
+    fn long_texts_shrink_and_ids_do_not() {
         let id = "0190b2c4-0000-7000-8000-000000000001";
-        let table = table(&[
-            ["ID", "STATE", "TYPE", "ERROR"],
-            [id, "dead", "order.placed.late", "no such address: 注文 Elm Street 7"],
-        ]);
-        assert_eq!(table.lines(Some(85))[1], format!("{id}  dead   order.placed.late  no such address: 注…"));
-        assert_eq!(table.lines(Some(69))[1], format!("{id}  dead   order.plac…  no such ad…"));
-        assert_eq!(table.lines(Some(56))[1], format!("{id}  dead   orde…  no …"));
-        assert_eq!(table.lines(Some(20))[1], "0190b2c4-0…  …  …  …");
+        let error = "no such address: 注文 Elm Street 7, second floor, at the back";
+        let table = table(&[["ID", "ERROR", "WHY"], [id, error, error]]);
+        assert_eq!(table.lines(Some(200))[1], format!("{id}  {error}  {error}"));
+        assert_eq!(
+            table.lines(Some(150))[1],
+            format!("{id}  {error}  no such address: 注文 Elm Street 7, second floor…")
+        );
+        let shortest = "no such address: 注文 Elm Street 7,…";
+        assert_eq!(table.lines(Some(80))[1], format!("{id}  {shortest}  {shortest}"));
     }
 
     #[test]
-    fn no_line_is_wider_than_the_terminal() {
+    fn rows_fit_into_a_terminal_that_is_wide_enough() {
         let wide = "注文👩‍👩‍👧e\u{301}".repeat(20);
         let table = table(&[["ID", "KEY", "ERROR"], ["1", &wide, "x"], [&wide, "order-17", &wide]]);
-        for terminal_width in 7..400 {
+        for terminal_width in 3 * (MIN_WIDTH + GAP)..400 {
             for line in table.lines(Some(terminal_width)) {
                 assert!(display_width(&line) <= terminal_width.into(), "{terminal_width}: {line}");
             }

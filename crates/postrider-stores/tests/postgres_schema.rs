@@ -105,12 +105,12 @@ const ALTERATIONS: [(&str, &str, Reported); 23] = [
     ),
     ("drop index postrider.ready_key", "index ready_key", Reported::Missing),
     (
-        "drop index postrider.lane_ring; create index lane_ring on postrider.lane (queue, seq)",
+        "drop index postrider.lane_ring; create index lane_ring on postrider.lane (queue, turn)",
         "index lane_ring",
         Reported::Altered,
     ),
     (
-        "drop index postrider.lane_due; create index lane_due on postrider.lane (queue, due) where due < 'infinity'",
+        "drop index postrider.lane_due; create index lane_due on postrider.lane (queue, due_at) where due_at < 'infinity'",
         "index lane_due",
         Reported::Altered,
     ),
