@@ -126,7 +126,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .destination(destination()?)
         .route(Route::new("orders").to("subscribers", "{type}").policy(QueuePolicy::by_key(OnFailure::Block)))
         .build()?;
-    relay.declare(&store).await?; // the queue is ordered by key
+    relay.declare().await?; // the queue is ordered by key
     let (working, relaying) = (worker.start(), relay.start());
 
     let app = Router::new()

@@ -111,7 +111,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         // In production: alert an operator.
         .on_abandoned(move |_| _ = abandoned.send(()))
         .build()?;
-    runner.declare(&store).await?;
+    runner.declare().await?;
 
     // A message announces the completion.
     let erased = Queue::new("erased").on_json(move |_: serde_json::Value, _: Context| {

@@ -2,10 +2,9 @@
 //! tests the same lines are in a `#[tokio::test]`.
 
 use postrider::{
-    Context, Event, Failure, Invalid, Outbox, OutboxExt, Queue, Reason, RetryStrategy, Store, Tx, Worker,
-    notifier::Notifier,
+    Backend, Context, Event, Failure, Invalid, Outbox, OutboxExt, Queue, Reason, RetryStrategy, Tx,
+    TxBackend, Worker,
     testing::{Assert, Fault, TestStore},
-    transactions::Transactions,
 };
 use std::{error::Error, time::Duration};
 
@@ -33,9 +32,9 @@ async fn collect(event: PaymentDue, context: Context) -> Result<(), Failure> {
     }
 }
 
-fn worker<T, O>(store: impl Store + Notifier, transactions: &T, outbox: O) -> Result<Worker, Invalid>
+fn worker<T, O>(store: impl Backend, transactions: &T, outbox: O) -> Result<Worker, Invalid>
 where
-    T: Transactions,
+    T: TxBackend,
     O: Outbox<T::Tx> + Clone + Send + Sync + 'static,
 {
     // The payment is due in two weeks. Its timer commits together with the confirmation of the order.

@@ -15,7 +15,7 @@ use crate::{
     workload::{Workload, turns},
 };
 use anyhow::{Context as _, Result, bail, ensure};
-use postrider_core::{ConsumerStore, transactions::Transactions};
+use postrider_core::TxBackend;
 use postrider_engine::{Consumer, Context, Failure, Running, Tx};
 use sqlx::{Postgres, Transaction};
 use std::{
@@ -107,7 +107,7 @@ async fn consuming(bench_db: &BenchDatabase, broker: &dyn Broker, args: &Args) -
 /// group of Kafka takes seconds to join.
 async fn received<R>(broker: &dyn Broker, there: &str, store: R, messages: usize) -> Result<f64>
 where
-    R: ConsumerStore + Transactions<Tx = Transaction<'static, Postgres>>,
+    R: TxBackend<Tx = Transaction<'static, Postgres>>,
 {
     let source = broker.source(there)?;
     let consumer = Consumer::builder_on("bench", source, store)

@@ -12,8 +12,8 @@ use crate::{
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
 use postrider_core::{
-    ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Outbox as _, PauseRecord, PruneReport,
-    PruneRequest, Store, notifier::Notifier,
+    ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Message, Outbox as _, PauseRecord,
+    PruneReport, PruneRequest, ScheduleName, Store, notifier::Notifier, timetable::ScheduleReading,
 };
 use postrider_engine::{Context, Failure, Queue, Running, Worker};
 use postrider_stores::postgres::PostgresStore;
@@ -23,7 +23,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -62,9 +62,8 @@ async fn measure(args: &Args, bench_db: &BenchDatabase) -> Result<()> {
 
     let busy = Arc::new(AtomicU64::new(0));
     let timed = Arc::new(TimedStore { store: bench_db.store.clone(), busy: Arc::clone(&busy) });
-    let wake: Arc<dyn Notifier> = Arc::new(bench_db.store.clone());
     let queue = Queue::new(bench_db.queue.as_str()).on_any(async |_: Context| Ok::<(), Failure>(()));
-    let running = best(Worker::builder_on(timed, Some(wake)), queue).build()?.start();
+    let running = best(Worker::builder_on(timed), queue).build()?.start();
 
     let window = Duration::from_secs(args.seconds / 4);
     let produced = Arc::new(AtomicU64::new(0));
@@ -194,7 +193,22 @@ impl Store for TimedStore {
         self.store.paused().await
     }
 
+    async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+        Store::read_schedule(&self.store, schedule).await
+    }
+
+    async fn tick(
+        &self,
+        schedule: &ScheduleName,
+        at: SystemTime,
+        messages: &[Message],
+    ) -> Result<bool, Error> {
+        Store::tick(&self.store, schedule, at, messages).await
+    }
+
     async fn ping(&self) -> Result<(), Error> {
         self.store.ping().await
     }
 }
+
+postrider_core::forward_backend!(TimedStore, store: notifier, inspect, operate, schema);

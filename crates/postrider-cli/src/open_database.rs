@@ -1,4 +1,4 @@
-//! An open database of either kind, with the store's interfaces as trait objects.
+//! An open database of either kind.
 
 use crate::{
     database::{Database, Way},
@@ -7,17 +7,14 @@ use crate::{
     stager::Stager,
 };
 use postrider::{
-    Checkup, Error, FollowUps, Message, StageReport, Store,
+    Backend, Error, Message, StageReport,
     audit::AuditChain,
-    inspect::{Inspect, Operate},
-    notifier::Notifier,
     postgres::{PostgresOptions, PostgresStore},
-    schema::Schema,
     sqlite::SqliteStore,
 };
 use std::{path::Path, sync::Arc};
 
-/// An open store, by each of its interfaces.
+/// An open store.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenDatabase {
     database: Database,
@@ -64,46 +61,8 @@ impl OpenDatabase {
         &self.store
     }
 
-    pub(crate) fn store(&self) -> Arc<dyn Store> {
-        match &self.store {
-            Kind::Sqlite(store) => Arc::new(store.clone()),
-            Kind::Postgres(store) => Arc::new(store.clone()),
-        }
-    }
-
-    pub(crate) fn wake(&self) -> Arc<dyn Notifier> {
-        match &self.store {
-            Kind::Sqlite(store) => Arc::new(store.clone()),
-            Kind::Postgres(store) => Arc::new(store.clone()),
-        }
-    }
-
-    pub(crate) fn inspect(&self) -> Arc<dyn Inspect> {
-        self.operate()
-    }
-
-    pub(crate) fn operate(&self) -> Arc<dyn Operate> {
-        match &self.store {
-            Kind::Sqlite(store) => Arc::new(store.clone()),
-            Kind::Postgres(store) => Arc::new(store.clone()),
-        }
-    }
-
-    pub(crate) fn schema(&self) -> Arc<dyn Schema> {
-        match &self.store {
-            Kind::Sqlite(store) => Arc::new(store.clone()),
-            Kind::Postgres(store) => Arc::new(store.clone()),
-        }
-    }
-
-    pub(crate) fn checkup(&self) -> Arc<dyn Checkup> {
-        match &self.store {
-            Kind::Sqlite(store) => Arc::new(store.clone()),
-            Kind::Postgres(store) => Arc::new(store.clone()),
-        }
-    }
-
-    pub(crate) fn follow_ups(&self) -> Arc<dyn FollowUps> {
+    /// The store, for everything but transactions.
+    pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         match &self.store {
             Kind::Sqlite(store) => Arc::new(store.clone()),
             Kind::Postgres(store) => Arc::new(store.clone()),

@@ -1,19 +1,6 @@
-//! Health checks of a store beyond its tables, which [`Schema::validate`](crate::schema::Schema::validate) checks.
+//! Health checks of a store beyond its tables: see [`Schema::checkup`](crate::schema::Schema::checkup).
 
-use crate::{Error, Finding};
-use async_trait::async_trait;
-use std::{fmt::Debug, time::Duration};
-
-/// Checks a store: its server or file, its settings, its connections, and conditions that slow it down.
-#[async_trait]
-pub trait Checkup: Debug + Send + Sync + 'static {
-    /// Reports conditions that lose messages, delay them or make calls slower, each with its fix. Changes nothing. An empty list means
-    /// that all is well. A check that cannot be made is a finding, too, as long as others can.
-    ///
-    /// # Errors
-    /// When no check can be made.
-    async fn checkup(&self, request: &CheckupRequest) -> Result<Vec<Finding>, Error>;
-}
+use std::time::Duration;
 
 /// The parameters of a checkup.
 #[derive(Debug, Clone)]

@@ -2,7 +2,10 @@
 //!
 //! [`Inspect`] reads; [`Operate`] changes.
 
-use crate::{Error, MessageId, OrderingKey, PruneRequest, QueueName, Reason, TenantId};
+use crate::{
+    Error, MessageId, OrderingKey, PruneRequest, QueueName, Reason, TenantId,
+    follow_up::{FollowUpFilter, FollowUpRow, StatusCounts},
+};
 use async_trait::async_trait;
 use std::{
     collections::BTreeMap,
@@ -83,6 +86,17 @@ pub trait Inspect: Debug + Send + Sync + 'static {
 
     /// The operator actions, newest first.
     async fn audit(&self, limit: usize) -> Result<Vec<AuditRow>, Error>;
+
+    /// The exact number of follow-ups of a queue in each status.
+    async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error>;
+
+    /// Up to `limit` follow-ups of a queue.
+    async fn follow_up_rows(
+        &self,
+        queue: &QueueName,
+        filter: FollowUpFilter,
+        limit: usize,
+    ) -> Result<Vec<FollowUpRow>, Error>;
 }
 
 /// The number of rows past their retention.

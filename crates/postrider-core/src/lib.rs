@@ -5,13 +5,14 @@
 //! Users add the crate `postrider`, which re-exports all of this.
 
 pub mod audit;
+pub mod backend;
 pub mod checkup;
 pub mod cloudevents;
 pub mod codec;
-pub mod consumer_store;
 pub mod event;
 pub mod finding;
 pub mod follow_up;
+mod forward;
 pub mod headers;
 pub mod hlc;
 pub mod id;
@@ -40,17 +41,17 @@ pub mod template;
 pub mod text;
 pub mod timetable;
 pub mod trace;
-pub mod transactions;
 pub mod transport;
+pub mod tx_backend;
 pub mod weights;
 
-pub use audit::{Audit, AuditError, AuditEvent, AuditKind, AuditRecord, AuditSink};
-pub use checkup::{Checkup, CheckupRequest};
+pub use audit::{AuditError, AuditEvent, AuditKind, AuditRecord, AuditSink};
+pub use backend::Backend;
+pub use checkup::CheckupRequest;
 pub use codec::{Codec, CodecError, Json, Raw};
-pub use consumer_store::{ConsumerStore, DeadLetter};
 pub use event::{Event, IntoMessage};
 pub use finding::{Finding, Severity};
-pub use follow_up::{FollowUp, FollowUpExt, FollowUpStore, FollowUps, Reference};
+pub use follow_up::{FollowUp, FollowUpExt, Reference};
 pub use headers::Headers;
 pub use hlc::Hlc;
 pub use id::{LeaseToken, MessageId};
@@ -79,7 +80,22 @@ pub use store::{ClaimRequest, Error, PruneReport, PruneRequest, Store};
 pub use template::Template;
 pub use text::Text;
 pub use transport::{Capacity, PublishError, Receipt, Transport};
+pub use tx_backend::{DeadLetter, TxBackend};
 pub use weights::TenantWeights;
+
+/// For wrappers of traits: see [`forward_backend!`].
+#[doc(hidden)]
+pub use async_trait::async_trait;
+
+/// The traits of a backend, so that their methods can be called.
+pub mod prelude {
+    pub use crate::{
+        Store as _, TxBackend as _,
+        inspect::{Inspect as _, Operate as _},
+        notifier::Notifier as _,
+        schema::Schema as _,
+    };
+}
 
 /// The cause of an error, without the type of a driver or client.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

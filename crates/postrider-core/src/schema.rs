@@ -1,13 +1,13 @@
 //! Tables, migrations and queue declarations of a store.
 
-use crate::{Error, QueueName, QueuePolicy};
+use crate::{CheckupRequest, Error, Finding, QueueName, QueuePolicy};
 use async_trait::async_trait;
 use std::{
     fmt::{self, Debug},
     time::SystemTime,
 };
 
-/// A store's tables, and the queues declared in them.
+/// A store's tables, the queues declared in them, and checks of both.
 #[async_trait]
 pub trait Schema: Debug + Send + Sync + 'static {
     /// Runs the pending migrations. Safe to call from many processes at once, and when nothing is pending.
@@ -28,6 +28,14 @@ pub trait Schema: Debug + Send + Sync + 'static {
     /// can change only while the queue is empty; other processes may apply the old policy for about a second, so stop the workers of a
     /// queue while its ordering changes. Fairness between tenants can be turned on and off at any time.
     async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error>;
+
+    /// Checks the server or file of the store, its settings, its connections, and conditions that slow it down. Reports conditions that
+    /// lose messages, delay them or make calls slower, each with its fix. Changes nothing. An empty list means that all is well. A
+    /// check that cannot be made is a finding, too, as long as others can.
+    ///
+    /// # Errors
+    /// When no check can be made.
+    async fn checkup(&self, request: &CheckupRequest) -> Result<Vec<Finding>, Error>;
 }
 
 /// The applied and pending migrations of a store.

@@ -1,11 +1,14 @@
 //! The interface between the engine and a database that holds messages.
 
 use crate::{
-    BoxError, ClaimedMessage, ConsumerName, Invalid, Lease, LeaseSettlement, PauseRecord, QueueName,
-    TenantWeights, limits,
+    BoxError, ClaimedMessage, ConsumerName, Invalid, Lease, LeaseSettlement, Message, PauseRecord, QueueName,
+    ScheduleName, TenantWeights, limits, timetable::ScheduleReading,
 };
 use async_trait::async_trait;
-use std::{fmt::Debug, time::Duration};
+use std::{
+    fmt::Debug,
+    time::{Duration, SystemTime},
+};
 
 /// A database that holds messages: claim, renew, settle and prune.
 ///
@@ -45,6 +48,23 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The queues and destinations that [operators have paused](crate::inspect::Operate::pause), oldest pause first. Claims honour a
     /// paused queue within about a second in every process; a relay reads paused destinations here.
     async fn paused(&self) -> Result<Vec<PauseRecord>, Error>;
+
+    /// Reads the state of a cron schedule (see [`timetable`](crate::timetable)). A schedule that is read for the first time begins
+    /// now: missed ticks before that are not staged.
+    async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error>;
+
+    /// Stages the messages of the tick of a schedule at `at`, and records it. Returns `false`, and changes nothing, when this tick or a
+    /// later one was recorded before. Without messages it only records.
+    ///
+    /// # Errors
+    /// When a message is invalid or the store fails. Then nothing was staged or recorded, unless the commit itself failed with an
+    /// unknown outcome: a retry is safe either way.
+    async fn tick(
+        &self,
+        schedule: &ScheduleName,
+        at: SystemTime,
+        messages: &[Message],
+    ) -> Result<bool, Error>;
 
     /// Checks that the database responds.
     async fn ping(&self) -> Result<(), Error>;

@@ -10,6 +10,7 @@
 //! Applications depend on the crate `postrider`, which re-exports all of this.
 
 pub mod consumer;
+pub(crate) mod context;
 mod counter;
 #[cfg(feature = "cron")]
 pub mod cron;
@@ -25,9 +26,9 @@ mod trace_link;
 pub mod worker;
 
 pub use consumer::{Consumer, ConsumerBuilder};
+#[cfg(feature = "testing")]
+pub use context::ContextBuilder;
 pub use relay::{Destination, Relay, Route};
 pub use runner::{Health, Report, Running, Stopped};
 pub use saga::SagaRunner;
-#[cfg(feature = "testing")]
-pub use worker::ContextBuilder;
 pub use worker::{Context, Failure, Queue, Tx, Worker, WorkerBuilder};

@@ -10,9 +10,8 @@ mod log;
 use async_trait::async_trait;
 use log::Log;
 use postrider_core::{
-    Error, Message, ScheduleName,
-    cloudevents::rfc3339,
-    timetable::{ScheduleReading, Timetable},
+    ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Message, PauseRecord, PruneReport,
+    PruneRequest, ScheduleName, Store, cloudevents::rfc3339, timetable::ScheduleReading,
 };
 use postrider_engine::cron::{Missed, Schedule, Scheduler, SchedulerBuilder};
 use postrider_stores::memory::{ManualClock, MemoryStore};
@@ -61,16 +60,42 @@ fn virtual_store(now: &str) -> (VirtualStore, Watch) {
     (store, Watch { staged, unavailable, reads })
 }
 
+postrider_core::forward_backend!(VirtualStore, store: notifier, inspect, operate, schema);
+
 #[async_trait]
-impl Timetable for VirtualStore {
-    async fn read(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+impl Store for VirtualStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<ClaimedMessage>, Error> {
+        self.store.claim(request).await
+    }
+
+    async fn renew(&self, leases: &[Lease], lease_for: Duration) -> Result<Vec<Lease>, Error> {
+        self.store.renew(leases, lease_for).await
+    }
+
+    async fn settle(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error> {
+        self.store.settle(settlements).await
+    }
+
+    async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
+        self.store.prune(request).await
+    }
+
+    async fn paused(&self) -> Result<Vec<PauseRecord>, Error> {
+        self.store.paused().await
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        self.store.ping().await
+    }
+
+    async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
         self.reads.fetch_add(1, SeqCst);
         if self.unavailable.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Err(Error::Unavailable("unavailable".into()));
         }
         let now = self.began.0 + self.began.1.elapsed();
         self.clock.advance(now.duration_since(self.clock.now()).unwrap());
-        self.store.read(schedule).await
+        Store::read_schedule(&self.store, schedule).await
     }
 
     async fn tick(
@@ -79,7 +104,7 @@ impl Timetable for VirtualStore {
         at: SystemTime,
         messages: &[Message],
     ) -> Result<bool, Error> {
-        let is_staged = self.store.tick(schedule, at, messages).await?;
+        let is_staged = Store::tick(&self.store, schedule, at, messages).await?;
         if is_staged {
             self.staged.send(rfc3339::format(at)).unwrap();
         }

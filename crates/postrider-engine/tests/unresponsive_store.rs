@@ -5,21 +5,29 @@
 use async_trait::async_trait;
 use postrider_core::{
     ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Message, OutboxExt, PauseRecord,
-    PruneReport, PruneRequest, Store,
+    PruneReport, PruneRequest, ScheduleName, Store, timetable::ScheduleReading,
 };
 use postrider_engine::{Context, Failure, Queue, Worker};
 use postrider_stores::memory::MemoryStore;
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{
+    future::pending,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 use tokio::sync::Notify;
 
 /// Renewals never return.
 #[derive(Debug)]
-struct UnresponsiveStore(MemoryStore);
+struct UnresponsiveStore {
+    store: MemoryStore,
+}
+
+postrider_core::forward_backend!(UnresponsiveStore, store: notifier, inspect, operate, schema);
 
 #[async_trait]
 impl Store for UnresponsiveStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<ClaimedMessage>, Error> {
-        self.0.claim(request).await
+        self.store.claim(request).await
     }
 
     async fn renew(&self, _: &[Lease], _: Duration) -> Result<Vec<Lease>, Error> {
@@ -27,19 +35,32 @@ impl Store for UnresponsiveStore {
     }
 
     async fn settle(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error> {
-        self.0.settle(settlements).await
+        self.store.settle(settlements).await
     }
 
     async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
-        self.0.prune(request).await
+        self.store.prune(request).await
     }
 
     async fn paused(&self) -> Result<Vec<PauseRecord>, Error> {
-        self.0.paused().await
+        self.store.paused().await
+    }
+
+    async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+        Store::read_schedule(&self.store, schedule).await
+    }
+
+    async fn tick(
+        &self,
+        schedule: &ScheduleName,
+        at: SystemTime,
+        messages: &[Message],
+    ) -> Result<bool, Error> {
+        Store::tick(&self.store, schedule, at, messages).await
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        self.0.ping().await
+        self.store.ping().await
     }
 }
 
@@ -61,7 +82,8 @@ async fn handler_is_cancelled_when_its_lease_may_have_expired_and_renewals_hang(
         }
     };
     let queue = Queue::new("orders").on_json(handler).timeout(Duration::from_secs(3600));
-    let worker = Worker::builder_on(Arc::new(UnresponsiveStore(store)), None).queue(queue).build().unwrap();
+    let worker =
+        Worker::builder(UnresponsiveStore { store }).without_notifications().queue(queue).build().unwrap();
     let running = worker.start();
     tokio::time::timeout(Duration::from_secs(600), cancelled.notified())
         .await

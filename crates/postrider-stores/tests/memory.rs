@@ -9,14 +9,13 @@ mod consuming;
 
 use async_trait::async_trait;
 use postrider_core::{
-    Arrival, ClaimRequest, ClaimedMessage, ConsumerName, Error, InboxExt, Limits, Message, MessageBuilder,
-    MessageId, OnFailure, Outbox, OutboxExt, QueueName, QueuePolicy, StageOutcome, Store,
+    Arrival, Backend, ClaimRequest, ClaimedMessage, ConsumerName, Error, InboxExt, Limits, Message,
+    MessageBuilder, MessageId, OnFailure, Outbox, OutboxExt, QueueName, QueuePolicy, StageOutcome, Store,
+    TxBackend,
     audit::AuditChain,
     inspect::{Action, Inspect, ListRequest, Operate, StateFilter},
     notifier::{IdleWorker, Notifier},
     schema::Schema,
-    timetable::Timetable,
-    transactions::Transactions,
 };
 use postrider_stores::memory::{ManualClock, MemoryStore, MemoryTransaction};
 use postrider_testkit::{Features, Fixture, TransactFixture, saga::SagaFixture};
@@ -46,32 +45,12 @@ impl Fixture for MemoryFixture {
         Features { concurrent_transactions: true }
     }
 
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Backend> {
         Arc::new(self.store.clone())
     }
 
     /// There is only one process: another handle to the same messages.
-    async fn another_store(&self) -> Arc<dyn Store> {
-        Arc::new(self.store.clone())
-    }
-
-    fn operate(&self) -> Arc<dyn Operate> {
-        Arc::new(self.store.clone())
-    }
-
-    fn schema(&self) -> Arc<dyn Schema> {
-        Arc::new(self.store.clone())
-    }
-
-    fn wake(&self) -> Arc<dyn Notifier> {
-        Arc::new(self.store.clone())
-    }
-
-    fn timetable(&self) -> Arc<dyn Timetable> {
-        Arc::new(self.store.clone())
-    }
-
-    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+    async fn another_store(&self) -> Arc<dyn Backend> {
         Arc::new(self.store.clone())
     }
 
@@ -241,7 +220,7 @@ mod special {
         assert!(cancel(&store, &mut tx, "reminder").await);
         store.advance(minutes(60));
         assert_eq!(payloads(&claim(&store, 10).await), ["handled"]);
-        assert!(Transactions::commit(&store, tx).await.is_err());
+        assert!(TxBackend::commit(&store, tx).await.is_err());
 
         let mut tx = store.begin();
         assert!(store.admit(&mut tx, &billing(), arrival).await.unwrap().is_first());

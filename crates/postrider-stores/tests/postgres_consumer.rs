@@ -9,9 +9,7 @@ mod consuming;
 mod support;
 
 use consuming::OnMemoryQueue;
-use postrider_core::{
-    Arrival, ConsumerName, ConsumerStore, Error, InboxExt, Incoming, MessageId, RetryStrategy,
-};
+use postrider_core::{Arrival, ConsumerName, Error, InboxExt, Incoming, MessageId, RetryStrategy, TxBackend};
 use postrider_engine::{Consumer, ConsumerBuilder, Context, Failure, Tx};
 use postrider_testkit::{Fixture, TransactFixture};
 use sqlx::{Postgres, Row, Transaction};
@@ -33,7 +31,7 @@ async fn world() -> OnMemoryQueue<PostgresFixture> {
     world
 }
 
-fn billing<R: ConsumerStore>(world: &OnMemoryQueue<PostgresFixture>, store: R) -> ConsumerBuilder<R> {
+fn billing<R: TxBackend>(world: &OnMemoryQueue<PostgresFixture>, store: R) -> ConsumerBuilder<R> {
     let soon = RetryStrategy::constant(Duration::from_millis(10)).without_max_attempts();
     Consumer::builder("billing", world.queue.source(), store).retry(soon)
 }

@@ -8,17 +8,16 @@
 mod support;
 
 use postrider_core::{
-    Audit, AuditEvent, AuditKind, ClaimRequest, ClaimedMessage, Error, FollowUp, FollowUpExt, FollowUps,
-    Lease, LeaseToken, Message, MessageId, OnFailure, Ordering, Outbox, QueueName, QueuePolicy, Reason,
-    Reference, Store, SubjectId, TenantId,
+    AuditEvent, AuditKind, ClaimRequest, ClaimedMessage, Error, FollowUp, FollowUpExt, Lease, LeaseToken,
+    Message, MessageId, OnFailure, Ordering, Outbox, QueueName, QueuePolicy, Reason, Reference, Store,
+    SubjectId, TenantId, TxBackend,
     audit::verify,
     follow_up::{
-        ErasureReport, FollowUpFilter, FollowUpGroup, FollowUpRow, FollowUpStatus, FollowUpStore,
-        GroupProgress, QUEUE, StatusCounts, has_forgotten,
+        ErasureReport, FollowUpFilter, FollowUpGroup, FollowUpRow, FollowUpStatus, GroupProgress, QUEUE,
+        StatusCounts, has_forgotten,
     },
     inspect::{Action, Inspect, MessageRow, Operate},
     schema::Schema,
-    transactions::Transactions,
 };
 use postrider_stores::postgres::{PostgresStore, PostgresTransactions};
 use postrider_testkit::{Fixture, TransactFixture};

@@ -7,9 +7,8 @@
 mod support;
 
 use postrider_core::{
-    Audit, AuditError, AuditEvent, AuditKind, AuditSink, SubjectId,
+    AuditError, AuditEvent, AuditKind, AuditSink, SubjectId, TxBackend,
     audit::{AuditChain, BEGINNING, ChainHead, VerifyError, verify},
-    transactions::Transactions,
 };
 use postrider_stores::postgres::{PostgresLedger, PostgresStore};
 use postrider_testkit::TransactFixture;

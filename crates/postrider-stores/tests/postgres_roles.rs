@@ -11,17 +11,12 @@ mod roles;
 use async_trait::async_trait;
 use postgres::PostgresFixture;
 use postrider_core::{
-    Audit, AuditEvent, AuditKind, ClaimRequest, FollowUp, FollowUpExt, FollowUps, Message, Outbox, OutboxExt,
-    PruneRequest, QueueName, QueuePolicy, Reason, Reference, Store, SubjectId, TimerName,
+    AuditEvent, AuditKind, Backend, ClaimRequest, FollowUp, FollowUpExt, Message, Outbox, OutboxExt,
+    PruneRequest, QueueName, QueuePolicy, Reason, Reference, Store, SubjectId, TimerName, TxBackend,
     audit::verify,
-    follow_up::{
-        ErasureReport, FollowUpFilter, FollowUpStatus, FollowUpStore, GroupProgress, QUEUE, StatusCounts,
-    },
+    follow_up::{ErasureReport, FollowUpFilter, FollowUpStatus, GroupProgress, QUEUE, StatusCounts},
     inspect::{Action, Inspect, Operate},
-    notifier::Notifier,
     schema::Schema,
-    timetable::Timetable,
-    transactions::Transactions,
 };
 use postrider_stores::postgres::{PostgresInbox, PostgresOutbox, PostgresStore, Role};
 use postrider_testkit::{Features, Fixture, postgres::TestDatabase};
@@ -74,31 +69,23 @@ impl Fixture for RoleFixture {
         self.inner.features()
     }
 
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Backend> {
         Arc::new(self.worker.clone())
     }
 
-    async fn another_store(&self) -> Arc<dyn Store> {
+    async fn another_store(&self) -> Arc<dyn Backend> {
         Arc::new(PostgresStore::connect(&self.logins[1].url).await.unwrap())
     }
 
-    fn operate(&self) -> Arc<dyn Operate> {
+    fn operate(&self) -> Arc<dyn Backend> {
         Arc::new(self.operator.clone())
     }
 
-    fn schema(&self) -> Arc<dyn Schema> {
-        Arc::new(self.worker.clone())
-    }
-
-    fn wake(&self) -> Arc<dyn Notifier> {
-        Arc::new(self.worker.clone())
-    }
-
-    fn timetable(&self) -> Arc<dyn Timetable> {
+    fn timetable(&self) -> Arc<dyn Backend> {
         Arc::new(self.scheduler.clone())
     }
 
-    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+    async fn another_timetable(&self) -> Arc<dyn Backend> {
         Arc::new(PostgresStore::connect(&self.logins[3].url).await.unwrap())
     }
 

@@ -7,11 +7,11 @@
 mod support;
 
 use postrider_core::{
-    Audit, AuditEvent, AuditKind, ClaimRequest, ClaimedMessage, FollowUp, FollowUpExt, Lease, Message,
+    AuditEvent, AuditKind, ClaimRequest, ClaimedMessage, FollowUp, FollowUpExt, Lease, Message,
     MessageBuilder, MessageId, OnFailure, Outbox, QueueName, QueuePolicy, Reason, Reference, Store,
-    follow_up::{FollowUpStore, GroupProgress, QUEUE},
+    TxBackend,
+    follow_up::{GroupProgress, QUEUE},
     schema::Schema,
-    transactions::Transactions,
 };
 use postrider_stores::postgres::PostgresStore;
 use postrider_testkit::{Fixture, round_trips::CountingProxy};

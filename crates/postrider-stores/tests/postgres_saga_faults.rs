@@ -191,7 +191,7 @@ impl FaultFixture {
         let app = pool(database.url()).await;
         app.execute(TABLES).await.unwrap();
         let runner = runner(&store, &app, 0, Network::Good);
-        runner.declare(&store).await.unwrap();
+        runner.declare().await.unwrap();
         Self { store, app, runner, database }
     }
 

@@ -6,7 +6,7 @@
 #[path = "support/postgres.rs"]
 mod support;
 
-use postrider_core::{ClaimRequest, Message, ScheduleName, Store, timetable::Timetable};
+use postrider_core::{ClaimRequest, Message, ScheduleName, Store};
 use sqlx::{PgPool, Postgres, Transaction};
 use std::time::Duration;
 use support::PostgresFixture;
@@ -23,7 +23,7 @@ async fn halfway(app: &PgPool) -> Transaction<'static, Postgres> {
 async fn second_of_two(commits: bool) -> (bool, usize) {
     let fixture = PostgresFixture::new().await;
     let nightly = ScheduleName::new("nightly").unwrap();
-    let begun = fixture.store.read(&nightly).await.unwrap().last;
+    let begun = fixture.store.read_schedule(&nightly).await.unwrap().last;
     let seconds = begun.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let at = std::time::UNIX_EPOCH + Duration::from_secs(seconds + 60);
     let first = halfway(&fixture.app).await;

@@ -8,16 +8,15 @@
 mod support;
 
 use postrider_core::{
-    Audit, AuditEvent, AuditKind, AuditSink, ClaimRequest, ClaimedMessage, FollowUp, FollowUpExt,
-    FollowUpStore, FollowUps, Lease, LeaseToken, Message, MessageBuilder, OnFailure, OutboxExt, QueueName,
-    QueuePolicy, Reason, Reference, Store, SubjectId, TenantId,
+    AuditEvent, AuditKind, AuditSink, ClaimRequest, ClaimedMessage, FollowUp, FollowUpExt, Lease, LeaseToken,
+    Message, MessageBuilder, OnFailure, OutboxExt, QueueName, QueuePolicy, Reason, Reference, Store,
+    SubjectId, TenantId, TxBackend,
     follow_up::{
         ErasureReport, FollowUpFilter, FollowUpGroup, FollowUpStatus, GroupProgress, StatusCounts,
         has_forgotten,
     },
     inspect::{Action, Inspect, ListRequest, Operate, StateFilter},
     schema::Schema,
-    transactions::Transactions,
 };
 use postrider_stores::sqlite::{SqliteStore, SqliteTransactions};
 use postrider_testkit::{Fixture, TransactFixture};

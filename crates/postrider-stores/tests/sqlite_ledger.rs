@@ -8,9 +8,8 @@
 mod support;
 
 use postrider_core::{
-    Audit, AuditError, AuditEvent, AuditKind, AuditSink, SubjectId,
+    AuditError, AuditEvent, AuditKind, AuditSink, SubjectId, TxBackend,
     audit::{AuditChain, ChainHead, VerifyError, verify},
-    transactions::Transactions,
 };
 use postrider_stores::sqlite::{SqliteLedger, SqliteStore};
 use postrider_testkit::TransactFixture;

@@ -3,15 +3,17 @@
 use crate::{StoreCall, TestStore};
 use async_trait::async_trait;
 use postrider_core::{
-    Admission, Arrival, ClaimRequest, ClaimedMessage, ConsumerName, ConsumerStore, DeadLetter, Error, Inbox,
-    Lease, LeaseSettlement, Message, Outbox, PauseRecord, PruneReport, PruneRequest, QueueName, ScheduleName,
-    Settlement, StageReport, Store, TimerName,
-    timetable::{ScheduleReading, Timetable},
-    transactions::Transactions,
+    Admission, Arrival, AuditError, AuditEvent, AuditSink, ClaimRequest, ClaimedMessage, ConsumerName,
+    DeadLetter, Error, Lease, LeaseSettlement, Message, MessageId, PauseRecord, PruneReport, PruneRequest,
+    QueueName, Reason, ScheduleName, Settlement, StageReport, Store, TimerName, TxBackend,
+    follow_up::{FollowUpGroup, GroupProgress},
+    saga::LogEntry,
+    timetable::ScheduleReading,
 };
 use postrider_stores::memory::MemoryTransaction;
 use std::{
     collections::HashSet,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -76,84 +78,71 @@ impl Store for TestStore {
         self.memory.paused().await
     }
 
+    async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+        Store::read_schedule(&self.memory, schedule).await
+    }
+
+    /// A tick is a transaction: it begins, stages and commits.
+    async fn tick(
+        &self,
+        schedule: &ScheduleName,
+        at: SystemTime,
+        messages: &[Message],
+    ) -> Result<bool, Error> {
+        for call in [StoreCall::Begin, StoreCall::Stage, StoreCall::Commit] {
+            self.lock().faults.check_call(call)?;
+        }
+        Store::tick(&self.memory, schedule, at, messages).await
+    }
+
     async fn ping(&self) -> Result<(), Error> {
         self.memory.ping().await
     }
 }
 
-impl Outbox<MemoryTransaction> for TestStore {
-    async fn stage_all(
-        &self,
-        tx: &mut MemoryTransaction,
-        messages: &[Message],
-    ) -> Result<StageReport, Error> {
-        self.lock().faults.check_call(StoreCall::Stage)?;
-        self.memory.stage_all(tx, messages).await
+impl TxBackend for TestStore {
+    type Tx = MemoryTransaction;
+    type Backend = Self;
+
+    fn backend(&self) -> Self {
+        self.clone()
     }
 
-    async fn cancel_timer(
+    fn ledger(&self) -> Arc<dyn AuditSink> {
+        TxBackend::ledger(&self.memory)
+    }
+
+    async fn begin(&self) -> Result<MemoryTransaction, Error> {
+        self.lock().faults.check_call(StoreCall::Begin)?;
+        Ok(Self::begin(self))
+    }
+
+    async fn verify(&self, tx: &mut MemoryTransaction) -> Result<(), Error> {
+        TxBackend::verify(&self.memory, tx).await
+    }
+
+    async fn commit(&self, tx: MemoryTransaction) -> Result<(), Error> {
+        self.lock().faults.check_call(StoreCall::Commit)?;
+        TxBackend::commit(&self.memory, tx).await
+    }
+
+    async fn rollback(&self, tx: MemoryTransaction) -> Result<(), Error> {
+        TxBackend::rollback(&self.memory, tx).await
+    }
+
+    async fn stage_in(&self, tx: &mut MemoryTransaction, messages: &[Message]) -> Result<StageReport, Error> {
+        self.lock().faults.check_call(StoreCall::Stage)?;
+        self.memory.stage_in(tx, messages).await
+    }
+
+    async fn cancel_timer_in(
         &self,
         tx: &mut MemoryTransaction,
         queue: &QueueName,
         timer: &TimerName,
     ) -> Result<bool, Error> {
         self.lock().faults.check_call(StoreCall::Stage)?;
-        self.memory.cancel_timer(tx, queue, timer).await
-    }
-}
-
-impl Inbox<MemoryTransaction> for TestStore {
-    async fn admit_all(
-        &self,
-        tx: &mut MemoryTransaction,
-        consumer: &ConsumerName,
-        arrivals: &[Arrival],
-    ) -> Result<Vec<Admission>, Error> {
-        self.lock().faults.check_call(StoreCall::Admit)?;
-        self.memory.admit_all(tx, consumer, arrivals).await
-    }
-}
-
-impl ConsumerStore for TestStore {
-    type Store = Self;
-
-    fn store(&self) -> Self {
-        self.clone()
-    }
-
-    async fn dead_letter_all(&self, tx: &mut MemoryTransaction, letters: &[DeadLetter]) -> Result<(), Error> {
-        self.memory.dead_letter_all(tx, letters).await
-    }
-
-    async fn count_all(
-        &self,
-        consumer: &ConsumerName,
-        arrivals: &[Arrival],
-        by: i32,
-    ) -> Result<Vec<u32>, Error> {
-        self.memory.count_all(consumer, arrivals, by).await
-    }
-
-    async fn uncount_all(
-        &self,
-        tx: &mut MemoryTransaction,
-        consumer: &ConsumerName,
-        arrivals: &[Arrival],
-    ) -> Result<(), Error> {
-        self.memory.uncount_all(tx, consumer, arrivals).await
-    }
-
-    async fn verify(&self, tx: &mut MemoryTransaction) -> Result<(), Error> {
-        self.memory.verify(tx).await
-    }
-}
-
-impl Transactions for TestStore {
-    type Tx = MemoryTransaction;
-
-    async fn begin(&self) -> Result<MemoryTransaction, Error> {
-        self.lock().faults.check_call(StoreCall::Begin)?;
-        Ok(Self::begin(self))
+        self.memory.cancel_timer_in(tx, queue, timer).await
     }
 
     async fn settle_in(&self, tx: &mut MemoryTransaction, settle: &LeaseSettlement) -> Result<bool, Error> {
@@ -171,32 +160,86 @@ impl Transactions for TestStore {
         Ok(is_ours)
     }
 
-    async fn commit(&self, tx: MemoryTransaction) -> Result<(), Error> {
-        self.lock().faults.check_call(StoreCall::Commit)?;
-        Transactions::commit(&self.memory, tx).await
-    }
-
-    async fn rollback(&self, tx: MemoryTransaction) -> Result<(), Error> {
-        Transactions::rollback(&self.memory, tx).await
-    }
-}
-
-#[async_trait]
-impl Timetable for TestStore {
-    async fn read(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
-        self.memory.read(schedule).await
-    }
-
-    /// A tick is a transaction: it begins, stages and commits.
-    async fn tick(
+    async fn admit_in(
         &self,
-        schedule: &ScheduleName,
-        at: SystemTime,
-        messages: &[Message],
+        tx: &mut MemoryTransaction,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<Vec<Admission>, Error> {
+        self.lock().faults.check_call(StoreCall::Admit)?;
+        self.memory.admit_in(tx, consumer, arrivals).await
+    }
+
+    async fn count_all(
+        &self,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+        by: i32,
+    ) -> Result<Vec<u32>, Error> {
+        TxBackend::count_all(&self.memory, consumer, arrivals, by).await
+    }
+
+    async fn uncount_all(
+        &self,
+        tx: &mut MemoryTransaction,
+        consumer: &ConsumerName,
+        arrivals: &[Arrival],
+    ) -> Result<(), Error> {
+        TxBackend::uncount_all(&self.memory, tx, consumer, arrivals).await
+    }
+
+    async fn dead_letter_all(&self, tx: &mut MemoryTransaction, letters: &[DeadLetter]) -> Result<(), Error> {
+        TxBackend::dead_letter_all(&self.memory, tx, letters).await
+    }
+
+    async fn land(
+        &self,
+        tx: &mut MemoryTransaction,
+        lease: &Lease,
+        group: &FollowUpGroup,
+    ) -> Result<GroupProgress, Error> {
+        TxBackend::land(&self.memory, tx, lease, group).await
+    }
+
+    async fn abandon(
+        &self,
+        tx: &mut MemoryTransaction,
+        lease: &Lease,
+        reason: Reason,
+        error: &str,
     ) -> Result<bool, Error> {
-        for call in [StoreCall::Begin, StoreCall::Stage, StoreCall::Commit] {
-            self.lock().faults.check_call(call)?;
-        }
-        self.memory.tick(schedule, at, messages).await
+        TxBackend::abandon(&self.memory, tx, lease, reason, error).await
+    }
+
+    async fn schedule(
+        &self,
+        tx: &mut MemoryTransaction,
+        lease: &Lease,
+        not_before: SystemTime,
+        at_least: Duration,
+    ) -> Result<Option<SystemTime>, Error> {
+        TxBackend::schedule(&self.memory, tx, lease, not_before, at_least).await
+    }
+
+    async fn record(&self, tx: &mut MemoryTransaction, events: &[AuditEvent]) -> Result<(), AuditError> {
+        TxBackend::record(&self.memory, tx, events).await
+    }
+
+    async fn read_log(&self, tx: &mut MemoryTransaction, saga: MessageId) -> Result<Vec<LogEntry>, Error> {
+        TxBackend::read_log(&self.memory, tx, saga).await
+    }
+
+    async fn append_log(
+        &self,
+        tx: &mut MemoryTransaction,
+        saga: MessageId,
+        after: usize,
+        entry: &LogEntry,
+    ) -> Result<(), Error> {
+        TxBackend::append_log(&self.memory, tx, saga, after, entry).await
+    }
+
+    async fn forget_log(&self, tx: &mut MemoryTransaction, saga: MessageId) -> Result<(), Error> {
+        TxBackend::forget_log(&self.memory, tx, saga).await
     }
 }

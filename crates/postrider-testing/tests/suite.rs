@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use async_trait::async_trait;
-use postrider_core::{Store, inspect::Operate, notifier::Notifier, schema::Schema, timetable::Timetable};
+use postrider_core::Backend;
 use postrider_stores::memory::MemoryTransaction;
 use postrider_testing::TestStore;
 use postrider_testkit::{Features, Fixture};
@@ -31,32 +31,12 @@ impl Fixture for TestFixture {
         Features { concurrent_transactions: true }
     }
 
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Backend> {
         Arc::new(self.store.clone())
     }
 
     /// There is one process only: another handle to the same messages.
-    async fn another_store(&self) -> Arc<dyn Store> {
-        Arc::new(self.store.clone())
-    }
-
-    fn operate(&self) -> Arc<dyn Operate> {
-        Arc::new(self.store.clone())
-    }
-
-    fn schema(&self) -> Arc<dyn Schema> {
-        Arc::new(self.store.clone())
-    }
-
-    fn wake(&self) -> Arc<dyn Notifier> {
-        Arc::new(self.store.clone())
-    }
-
-    fn timetable(&self) -> Arc<dyn Timetable> {
-        Arc::new(self.store.clone())
-    }
-
-    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+    async fn another_store(&self) -> Arc<dyn Backend> {
         Arc::new(self.store.clone())
     }
 

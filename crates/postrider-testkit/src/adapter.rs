@@ -6,10 +6,7 @@
 
 use crate::{Features, Fixture, round_trips::CountingProxy};
 use async_trait::async_trait;
-use postrider_core::{
-    Arrival, ConsumerName, Inbox, Message, MessageBuilder, MessageId, Outbox, Store, inspect::Operate,
-    notifier::Notifier, schema::Schema, timetable::Timetable,
-};
+use postrider_core::{Arrival, Backend, ConsumerName, Inbox, Message, MessageBuilder, MessageId, Outbox};
 use std::{
     fmt,
     marker::PhantomData,
@@ -83,31 +80,11 @@ where
         self.store.features()
     }
 
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Backend> {
         self.store.store()
     }
 
-    async fn another_store(&self) -> Arc<dyn Store> {
-        self.store.another_store().await
-    }
-
-    fn operate(&self) -> Arc<dyn Operate> {
-        self.store.operate()
-    }
-
-    fn schema(&self) -> Arc<dyn Schema> {
-        self.store.schema()
-    }
-
-    fn wake(&self) -> Arc<dyn Notifier> {
-        self.store.wake()
-    }
-
-    fn timetable(&self) -> Arc<dyn Timetable> {
-        self.store.timetable()
-    }
-
-    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+    async fn another_store(&self) -> Arc<dyn Backend> {
         self.store.another_timetable().await
     }
 

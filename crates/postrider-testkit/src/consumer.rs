@@ -15,23 +15,19 @@ pub mod transient_failures;
 pub use faulty_source::FaultySource;
 
 use async_trait::async_trait;
-use postrider_core::{
-    ConsumerStore, Outbox, Outgoing, Source,
-    inspect::{Inspect, Operate},
-    transactions::Transactions,
-};
+use postrider_core::{Outbox, Outgoing, Source, TxBackend, inspect::Inspect};
 use std::sync::Arc;
 
 /// One empty store and one empty source address, created for one test.
 #[async_trait]
 pub trait ConsumerFixture: Send + Sync + 'static {
     /// The transactions that handlers run in.
-    type ConsumerStore: ConsumerStore<Store: Operate>;
+    type Transactions: TxBackend;
     /// The outbox: stages messages in such a transaction.
-    type Outbox: Outbox<<Self::ConsumerStore as Transactions>::Tx> + Clone + Send + Sync + 'static;
+    type Outbox: Outbox<<Self::Transactions as TxBackend>::Tx> + Clone + Send + Sync + 'static;
 
     /// The store.
-    fn receive(&self) -> Self::ConsumerStore;
+    fn receive(&self) -> Self::Transactions;
 
     /// The producer's handle of the store.
     fn outbox(&self) -> Self::Outbox;

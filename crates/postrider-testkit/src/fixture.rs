@@ -1,16 +1,10 @@
 //! The interface between a suite and the store it tests.
 
 use async_trait::async_trait;
-use postrider_core::{
-    ConsumerStore, Inbox, Outbox, Store,
-    inspect::{Inspect, Operate},
-    notifier::Notifier,
-    schema::Schema,
-    timetable::Timetable,
-};
+use postrider_core::{Backend, Inbox, Outbox, TxBackend};
 use std::{sync::Arc, time::Duration};
 
-/// One empty store, created for one test, with every handle that a case needs.
+/// One empty store, created for one test, with every handle that a case needs. A fixture of database roles has a handle for each duty.
 #[async_trait]
 pub trait Fixture: Sized + Send + Sync + 'static {
     /// The transaction of the application's driver.
@@ -24,30 +18,40 @@ pub trait Fixture: Sized + Send + Sync + 'static {
     fn features(&self) -> Features;
 
     /// The handle of this process.
-    fn store(&self) -> Arc<dyn Store>;
+    fn store(&self) -> Arc<dyn Backend>;
 
     /// A second handle to the same messages that shares no memory with the first, as in another process.
-    async fn another_store(&self) -> Arc<dyn Store>;
+    async fn another_store(&self) -> Arc<dyn Backend>;
 
-    /// The operator's actions.
-    fn operate(&self) -> Arc<dyn Operate>;
+    /// The handle of an operator.
+    fn operate(&self) -> Arc<dyn Backend> {
+        self.store()
+    }
 
-    /// The operator's read-only view.
-    fn inspect(&self) -> Arc<dyn Inspect> {
+    /// The handle that only reads.
+    fn inspect(&self) -> Arc<dyn Backend> {
         self.operate()
     }
 
-    /// The migrations and the declared queues.
-    fn schema(&self) -> Arc<dyn Schema>;
+    /// The handle that migrates and declares queues.
+    fn schema(&self) -> Arc<dyn Backend> {
+        self.store()
+    }
 
-    /// The notifier of idle workers.
-    fn wake(&self) -> Arc<dyn Notifier>;
+    /// The handle that is notified.
+    fn wake(&self) -> Arc<dyn Backend> {
+        self.store()
+    }
 
-    /// The schedules.
-    fn timetable(&self) -> Arc<dyn Timetable>;
+    /// The handle of a scheduler.
+    fn timetable(&self) -> Arc<dyn Backend> {
+        self.store()
+    }
 
-    /// The same schedules through a handle that shares no memory with the others, as in another process.
-    async fn another_timetable(&self) -> Arc<dyn Timetable>;
+    /// The handle of another scheduler, which shares no memory with the others, as in another process.
+    async fn another_timetable(&self) -> Arc<dyn Backend> {
+        self.another_store().await
+    }
 
     /// The producer's handle.
     fn outbox(&self) -> Self::Outbox;
@@ -80,7 +84,7 @@ pub trait Fixture: Sized + Send + Sync + 'static {
 /// A fixture whose store can settle claims in the application's transactions.
 pub trait TransactFixture: Fixture {
     /// Settles claims and admits messages in such a transaction.
-    type Transactions: ConsumerStore<Tx = Self::Tx, Store: Operate>;
+    type Transactions: TxBackend<Tx = Self::Tx>;
 
     /// The transactions that handlers run in.
     fn transactions(&self) -> Self::Transactions;

@@ -9,9 +9,9 @@ mod expected_failure;
 
 use crate::{Features, Fixture, store};
 use async_trait::async_trait;
-use broken_store::{BrokenSchema, BrokenStore, BrokenTimetable, ClaimLog};
+use broken_store::{BrokenStore, ClaimLog};
 use expected_failure::{Case, cases};
-use postrider_core::{Store, inspect::Operate, notifier::Notifier, schema::Schema, timetable::Timetable};
+use postrider_core::Backend;
 use std::{
     fmt::Debug,
     sync::{Arc, Mutex},
@@ -185,7 +185,7 @@ impl<F> BrokenFixture<F> {
         Self { inner: Arc::new(inner), defect: None, seen: Arc::default() }
     }
 
-    fn wrap(&self, inner: Arc<dyn Store>) -> Arc<dyn Store> {
+    fn wrap(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
         Arc::new(BrokenStore { inner, defect: self.defect, seen: Arc::clone(&self.seen) })
     }
 }
@@ -200,33 +200,12 @@ impl<F: Fixture> Fixture for BrokenFixture<F> {
         self.inner.features()
     }
 
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Backend> {
         self.wrap(self.inner.store())
     }
 
-    async fn another_store(&self) -> Arc<dyn Store> {
+    async fn another_store(&self) -> Arc<dyn Backend> {
         self.wrap(self.inner.another_store().await)
-    }
-
-    fn operate(&self) -> Arc<dyn Operate> {
-        self.inner.operate()
-    }
-
-    fn schema(&self) -> Arc<dyn Schema> {
-        Arc::new(BrokenSchema { inner: self.inner.schema(), defect: self.defect })
-    }
-
-    fn wake(&self) -> Arc<dyn Notifier> {
-        self.inner.wake()
-    }
-
-    fn timetable(&self) -> Arc<dyn Timetable> {
-        Arc::new(BrokenTimetable { inner: self.inner.timetable(), defect: self.defect })
-    }
-
-    async fn another_timetable(&self) -> Arc<dyn Timetable> {
-        let inner = self.inner.another_timetable().await;
-        Arc::new(BrokenTimetable { inner, defect: self.defect })
     }
 
     fn outbox(&self) -> Self::Outbox {

@@ -159,7 +159,7 @@ fn relay<S: Fixture>(outbox: &S, witness: &Witness, address: String) -> Relay {
     // No message is dead-lettered here: a rejected message is retried until it arrives.
     let retry = RetryStrategy::constant(Duration::from_millis(100)).without_max_attempts();
     let route = Route::new(QUEUE).to("broker", address).retry(retry).without_max_deliveries();
-    let builder = Relay::builder_on(outbox.store(), Some(outbox.wake()), "/shop");
+    let builder = Relay::builder_on(outbox.store(), "/shop");
     builder.destination(destination).route(route).build().unwrap()
 }
 
@@ -239,7 +239,7 @@ async fn lasting(proxy: &FaultProxy, fault: Fault, lasts: Duration) {
 
 async fn until_empty<S: Fixture>(outbox: &S) {
     loop {
-        let counts = outbox.inspect().counts().await.unwrap();
+        let counts = outbox.store().counts().await.unwrap();
         let left = |counts: &postrider_core::inspect::Counts| {
             [counts.pending, counts.leased, counts.scheduled]
                 .into_iter()

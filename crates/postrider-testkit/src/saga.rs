@@ -12,13 +12,13 @@ pub mod lease_fencing;
 pub mod reschedule;
 
 use crate::Fixture;
-use postrider_core::{FollowUpStore, audit::AuditChain};
+use postrider_core::{TxBackend, audit::AuditChain};
 use std::sync::Arc;
 
 /// A fixture whose store supports follow-ups.
 pub trait SagaFixture: Fixture {
     /// Settles follow-ups in such transactions.
-    type Sagas: FollowUpStore<Tx = Self::Tx>;
+    type Sagas: TxBackend<Tx = Self::Tx>;
 
     /// The transactions that settle follow-ups.
     fn sagas(&self) -> Self::Sagas;

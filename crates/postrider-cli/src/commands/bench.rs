@@ -128,7 +128,7 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
     };
     let measurement = async {
         if folder.is_some() {
-            opened.schema().migrate().await.map_err(|error| opened.problem(&error))?;
+            opened.backend().migrate().await.map_err(|error| opened.problem(&error))?;
         }
         ensure_empty(&opened).await?;
         measure(&opened, &args, &stop).await.map_err(|error| opened.problem(&error))
@@ -142,7 +142,7 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 
 /// The worker would deliver the messages of others, too.
 async fn ensure_empty(opened: &OpenDatabase) -> Result<(), Problem> {
-    let counts = opened.inspect().counts().await.map_err(|error| opened.problem(&error))?;
+    let counts = opened.backend().counts().await.map_err(|error| opened.problem(&error))?;
     let left = counts.iter().find(|(name, _)| name.as_str() == QUEUE);
     let left = left.map_or(0, |(_, counts)| {
         counts.pending.at_least + counts.leased.at_least + counts.scheduled.at_least
@@ -212,7 +212,7 @@ fn worker(opened: &OpenDatabase, args: &Args, arrivals: &Arrivals) -> Result<Wor
             Ok::<(), Failure>(())
         }
     });
-    let builder = Worker::builder_on(opened.store(), Some(opened.wake()));
+    let builder = Worker::builder_on(opened.backend());
     Ok(builder.concurrency(concurrency).queue(queue).build()?)
 }
 

@@ -130,7 +130,7 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 }
 
 async fn check(opened: &OpenDatabase, args: &Args) -> Result<Exit, Problem> {
-    let report = report(&*opened.inspect(), args).await.map_err(|error| opened.problem(&error))?;
+    let report = report(&*opened.backend(), args).await.map_err(|error| opened.problem(&error))?;
     if let (Some(queue), []) = (&args.queue, &report.queues[..]) {
         return Err(status::missing(queue));
     }

@@ -100,7 +100,7 @@ async fn collect(opened: &OpenDatabase, args: &Args, stop: &CancellationToken) -
             None => request.with_inbox_older_than(age),
         };
     }
-    let operate = opened.operate();
+    let operate = opened.backend();
     let count = stop.run_until_cancelled(operate.prunable(&request, args.audit_older_than)).await;
     let Some(before) = count else { return Ok(Exit::Interrupted) };
     let before = before.map_err(problem)?;
@@ -116,7 +116,7 @@ async fn collect(opened: &OpenDatabase, args: &Args, stop: &CancellationToken) -
             is_complete = false;
             break;
         }
-        let pruned = opened.store().prune(&request).await.map_err(problem)?;
+        let pruned = opened.backend().prune(&request).await.map_err(problem)?;
         removed.inbox += pruned.inbox;
         progress.advance(pruned.archived + pruned.inbox);
         if !pruned.more {

@@ -99,7 +99,7 @@ impl Keys {
 }
 
 async fn blocked(opened: &OpenDatabase, args: &BlockedArgs) -> Result<Exit, Problem> {
-    let keys = opened.inspect().blocked_keys(&args.queue, args.listing.wanted()).await;
+    let keys = opened.backend().blocked_keys(&args.queue, args.listing.wanted()).await;
     let keys = keys.map_err(|error| opened.problem(&error))?.into_iter().map(BlockedKeyView::from).collect();
     args.listing.answer(
         keys,
@@ -122,7 +122,7 @@ async fn blocked(opened: &OpenDatabase, args: &BlockedArgs) -> Result<Exit, Prob
 
 async fn release(opened: &OpenDatabase, args: &ReleaseArgs) -> Result<Exit, Problem> {
     let ReleaseArgs { queue, key, .. } = args;
-    let released = opened.operate().release_key(queue, key, &args.doer.action()?).await;
+    let released = opened.backend().release_key(queue, key, &args.doer.action()?).await;
     if !released.map_err(|error| opened.problem(&error))? {
         return Err(Problem::new(
             format!("key {key} of queue {queue} is not blocked"),

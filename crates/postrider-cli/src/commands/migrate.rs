@@ -107,7 +107,7 @@ async fn up(args: &Args, stop: &CancellationToken) -> Result<Exit, Problem> {
     }
     let migrating = async {
         let opened = OpenDatabase::open(database).await?;
-        let migrated = opened.schema().migrate().await.map_err(|error| database.problem(&error));
+        let migrated = opened.backend().migrate().await.map_err(|error| database.problem(&error));
         let version = match migrated {
             Ok(()) => version(&opened).await,
             Err(problem) => Err(problem),
@@ -126,7 +126,7 @@ async fn status(opened: &OpenDatabase, json: bool) -> Result<Exit, Problem> {
 }
 
 async fn version(opened: &OpenDatabase) -> Result<SchemaVersion, Problem> {
-    let migrations = opened.schema().migrations().await.map_err(|error| opened.problem(&error))?;
+    let migrations = opened.backend().migrations().await.map_err(|error| opened.problem(&error))?;
     let (applied, needed) = (migrations.applied.last().map(|last| last.number), migrations.needed);
     Ok(SchemaVersion { applied, needed, up_to_date: applied == Some(needed) })
 }
@@ -155,7 +155,7 @@ fn print(version: &SchemaVersion, database: &Database, json: bool) -> Result<(),
 }
 
 async fn validate(opened: &OpenDatabase, json: bool) -> Result<Exit, Problem> {
-    let drift = opened.schema().validate().await.map_err(|error| opened.problem(&error))?;
+    let drift = opened.backend().validate().await.map_err(|error| opened.problem(&error))?;
     let exit = if drift.is_empty() { Exit::Success } else { Exit::Failed };
     if json {
         output::json(&DriftReport { drift: drift.into_iter().map(Difference::from).collect() })?;

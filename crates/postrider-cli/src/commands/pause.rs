@@ -134,11 +134,11 @@ pub(crate) async fn paused(args: ListArgs, stop: CancellationToken) -> Result<Ex
 
 /// All paused queues and destinations, longest first.
 pub(crate) async fn all(opened: &OpenDatabase) -> Result<Vec<Pause>, Error> {
-    Ok(opened.store().paused().await?.into_iter().map(Pause::from).collect())
+    Ok(opened.backend().paused().await?.into_iter().map(Pause::from).collect())
 }
 
 async fn change(opened: &OpenDatabase, args: &Args, paused: bool) -> Result<Exit, Problem> {
-    let (action, operate) = (args.doer.action()?, opened.operate());
+    let (action, operate) = (args.doer.action()?, opened.backend());
     let Some(what) = args.subject.pausable() else {
         return Err(Problem::new(
             "neither a queue nor a destination is named",

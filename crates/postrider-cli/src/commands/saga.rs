@@ -116,7 +116,7 @@ impl Saga {
 
 async fn counts(opened: &OpenDatabase, args: &CountsArgs) -> Result<Exit, Problem> {
     let queue = &args.source.queue;
-    let counts = opened.follow_ups().status_counts(queue).await.map_err(|error| opened.problem(&error))?;
+    let counts = opened.backend().status_counts(queue).await.map_err(|error| opened.problem(&error))?;
     if args.json {
         output::json(&CountsReport { queue, follow_ups: counts })?;
     } else {
@@ -128,7 +128,7 @@ async fn counts(opened: &OpenDatabase, args: &CountsArgs) -> Result<Exit, Proble
 }
 
 async fn list(opened: &OpenDatabase, args: &ListArgs, filter: FollowUpFilter) -> Result<Exit, Problem> {
-    let rows = opened.follow_ups().follow_up_rows(&args.source.queue, filter, args.listing.wanted()).await;
+    let rows = opened.backend().follow_up_rows(&args.source.queue, filter, args.listing.wanted()).await;
     let views = rows.map_err(|error| opened.problem(&error))?.into_iter().map(FollowUpView::from).collect();
     args.listing.answer(views, follow_up::table, "follow_ups")
 }

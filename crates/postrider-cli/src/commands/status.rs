@@ -114,7 +114,7 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 
 async fn status(opened: &OpenDatabase, args: &Args) -> Result<Exit, Problem> {
     let problem = |error| opened.problem(&error);
-    let inspect = &*opened.inspect();
+    let inspect = &*opened.backend();
     let only = args.queue.as_ref();
     let (queues, is_idle) = match args.wait {
         Some(wait) => wait_until_idle(inspect, only, wait).await.map_err(problem)?,
@@ -124,7 +124,7 @@ async fn status(opened: &OpenDatabase, args: &Args) -> Result<Exit, Problem> {
         return Err(missing(queue));
     }
     let follow_ups = match queues.iter().find(|queue| queue.queue.as_str() == QUEUE) {
-        Some(queue) => Some(opened.follow_ups().status_counts(&queue.queue).await.map_err(problem)?),
+        Some(queue) => Some(opened.backend().status_counts(&queue.queue).await.map_err(problem)?),
         None => None,
     };
     let paused = pause::all(opened).await.map_err(problem)?;

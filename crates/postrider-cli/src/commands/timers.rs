@@ -103,7 +103,7 @@ impl Timers {
 }
 
 async fn ls(opened: &OpenDatabase, args: &LsArgs) -> Result<Exit, Problem> {
-    let timers = opened.inspect().timers(args.queue.as_ref(), args.listing.wanted()).await;
+    let timers = opened.backend().timers(args.queue.as_ref(), args.listing.wanted()).await;
     let timers = timers.map_err(|error| opened.problem(&error))?.into_iter().map(Timer::from).collect();
     args.listing.answer(timers, table, "timers")
 }
@@ -125,7 +125,7 @@ fn table(timers: &[Timer]) -> String {
 
 async fn cancel(opened: &OpenDatabase, args: &CancelArgs) -> Result<Exit, Problem> {
     let CancelArgs { queue, name, .. } = args;
-    let cancelled = opened.operate().drop_timer(queue, name, &args.doer.action()?).await;
+    let cancelled = opened.backend().drop_timer(queue, name, &args.doer.action()?).await;
     if !cancelled.map_err(|error| opened.problem(&error))? {
         return Err(Problem::new(
             format!("queue {queue} has no timer {name} that can be cancelled"),

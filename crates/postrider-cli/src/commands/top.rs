@@ -81,7 +81,7 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 }
 
 async fn watch(opened: &OpenDatabase, args: &Args) -> Result<Exit, Problem> {
-    let inspect = opened.inspect();
+    let inspect = opened.backend();
     let mut screen = if args.jsonl { None } else { AlternateScreen::open() };
     let mut previous = PreviousSample::default();
     let mut clock = interval(args.every);

@@ -12,7 +12,7 @@ pub use chain::{
 use crate::{Error, EventType, Invalid, MessageId, ResolverName, SubjectId, TenantId};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use std::{fmt::Debug, future::Future, time::SystemTime};
+use std::{fmt::Debug, time::SystemTime};
 use uuid::Uuid;
 
 /// An append-only ledger of audit events.
@@ -26,17 +26,6 @@ pub trait AuditSink: Debug + Send + Sync + 'static {
 
     /// Up to `limit` events that were appended at this time or later, oldest first.
     async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<AuditRecord>, AuditError>;
-}
-
-/// Appends to the ledger of the same database, in the caller's transaction of type `Tx`: the event is recorded if and only if the
-/// recorded change commits.
-pub trait Audit<Tx> {
-    /// Appends all events, in order. Appending locks the ledger until the transaction ends: do it last.
-    fn record(
-        &self,
-        tx: &mut Tx,
-        events: &[AuditEvent],
-    ) -> impl Future<Output = Result<(), AuditError>> + Send;
 }
 
 /// An error of a ledger.

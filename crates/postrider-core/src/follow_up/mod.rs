@@ -15,17 +15,17 @@
 //! Its status follows from the state of the message: see [`FollowUpStatus`]. All follow-ups of one subject and operation in a queue form
 //! a [`FollowUpGroup`]: when the last of them succeeds, exactly one runner detects the completion.
 
+mod group;
 mod reference;
 mod rows;
 mod staging;
 mod status;
-mod store;
 
+pub use group::{FollowUpGroup, GroupProgress};
 pub use reference::Reference;
-pub use rows::{ErasureReport, FollowUpFilter, FollowUpRow, FollowUps};
+pub use rows::{ErasureReport, FollowUpFilter, FollowUpRow};
 pub use staging::FollowUpExt;
 pub use status::{FollowUpStatus, StatusCounts};
-pub use store::{FollowUpGroup, FollowUpStore, GroupProgress};
 
 use crate::{
     Codec, EventType, IntoMessage, Invalid, Json, Message, MessageId, QueueName, ResolverName, SubjectId,

@@ -1,40 +1,8 @@
-//! The operators' interface to follow-ups.
+//! Follow-ups as operators see them: see [`Inspect::follow_up_rows`](crate::inspect::Inspect::follow_up_rows).
 
-use super::{FollowUpStatus, StatusCounts};
-use crate::{Error, Message, MessageId, QueueName, SubjectId, TenantId, inspect::Action};
-use async_trait::async_trait;
-use std::{
-    fmt::Debug,
-    time::{Duration, SystemTime},
-};
-
-/// Lists follow-ups, and erases the messages of a subject.
-#[async_trait]
-pub trait FollowUps: Debug + Send + Sync + 'static {
-    /// The exact number of follow-ups of a queue in each status.
-    async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error>;
-
-    /// Up to `limit` follow-ups of a queue.
-    async fn follow_up_rows(
-        &self,
-        queue: &QueueName,
-        which: FollowUpFilter,
-        limit: usize,
-    ) -> Result<Vec<FollowUpRow>, Error>;
-
-    /// Deletes every message about a subject: pending, scheduled, dead or delivered. It leaves leased messages and follow-ups that have
-    /// not succeeded, because those may be what erases the subject elsewhere, and reports their numbers. It writes an audit row in the
-    /// same transaction, without the subject's name.
-    ///
-    /// The inbox stays unchanged: it holds message ids and nothing about subjects, and without its deduplication records a redelivered
-    /// message would have its effects again.
-    async fn erase_subject(
-        &self,
-        tenant: Option<&TenantId>,
-        subject: &SubjectId,
-        action: &Action,
-    ) -> Result<ErasureReport, Error>;
-}
+use super::FollowUpStatus;
+use crate::{Message, MessageId};
+use std::time::{Duration, SystemTime};
 
 /// A filter of follow-ups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,10 @@
 //! Operator actions on a store. Never on the hot path.
 
 use super::{Action, ChangeReport, Chunk, Inspect, Selection};
-use crate::{Error, Message, MessageId, OrderingKey, Pausable, QueueName, StageReport, TimerName};
+use crate::{
+    Error, Message, MessageId, OrderingKey, Pausable, QueueName, StageReport, SubjectId, TenantId, TimerName,
+    follow_up::ErasureReport,
+};
 use async_trait::async_trait;
 use std::time::Duration;
 
@@ -74,4 +77,17 @@ pub trait Operate: Inspect {
     /// Deletes up to `limit` audit rows older than `age`, oldest first, and audits that once for each queue. Returns the number of
     /// deleted rows.
     async fn prune_audit(&self, age: Duration, limit: usize, action: &Action) -> Result<u64, Error>;
+
+    /// Deletes every message about a subject: pending, scheduled, dead or delivered. It leaves leased messages and follow-ups that have
+    /// not succeeded, because those may be what erases the subject elsewhere, and reports their numbers. The audit row does not name
+    /// the subject.
+    ///
+    /// The inbox stays unchanged: it holds message ids and nothing about subjects, and without its deduplication records a redelivered
+    /// message would have its effects again.
+    async fn erase_subject(
+        &self,
+        tenant: Option<&TenantId>,
+        subject: &SubjectId,
+        action: &Action,
+    ) -> Result<ErasureReport, Error>;
 }

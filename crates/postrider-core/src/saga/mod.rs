@@ -85,7 +85,7 @@ mod transition;
 
 pub use command::{Command, CommandKind};
 pub use entry::LogEntry;
-pub use log::{SagaLog, read, written};
+pub use log::{read, written};
 pub use part::{Part, RESOLVER};
 pub use plan::{Fingerprint, MOST_STEPS, Plan, PlanBuilder};
 pub use replay::{ReplayError, replay};

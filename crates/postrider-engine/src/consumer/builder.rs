@@ -9,18 +9,18 @@ use super::{
     retention::RESEND_WINDOW,
 };
 use crate::{
+    context::Shared,
     delivery_loop::{DeliveryEngine, Subscription, store_outage::StoreOutage},
     failure::Failure,
     failure_policy::{ErrorText, FailurePolicy},
     worker::{
         Context, OnUnknownType, Tx,
-        context::Shared,
         handler::{event, json},
     },
 };
 use postrider_core::{
-    ConsumerName, ConsumerStore, Event, Invalid, QueueName, RetryStrategy, Source, Store, hlc::HybridClock,
-    notifier::Notifier, retry::Retry,
+    Backend, ConsumerName, Event, Invalid, QueueName, RetryStrategy, Source, TxBackend, hlc::HybridClock,
+    retry::Retry,
 };
 use serde::de::DeserializeOwned;
 use std::{
@@ -33,7 +33,7 @@ use std::{
 
 /// Builder of a [`Consumer`]; [`build`](Self::build) checks the settings.
 #[must_use = "a builder does nothing until it is built"]
-pub struct ConsumerBuilder<R: ConsumerStore> {
+pub struct ConsumerBuilder<R: TxBackend> {
     name: String,
     source: Arc<dyn Source>,
     store: R,
@@ -58,7 +58,7 @@ pub struct ConsumerBuilder<R: ConsumerStore> {
     redelivery_window: Option<Duration>,
 }
 
-impl<R: ConsumerStore> ConsumerBuilder<R> {
+impl<R: TxBackend> ConsumerBuilder<R> {
     pub(super) fn new(name: String, source: Arc<dyn Source>, store: R) -> Self {
         Self {
             name,
@@ -264,15 +264,13 @@ impl<R: ConsumerStore> ConsumerBuilder<R> {
             },
             max_deliveries: Some(MAX_REPLAYS),
         });
-        let store = Arc::new(self.store.store());
-        let notifier: Arc<dyn Notifier> = Arc::clone(&store) as _;
-        let subscribed =
-            || Subscription::new(queue.clone(), Arc::clone(&replay) as _).with_concurrency(self.concurrency);
-        let engine = DeliveryEngine::new(store as Arc<dyn Store>, Some(notifier)).subscribe(subscribed())?;
+        let backend: Arc<dyn Backend> = Arc::new(self.store.backend());
+        let subscription =
+            Subscription::new(queue.clone(), Arc::clone(&replay) as _).with_concurrency(self.concurrency);
+        let engine = DeliveryEngine::new(&backend).subscribe(subscription)?;
         let processor = Arc::new(Processor {
             metrics: ConsumerMetrics::new(&name),
             origin: format!("{} {}", self.source.kind(), self.source.origin()),
-            subscription: Arc::new(subscribed()),
             engine,
             name,
             queue: queue.clone(),
@@ -367,7 +365,7 @@ impl<R: ConsumerStore> ConsumerBuilder<R> {
 /// A message that was replayed more often than this without an outcome may be crashing its process.
 const MAX_REPLAYS: u32 = 25;
 
-impl<R: ConsumerStore> fmt::Debug for ConsumerBuilder<R> {
+impl<R: TxBackend> fmt::Debug for ConsumerBuilder<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConsumerBuilder")
             .field("name", &self.name)

@@ -6,11 +6,9 @@ use super::{
     transaction::PendingMessage,
 };
 use crate::failure::{Failure, Next};
-use postrider_core::{
-    Admission, ConsumerStore, DeadLetter, DecodedMessage, Error, Incoming, Invalid, Reason,
-};
+use postrider_core::{Admission, DeadLetter, DecodedMessage, Error, Incoming, Invalid, Reason, TxBackend};
 
-impl<R: ConsumerStore> Processor<R> {
+impl<R: TxBackend> Processor<R> {
     /// Dead-letters a message whose handler failed permanently.
     pub(super) async fn dead_letter(
         &self,
@@ -41,7 +39,7 @@ impl<R: ConsumerStore> Processor<R> {
     ) -> Result<MessageOutcome, Error> {
         let decoded = pending.decoded;
         let mut tx = self.store.begin().await?;
-        let admitted = self.store.admit_all(&mut tx, &self.name, &[arrival_of(decoded)]).await;
+        let admitted = self.store.admit_in(&mut tx, &self.name, &[arrival_of(decoded)]).await;
         // Only to see whether the record exists: a message that was not handled leaves none.
         self.store.rollback(tx).await.ok();
         if admitted?.first() == Some(&Admission::Duplicate) {

@@ -1,10 +1,12 @@
 //! A received message in flight.
 
+use crate::context::HandledDelivery;
 use postrider_core::{
-    Ack, AckHandle, Arrival, ClaimedMessage, DecodedMessage, Incoming, Invalid, LaneId, Lease, LeaseToken,
-    MessageId, QueueName, ReceivedMessage,
+    Ack, AckHandle, Arrival, DecodedMessage, Incoming, Invalid, LaneId, Message, MessageId, QueueName,
+    ReceivedMessage,
 };
 use std::time::SystemTime;
+use tokio_util::sync::CancellationToken;
 
 /// A received message in flight, decoded if possible.
 #[derive(Debug)]
@@ -57,20 +59,59 @@ pub(super) fn arrival_of(decoded: &DecodedMessage) -> Arrival {
     Arrival { tenant: decoded.message.tenant().cloned(), id: decoded.id }
 }
 
-/// The message as a handler's context shows it. Its lease proves nothing: the deduplication record does.
-pub(super) fn as_claimed(
-    decoded: &DecodedMessage,
-    deliveries: Option<u32>,
-    queue: &QueueName,
-) -> ClaimedMessage {
-    let deliveries = deliveries.unwrap_or(1);
-    let now = SystemTime::now();
-    ClaimedMessage {
-        message: decoded.message.clone().identified(decoded.id),
-        lease: Lease::new(queue.clone(), decoded.id, LeaseToken::fresh()),
-        deliveries,
-        attempts: deliveries.saturating_sub(1),
-        staged_at: decoded.sent_at.unwrap_or(now),
-        due_at: decoded.sent_at.unwrap_or(now),
+/// One delivery of a received message, as its handler sees it. The broker decides about redelivery, so nothing cancels it.
+pub(super) struct ReceivedDelivery {
+    message: Message,
+    id: MessageId,
+    queue: QueueName,
+    deliveries: u32,
+    sent_at: SystemTime,
+    cancellation: CancellationToken,
+}
+
+impl ReceivedDelivery {
+    pub(super) fn new(decoded: &DecodedMessage, deliveries: Option<u32>, queue: QueueName) -> Self {
+        Self {
+            message: decoded.message.clone().identified(decoded.id),
+            id: decoded.id,
+            queue,
+            deliveries: deliveries.unwrap_or(1),
+            sent_at: decoded.sent_at.unwrap_or_else(SystemTime::now),
+            cancellation: CancellationToken::new(),
+        }
+    }
+}
+
+impl HandledDelivery for ReceivedDelivery {
+    fn message(&self) -> &Message {
+        &self.message
+    }
+
+    fn id(&self) -> MessageId {
+        self.id
+    }
+
+    fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    fn failed_attempts(&self) -> u32 {
+        self.deliveries.saturating_sub(1)
+    }
+
+    fn deliveries(&self) -> u32 {
+        self.deliveries
+    }
+
+    fn staged_at(&self) -> SystemTime {
+        self.sent_at
+    }
+
+    fn due_at(&self) -> SystemTime {
+        self.sent_at
+    }
+
+    fn cancellation(&self) -> CancellationToken {
+        self.cancellation.clone()
     }
 }

@@ -44,7 +44,7 @@ pub use replay::ReplayReport;
 pub use retention::{RESEND_WINDOW, StartError, deduplication_window};
 
 use crate::runner::Report;
-use postrider_core::{ConsumerStore, QueueName, Source};
+use postrider_core::{QueueName, Source, TxBackend};
 use processor::Processor;
 use std::{fmt, sync::Arc};
 
@@ -83,11 +83,11 @@ use std::{fmt, sync::Arc};
 /// # Ok(())
 /// # }
 /// ```
-pub struct Consumer<R: ConsumerStore> {
+pub struct Consumer<R: TxBackend> {
     processor: Arc<Processor<R>>,
 }
 
-impl<R: ConsumerStore> Consumer<R> {
+impl<R: TxBackend> Consumer<R> {
     /// Starts building a consumer of this name. Its deduplication records are its own: two consumers of different names
     /// each handle every message once.
     pub fn builder(name: impl Into<String>, source: impl Source, store: R) -> ConsumerBuilder<R> {
@@ -115,13 +115,13 @@ impl<R: ConsumerStore> Consumer<R> {
     }
 }
 
-impl<R: ConsumerStore> Clone for Consumer<R> {
+impl<R: TxBackend> Clone for Consumer<R> {
     fn clone(&self) -> Self {
         Self { processor: Arc::clone(&self.processor) }
     }
 }
 
-impl<R: ConsumerStore> fmt::Debug for Consumer<R> {
+impl<R: TxBackend> fmt::Debug for Consumer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer")
             .field("name", &self.processor.name)

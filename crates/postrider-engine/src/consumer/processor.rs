@@ -9,15 +9,15 @@ use super::{
     transaction::{PendingMessage, TransactionOutcome},
 };
 use crate::{
-    delivery_loop::{DeliveryEngine, Subscription, backoff::Backoff, store_outage::StoreOutage},
+    context::Shared,
+    delivery_loop::{DeliveryEngine, backoff::Backoff, store_outage::StoreOutage},
     failure::{Failure, Next},
     failure_policy::ErrorText,
     runner::Report,
-    worker::context::Shared,
 };
 use postrider_core::{
-    Ack, AckHandle, Admission, Arrival, Capabilities, ConsumerName, ConsumerStore, Error, LaneId, QueueName,
-    Reason, Source,
+    Ack, AckHandle, Admission, Arrival, Capabilities, ConsumerName, Error, LaneId, QueueName, Reason, Source,
+    TxBackend,
     hlc::HybridClock,
     retry::{Attempt as FailedAttempt, Retry, Verdict, decide},
 };
@@ -36,7 +36,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The parts and settings of a consumer. Read-only.
-pub(super) struct Processor<R: ConsumerStore> {
+pub(super) struct Processor<R: TxBackend> {
     pub(super) name: ConsumerName,
     /// The queue of its dead letters.
     pub(super) queue: QueueName,
@@ -47,7 +47,6 @@ pub(super) struct Processor<R: ConsumerStore> {
     pub(super) store: R,
     pub(super) handlers: Handlers<R::Tx>,
     pub(super) shared: Arc<Shared>,
-    pub(super) subscription: Arc<Subscription>,
     pub(super) engine: DeliveryEngine,
     pub(super) metrics: ConsumerMetrics,
     pub(super) store_outage: StoreOutage,
@@ -184,7 +183,7 @@ impl ConsumerState {
     }
 }
 
-impl<R: ConsumerStore> Processor<R> {
+impl<R: TxBackend> Processor<R> {
     /// One of the tasks that handle messages.
     pub(super) async fn run(self: Arc<Self>, state: Arc<ConsumerState>) {
         while let Some(batch) = state.dispatcher.take(self.concurrency, self.batch_size).await {

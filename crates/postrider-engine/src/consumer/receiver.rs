@@ -5,7 +5,7 @@ use super::{
     processor::{ConsumerState, Processor},
 };
 use crate::delivery_loop::backoff::Backoff;
-use postrider_core::{ConsumerStore, SourceError};
+use postrider_core::{SourceError, TxBackend};
 use std::{
     sync::{Arc, PoisonError, atomic::Ordering::SeqCst},
     time::Duration,
@@ -17,7 +17,7 @@ const MAX_RECEIVE: usize = 1_000;
 /// The first backoff after the source failed.
 pub(super) const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
-impl<R: ConsumerStore> Processor<R> {
+impl<R: TxBackend> Processor<R> {
     /// The receive loop. It runs until the consumer stops.
     pub(super) async fn receive(self: Arc<Self>, state: Arc<ConsumerState>) {
         if !self.start_receiving(&state).await {

@@ -12,8 +12,8 @@ use crate::{
 };
 use futures_util::future::BoxFuture;
 use postrider_core::{
-    Admission, ClaimedMessage, ConsumerStore, DecodedMessage, Error, Incoming, MessageId, Reason, Settlement,
-    inspect::{Action, Operate},
+    Admission, ClaimedMessage, DecodedMessage, Error, Incoming, MessageId, Reason, Settlement, TxBackend,
+    inspect::{Action, Operate as _},
 };
 use std::{
     fmt,
@@ -36,10 +36,7 @@ pub struct ReplayReport {
     pub dead: u64,
 }
 
-impl<R: ConsumerStore> Consumer<R>
-where
-    R::Store: Operate,
-{
+impl<R: TxBackend> Consumer<R> {
     /// Requeues dead letters and handles them here and now. A consumer of the same name in another process may take some of
     /// them: those count as requeued, and not in the other counts.
     ///
@@ -48,7 +45,7 @@ where
     pub async fn replay(&self, ids: &[MessageId], action: &Action) -> Result<ReplayReport, Error> {
         let before = self.report();
         let requeued =
-            self.processor.store.store().requeue(&self.processor.queue, ids, action).await?.len() as u64;
+            self.processor.store.backend().requeue(&self.processor.queue, ids, action).await?.len() as u64;
         let report = self.processor.engine.run_until_idle().await?;
         let duplicates = (self.report() - before).duplicates;
         if duplicates > 0 {
@@ -68,14 +65,14 @@ where
 }
 
 /// Delivers requeued messages.
-pub(super) struct ReplayDeliver<R: ConsumerStore> {
+pub(super) struct ReplayDeliver<R: TxBackend> {
     /// Set once the consumer is built, which owns the loop that owns this.
     pub(super) processor: OnceLock<Weak<Processor<R>>>,
     pub(super) failure_policy: FailurePolicy,
     pub(super) max_deliveries: Option<u32>,
 }
 
-impl<R: ConsumerStore> Deliver for ReplayDeliver<R> {
+impl<R: TxBackend> Deliver for ReplayDeliver<R> {
     fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome> {
         Box::pin(async move {
             if let Some(dead) = settle_max_deliveries(self.max_deliveries, delivery) {
@@ -108,14 +105,14 @@ impl<R: ConsumerStore> Deliver for ReplayDeliver<R> {
     }
 }
 
-impl<R: ConsumerStore> Processor<R> {
+impl<R: TxBackend> Processor<R> {
     async fn replay(&self, delivery: &Arc<Delivery>) -> Result<Result<Outcome, Failure>, Error> {
         let decoded = match self.decode(&delivery.claimed) {
             Ok(decoded) => decoded,
             Err(dead) => return Ok(Ok(Outcome::Settle(dead))),
         };
         let mut tx = self.store.begin().await?;
-        let admitted = match self.store.admit_all(&mut tx, &self.name, &[arrival_of(&decoded)]).await {
+        let admitted = match self.store.admit_in(&mut tx, &self.name, &[arrival_of(&decoded)]).await {
             Ok(admitted) => admitted.first().copied().unwrap_or(Admission::Duplicate),
             Err(error) => {
                 self.store.rollback(tx).await.ok();
@@ -158,7 +155,7 @@ impl<R: ConsumerStore> Processor<R> {
     }
 }
 
-impl<R: ConsumerStore> fmt::Debug for ReplayDeliver<R> {
+impl<R: TxBackend> fmt::Debug for ReplayDeliver<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReplayDeliver").finish_non_exhaustive()
     }

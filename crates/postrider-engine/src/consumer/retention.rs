@@ -9,7 +9,7 @@ use super::{
     receiver::FIRST_BACKOFF,
 };
 use crate::delivery_loop::backoff::Backoff;
-use postrider_core::{ConsumerName, ConsumerStore, PruneRequest, RedeliveryWindow, SourceError, Store};
+use postrider_core::{ConsumerName, PruneRequest, RedeliveryWindow, SourceError, Store, TxBackend};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 
@@ -83,7 +83,7 @@ fn and_resent(resent: &Duration) -> String {
     }
 }
 
-impl<R: ConsumerStore> Processor<R> {
+impl<R: TxBackend> Processor<R> {
     /// The retention of deduplication records.
     pub(super) async fn retention(&self) -> Result<Duration, StartError> {
         let redelivers = match self.redelivery_window {
@@ -153,7 +153,7 @@ impl<R: ConsumerStore> Processor<R> {
     /// The loop that removes expired records, in bounded steps.
     pub(super) async fn prune_deduplication_records(self: Arc<Self>, state: Arc<ConsumerState>) {
         let keeps = state.started().await;
-        let store = self.store.store();
+        let store = self.store.backend();
         let request = PruneRequest::new().with_inbox_of(self.name.clone(), keeps);
         loop {
             // Jitter keeps processes apart.

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::runner::{self, Health, ReadReport, Report, Running, RunningTasks, Stopped};
 use futures_util::future::BoxFuture;
-use postrider_core::{ConsumerStore, QueueName};
+use postrider_core::{QueueName, TxBackend};
 use std::{
     collections::BTreeMap,
     io,
@@ -19,7 +19,7 @@ use tokio::{
 };
 
 /// The tasks of a running consumer.
-struct ConsumerTasks<R: ConsumerStore> {
+struct ConsumerTasks<R: TxBackend> {
     processor: Arc<Processor<R>>,
     state: Arc<ConsumerState>,
     before: Report,
@@ -34,7 +34,7 @@ struct ConsumerTasks<R: ConsumerStore> {
 /// Drain timeout of a run that ended by itself.
 const LAST_ACKS: Duration = Duration::from_secs(30);
 
-impl<R: ConsumerStore> Consumer<R> {
+impl<R: TxBackend> Consumer<R> {
     /// Starts the consumer. It runs until it is stopped. Failures of the broker and of the database are retried.
     ///
     /// The consumer first asks its source how long messages can be redelivered. Until the source answers, and while
@@ -128,7 +128,7 @@ impl<R: ConsumerStore> Consumer<R> {
     }
 }
 
-impl<R: ConsumerStore> RunningTasks for ConsumerTasks<R> {
+impl<R: TxBackend> RunningTasks for ConsumerTasks<R> {
     fn report(&self) -> ReadReport {
         let (processor, before) = (Arc::clone(&self.processor), self.before);
         Box::new(move || processor.metrics.report() - before)
@@ -157,7 +157,7 @@ impl<R: ConsumerStore> RunningTasks for ConsumerTasks<R> {
     }
 }
 
-impl<R: ConsumerStore> ConsumerTasks<R> {
+impl<R: TxBackend> ConsumerTasks<R> {
     async fn check(&mut self, within: Duration) -> Health {
         let mut health = self.engine.ping(within).await;
         let is_stopping = self.state.stop.is_cancelled();

@@ -1,15 +1,14 @@
 //! One transaction: admit, handle, commit.
 
 use super::{
-    in_flight::{arrival_of, as_claimed},
+    in_flight::{ReceivedDelivery, arrival_of},
     processor::Processor,
 };
 use crate::{
-    delivery_loop::Delivery,
     failure::{Failure, Next},
     worker::Context,
 };
-use postrider_core::{Admission, Arrival, ConsumerStore, DecodedMessage, Error, EventType};
+use postrider_core::{Admission, Arrival, DecodedMessage, Error, EventType, TxBackend};
 use std::{sync::Arc, time::SystemTime};
 use tracing::Instrument;
 
@@ -37,7 +36,7 @@ pub(super) struct PendingMessage<'m> {
     pub(super) is_counted: bool,
 }
 
-impl<R: ConsumerStore> Processor<R> {
+impl<R: TxBackend> Processor<R> {
     /// Handles messages in one transaction, in their order.
     pub(super) async fn run_transaction(&self, messages: &[PendingMessage<'_>]) -> TransactionOutcome {
         match self.try_transaction(messages).await {
@@ -49,7 +48,7 @@ impl<R: ConsumerStore> Processor<R> {
     async fn try_transaction(&self, messages: &[PendingMessage<'_>]) -> Result<TransactionOutcome, Error> {
         let arrivals: Vec<Arrival> = messages.iter().map(|pending| arrival_of(pending.decoded)).collect();
         let mut tx = self.store.begin().await?;
-        let admitted = match self.store.admit_all(&mut tx, &self.name, &arrivals).await {
+        let admitted = match self.store.admit_in(&mut tx, &self.name, &arrivals).await {
             Ok(admitted) => admitted,
             Err(error) => {
                 self.store.rollback(tx).await.ok();
@@ -121,9 +120,7 @@ impl<R: ConsumerStore> Processor<R> {
         deliveries: Option<u32>,
     ) -> (Option<R::Tx>, Result<(), Failure>) {
         self.merge_clock(decoded);
-        let delivery =
-            Delivery::new(as_claimed(decoded, deliveries, &self.queue), Arc::clone(&self.subscription), 0);
-        let delivery = Arc::new(delivery);
+        let delivery = Arc::new(ReceivedDelivery::new(decoded, deliveries, self.queue.clone()));
         let span = self.span_of(decoded, deliveries);
         let context = |deadline| Context::new(delivery, Arc::clone(&self.shared), Some(deadline));
         let running = self.handlers.run(tx, context);

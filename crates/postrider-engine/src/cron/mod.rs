@@ -1,8 +1,8 @@
 //! Recurring messages: cron schedules that stage one message per tick, once, whatever the number of processes.
 //!
 //! ```text
-//!   Schedule ──▶ which ticks have passed since the last? ──▶ Timetable::tick: stage and record, in one transaction
-//!                         ▲ Timetable::read: the last tick, and the store's time
+//!   Schedule ──▶ which ticks have passed since the last? ──▶ Store::tick: stage and record, in one transaction
+//!                         ▲ Store::read_schedule: the last tick, and the store's time
 //! ```
 //!
 //! **Who is authoritative.** The store: its clock decides what is due, and its row for each schedule records what was staged.

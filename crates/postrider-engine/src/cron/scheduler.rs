@@ -2,7 +2,7 @@
 
 use super::schedule::{CheckedSchedule, Schedule};
 use crate::delivery_loop::{backoff::Backoff, store_outage::StoreOutage};
-use postrider_core::{Error, Invalid, timetable::Timetable};
+use postrider_core::{Backend, Error, Invalid};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -45,7 +45,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::fro
 /// ```
 #[derive(Debug, Clone)]
 pub struct Scheduler {
-    timetable: Arc<dyn Timetable>,
+    backend: Arc<dyn Backend>,
     schedules: Arc<[CheckedSchedule]>,
     store_outage: Arc<StoreOutage>,
     /// By schedule: the tick whose invalid message was logged, so that it is logged once.
@@ -56,19 +56,19 @@ pub struct Scheduler {
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct SchedulerBuilder {
-    timetable: Arc<dyn Timetable>,
+    backend: Arc<dyn Backend>,
     schedules: Vec<Schedule>,
 }
 
 impl Scheduler {
-    /// Starts building a scheduler that stages in `store`.
-    pub fn builder(store: impl Timetable) -> SchedulerBuilder {
-        Self::builder_on(Arc::new(store))
+    /// Starts building a scheduler that stages in a store.
+    pub fn builder(backend: impl Backend) -> SchedulerBuilder {
+        Self::builder_on(Arc::new(backend))
     }
 
-    /// Starts building a scheduler on a store that is already shared.
-    pub fn builder_on(timetable: Arc<dyn Timetable>) -> SchedulerBuilder {
-        SchedulerBuilder { timetable, schedules: Vec::new() }
+    /// Starts building a scheduler on a backend that is already shared.
+    pub fn builder_on(backend: Arc<dyn Backend>) -> SchedulerBuilder {
+        SchedulerBuilder { backend, schedules: Vec::new() }
     }
 
     /// Stages the messages that are due now and returns their number, without those that another process has staged.
@@ -116,7 +116,7 @@ impl Scheduler {
         for (number, schedule) in self.schedules.iter().enumerate() {
             // Before the store is queried: rather a check too early than one too late.
             let checked_at = Instant::now();
-            let reading = self.timetable.read(&schedule.name).await?;
+            let reading = self.backend.read_schedule(&schedule.name).await?;
             if let Some(rest) = schedule.until_next_tick(reading.now) {
                 report.wake_at = report.wake_at.min(checked_at + rest.min(LONGEST_SLEEP));
             }
@@ -143,7 +143,7 @@ impl Scheduler {
 
     async fn tick(&self, schedule: &CheckedSchedule, at: SystemTime) -> Result<bool, Error> {
         let message = schedule.message(at)?;
-        self.timetable.tick(&schedule.name, at, &[message]).await
+        self.backend.tick(&schedule.name, at, &[message]).await
     }
 
     fn log_rejected(&self, number: usize, at: SystemTime, schedule: &CheckedSchedule, invalid: &Invalid) {
@@ -191,7 +191,7 @@ impl SchedulerBuilder {
             schedules.push(schedule);
         }
         Ok(Scheduler {
-            timetable: self.timetable,
+            backend: self.backend,
             schedules: schedules.into(),
             store_outage: Arc::default(),
             rejected_ticks: Arc::default(),

@@ -1,7 +1,8 @@
 //! One message in flight.
 
 use super::Subscription;
-use postrider_core::{ClaimedMessage, OrderingKey};
+use crate::context::HandledDelivery;
+use postrider_core::{ClaimedMessage, Message, MessageId, OrderingKey, QueueName};
 use std::{
     collections::HashMap,
     fmt,
@@ -50,16 +51,6 @@ impl Delivery {
         now.duration_since(self.claimed.staged_at).ok()
     }
 
-    /// A token that is cancelled when this process no longer holds the lease.
-    pub fn cancellation(&self) -> CancellationToken {
-        let token = self.token.get_or_init(CancellationToken::new);
-        // The lease may have been lost before there was a token to cancel.
-        if self.is_lost() {
-            token.cancel();
-        }
-        token.clone()
-    }
-
     /// Cancels the delivery: this process no longer holds the lease.
     pub(crate) fn lose(&self) {
         self.lost.store(true, SeqCst);
@@ -71,6 +62,45 @@ impl Delivery {
     /// Whether this process knows that it no longer holds the lease.
     pub fn is_lost(&self) -> bool {
         self.lost.load(SeqCst)
+    }
+}
+
+impl HandledDelivery for Delivery {
+    fn message(&self) -> &Message {
+        &self.claimed.message
+    }
+
+    fn id(&self) -> MessageId {
+        self.claimed.id()
+    }
+
+    fn queue(&self) -> &QueueName {
+        self.claimed.lease.queue()
+    }
+
+    fn failed_attempts(&self) -> u32 {
+        self.claimed.attempts
+    }
+
+    fn deliveries(&self) -> u32 {
+        self.claimed.deliveries
+    }
+
+    fn staged_at(&self) -> SystemTime {
+        self.claimed.staged_at
+    }
+
+    fn due_at(&self) -> SystemTime {
+        self.claimed.due_at
+    }
+
+    fn cancellation(&self) -> CancellationToken {
+        let token = self.token.get_or_init(CancellationToken::new);
+        // The lease may have been lost before there was a token to cancel.
+        if self.is_lost() {
+            token.cancel();
+        }
+        token.clone()
     }
 }
 

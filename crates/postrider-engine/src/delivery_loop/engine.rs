@@ -15,7 +15,7 @@ use super::{
     wakeup::Wakeup,
 };
 use crate::runner::{self, Report, Running, Stopped};
-use postrider_core::{Error, Invalid, QueueName, Store, notifier::Notifier};
+use postrider_core::{Backend, Error, Invalid, QueueName, Store, notifier::Notifier};
 use std::{
     collections::HashMap,
     future::pending,
@@ -40,11 +40,11 @@ pub struct DeliveryEngine {
 }
 
 impl DeliveryEngine {
-    /// Delivers messages of `store`. With a `notifier`, `NOTIFY` wakes idle claimers; without one they poll.
-    pub fn new(store: Arc<dyn Store>, notifier: Option<Arc<dyn Notifier>>) -> Self {
+    /// Delivers the messages of a backend. Notifications wake idle claimers.
+    pub fn new(backend: &Arc<dyn Backend>) -> Self {
         Self {
-            store,
-            notifier,
+            store: Arc::clone(backend) as _,
+            notifier: Some(Arc::clone(backend) as _),
             subscriptions: Vec::new(),
             concurrency: None,
             flush_policy: FlushPolicy::default(),
@@ -63,6 +63,13 @@ impl DeliveryEngine {
         }
         self.subscriptions.push(Arc::new(subscription));
         Ok(self)
+    }
+
+    /// Polls only: idle claimers are not notified.
+    #[must_use]
+    pub fn without_notifications(mut self) -> Self {
+        self.notifier = None;
+        self
     }
 
     /// Runs at most `concurrency` deliveries at once, over all queues.

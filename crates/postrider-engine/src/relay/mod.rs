@@ -34,7 +34,7 @@ use crate::{
     setup::Setup,
 };
 use operator_pauses::OperatorPauses;
-use postrider_core::{Error, Invalid, Store, cloudevents::check_source, notifier::Notifier, schema::Schema};
+use postrider_core::{Backend, Error, Invalid, cloudevents::check_source};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Claims messages, publishes them and settles the accepted ones.
@@ -64,6 +64,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Relay {
+    backend: Arc<dyn Backend>,
     engine: DeliveryEngine,
     setup: Setup,
 }
@@ -72,8 +73,8 @@ pub struct Relay {
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RelayBuilder {
-    store: Arc<dyn Store>,
-    notifier: Option<Arc<dyn Notifier>>,
+    backend: Arc<dyn Backend>,
+    has_notifications: bool,
     source: String,
     destinations: Vec<Destination>,
     routes: Vec<Route>,
@@ -81,23 +82,17 @@ pub struct RelayBuilder {
 }
 
 impl Relay {
-    /// Starts building a relay of the messages in `store`. `source` is the CloudEvents `source`: a URI reference of the
+    /// Starts building a relay of the messages in a store. `source` is the CloudEvents `source`: a URI reference of the
     /// application, such as `/shop`.
-    pub fn builder<S: Store + Notifier>(store: S, source: impl Into<String>) -> RelayBuilder {
-        let store = Arc::new(store);
-        let notifier: Arc<dyn Notifier> = Arc::clone(&store) as _;
-        Self::builder_on(store, Some(notifier), source)
+    pub fn builder(backend: impl Backend, source: impl Into<String>) -> RelayBuilder {
+        Self::builder_on(Arc::new(backend), source)
     }
 
-    /// Starts building a relay on a store that is already shared. Without a `notifier` it polls.
-    pub fn builder_on(
-        store: Arc<dyn Store>,
-        notifier: Option<Arc<dyn Notifier>>,
-        source: impl Into<String>,
-    ) -> RelayBuilder {
+    /// Starts building a relay on a backend that is already shared.
+    pub fn builder_on(backend: Arc<dyn Backend>, source: impl Into<String>) -> RelayBuilder {
         RelayBuilder {
-            store,
-            notifier,
+            backend,
+            has_notifications: true,
             source: source.into(),
             destinations: Vec::new(),
             routes: Vec::new(),
@@ -114,8 +109,8 @@ impl Relay {
     ///
     /// # Errors
     /// When the store fails, or rejects a policy.
-    pub async fn declare(&self, schema: &dyn Schema) -> Result<(), Error> {
-        self.setup.declare(schema).await
+    pub async fn declare(&self) -> Result<(), Error> {
+        self.setup.declare(&*self.backend).await
     }
 
     /// Starts the relay. It runs until it is stopped. Call it within a tokio runtime; a stopped relay can be started again.
@@ -175,7 +170,7 @@ impl RelayBuilder {
 
     /// Polls only: for databases behind a pooler that breaks LISTEN, and for producers that never notify.
     pub fn without_notifications(mut self) -> Self {
-        self.notifier = None;
+        self.has_notifications = false;
         self
     }
 
@@ -199,7 +194,10 @@ impl RelayBuilder {
                 return Err(Invalid::rule("destination", rule));
             }
         }
-        let mut engine = DeliveryEngine::new(self.store, self.notifier);
+        let mut engine = DeliveryEngine::new(&self.backend);
+        if !self.has_notifications {
+            engine = engine.without_notifications();
+        }
         if let Some((size, age)) = self.settle_batch {
             engine = engine.with_settle_batch(size, age);
         }
@@ -212,6 +210,6 @@ impl RelayBuilder {
                 engine = engine.subscribe(subscription)?;
             }
         }
-        Ok(Relay { engine, setup })
+        Ok(Relay { backend: self.backend, engine, setup })
     }
 }

@@ -2,19 +2,20 @@
 
 use super::{RequeueReport, SagaRunner, requeue::requeue};
 use postrider_core::{
-    AuditError, AuditEvent, AuditKind, Error, FollowUpStore, FollowUps as _, MessageId, SubjectId, TenantId,
+    AuditError, AuditEvent, AuditKind, Error, MessageId, SubjectId, TenantId, TxBackend,
     follow_up::{ErasureReport, FollowUpFilter, FollowUpRow, StatusCounts},
     inspect::Action,
+    inspect::{Inspect as _, Operate as _},
 };
 use std::time::Duration;
 
-impl<S: FollowUpStore> SagaRunner<S> {
+impl<S: TxBackend> SagaRunner<S> {
     /// The number of follow-ups in each status; every status is listed.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn status_counts(&self) -> Result<StatusCounts, Error> {
-        self.executor.store.store().status_counts(&self.queue).await
+        self.executor.store.backend().status_counts(&self.queue).await
     }
 
     /// Abandoned follow-ups, the oldest abandonment first.
@@ -22,7 +23,7 @@ impl<S: FollowUpStore> SagaRunner<S> {
     /// # Errors
     /// When the store fails.
     pub async fn list_abandoned(&self, limit: usize) -> Result<Vec<FollowUpRow>, Error> {
-        self.executor.store.store().follow_up_rows(&self.queue, FollowUpFilter::Abandoned, limit).await
+        self.executor.store.backend().follow_up_rows(&self.queue, FollowUpFilter::Abandoned, limit).await
     }
 
     /// Scheduled follow-ups, the earliest first.
@@ -30,7 +31,7 @@ impl<S: FollowUpStore> SagaRunner<S> {
     /// # Errors
     /// When the store fails.
     pub async fn list_scheduled(&self, limit: usize) -> Result<Vec<FollowUpRow>, Error> {
-        self.executor.store.store().follow_up_rows(&self.queue, FollowUpFilter::Scheduled, limit).await
+        self.executor.store.backend().follow_up_rows(&self.queue, FollowUpFilter::Scheduled, limit).await
     }
 
     /// Follow-ups that have not succeeded although they were staged longer ago than `than`, the oldest first.
@@ -38,7 +39,7 @@ impl<S: FollowUpStore> SagaRunner<S> {
     /// # Errors
     /// When the store fails.
     pub async fn overdue(&self, than: Duration, limit: usize) -> Result<Vec<FollowUpRow>, Error> {
-        self.executor.store.store().follow_up_rows(&self.queue, FollowUpFilter::Overdue(than), limit).await
+        self.executor.store.backend().follow_up_rows(&self.queue, FollowUpFilter::Overdue(than), limit).await
     }
 
     /// Requeues abandoned follow-ups, with no attempt counted. Others are skipped. The ledger gets the events of all of
@@ -47,7 +48,7 @@ impl<S: FollowUpStore> SagaRunner<S> {
     /// # Errors
     /// When the ledger or the store fails.
     pub async fn requeue(&self, ids: &[MessageId], action: &Action) -> Result<RequeueReport, AuditError> {
-        requeue(&self.executor.store.store(), &*self.sink, &self.queue, ids, action).await
+        requeue(&self.executor.store.backend(), &*self.sink, &self.queue, ids, action).await
     }
 
     /// Erases the data of a subject from the outbox, the archive and the dead letters, in all queues, and records that and
@@ -72,7 +73,7 @@ impl<S: FollowUpStore> SagaRunner<S> {
         };
         // Before the erasure, as every event; and after it, since only then the amount is known.
         self.sink.append(&[erased_event(None)]).await?;
-        let erased = self.executor.store.store().erase_subject(tenant, subject, action).await?;
+        let erased = self.executor.store.backend().erase_subject(tenant, subject, action).await?;
         self.sink.append(&[erased_event(Some(erased.waiting + erased.dead + erased.archived))]).await?;
         Ok(erased)
     }

@@ -5,7 +5,7 @@
 //! crashes before that has changed nothing, and the same call is made again under the same key.
 
 use postrider_core::{
-    Error, FollowUp, FollowUpStore, IntoMessage, Invalid, MessageId,
+    Error, FollowUp, IntoMessage, Invalid, MessageId, TxBackend,
     saga::{self, CommandKind, LogEntry, Part, Plan, SagaState, StepKind, Transition, replay, transition},
 };
 use std::{collections::BTreeMap, fmt};
@@ -66,7 +66,7 @@ pub(super) struct LogState {
 }
 
 /// Reads the state of a saga. The transaction holds the saga's lock until it ends.
-pub(super) async fn read_state<S: FollowUpStore>(
+pub(super) async fn read_state<S: TxBackend>(
     store: &S,
     tx: &mut S::Tx,
     plan: &Plan,
@@ -78,7 +78,7 @@ pub(super) async fn read_state<S: FollowUpStore>(
 
 /// Advances a saga by an entry: appends it to the log, and stages the next call. Returns the new state, or `None` if the entry
 /// was known before.
-pub(super) async fn advance<S: FollowUpStore>(
+pub(super) async fn advance<S: TxBackend>(
     store: &S,
     tx: &mut S::Tx,
     plan: &Plan,
@@ -95,7 +95,7 @@ pub(super) async fn advance<S: FollowUpStore>(
     }
     if let Some(command) = state.pending() {
         let next = plan.follow_up(saga, command, before).and_then(IntoMessage::into_message);
-        store.stage_all(tx, &[next.map_err(Error::from)?]).await?;
+        store.stage_in(tx, &[next.map_err(Error::from)?]).await?;
     }
     Ok(Some(state))
 }

@@ -1,6 +1,6 @@
 //! The audit trail of outcomes.
 
-use postrider_core::{AuditError, AuditEvent, AuditKind, AuditSink, FollowUp, FollowUpStore, MessageId};
+use postrider_core::{AuditError, AuditEvent, AuditKind, AuditSink, FollowUp, MessageId, TxBackend};
 use std::{sync::Arc, time::SystemTime};
 
 /// The target of audit events.
@@ -23,7 +23,7 @@ impl AuditTarget {
 
     /// Writes the events at the end of the transaction: all of them to the store's ledger; to another sink only the `new`
     /// ones.
-    pub(super) async fn append_within<S: FollowUpStore>(
+    pub(super) async fn append_within<S: TxBackend>(
         &self,
         store: &S,
         tx: &mut S::Tx,

@@ -3,7 +3,7 @@
 use crate::{failure::Failure, worker::Tx};
 use futures_util::future::BoxFuture;
 use postrider_core::{
-    EventType, FollowUpStore, Message, MessageId, QueueName, SubjectId, TenantId, follow_up::FollowUpGroup,
+    EventType, Message, MessageId, QueueName, SubjectId, TenantId, TxBackend, follow_up::FollowUpGroup,
 };
 use serde::Serialize;
 use std::{fmt, sync::Arc};
@@ -46,7 +46,7 @@ impl From<FollowUpGroup> for Completion {
 type Callback<T> = dyn Fn(Tx<T>, Completion) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync;
 
 /// The callback and the queue of a completion, both in the same transaction.
-pub(super) struct OnComplete<S: FollowUpStore> {
+pub(super) struct OnComplete<S: TxBackend> {
     pub(super) callback: Option<Arc<Callback<S::Tx>>>,
     pub(super) to: Option<QueueName>,
 }
@@ -61,7 +61,7 @@ impl CompletionOutcome {
     }
 }
 
-impl<S: FollowUpStore> OnComplete<S> {
+impl<S: TxBackend> OnComplete<S> {
     /// Runs the callback and stages the completion message. After an error the transaction is gone.
     pub(super) async fn run(&self, store: &S, tx: S::Tx, completion: &Completion) -> Result<S::Tx, Failure> {
         let mut tx = match &self.callback {
@@ -70,7 +70,7 @@ impl<S: FollowUpStore> OnComplete<S> {
         };
         if let Some(queue) = &self.to {
             let message = completion_message(queue, completion).map_err(Failure::retry)?;
-            store.stage_all(&mut tx, &[message]).await?;
+            store.stage_in(&mut tx, &[message]).await?;
         }
         Ok(tx)
     }
@@ -113,13 +113,13 @@ fn completion_message(
     builder.build()
 }
 
-impl<S: FollowUpStore> Clone for OnComplete<S> {
+impl<S: TxBackend> Clone for OnComplete<S> {
     fn clone(&self) -> Self {
         Self { callback: self.callback.clone(), to: self.to.clone() }
     }
 }
 
-impl<S: FollowUpStore> fmt::Debug for OnComplete<S> {
+impl<S: TxBackend> fmt::Debug for OnComplete<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OnComplete").field("to", &self.to).finish_non_exhaustive()
     }

@@ -14,8 +14,8 @@ use crate::{
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider_core::{
-    AuditError, AuditEvent, AuditKind, Error, EventType, FollowUp, FollowUpStore, MessageId, QueueName,
-    Reason, ResolverName, Settlement, SubjectId, follow_up::GroupProgress, saga,
+    AuditError, AuditEvent, AuditKind, Error, EventType, FollowUp, MessageId, QueueName, Reason,
+    ResolverName, Settlement, SubjectId, TxBackend, follow_up::GroupProgress, saga,
 };
 use std::{
     fmt,
@@ -48,7 +48,7 @@ pub struct Abandonment {
 type Hook = dyn Fn(Abandonment) + Send + Sync;
 
 /// Executes follow-ups.
-pub(super) struct FollowUpExecutor<S: FollowUpStore> {
+pub(super) struct FollowUpExecutor<S: TxBackend> {
     pub(super) store: S,
     pub(super) registry: Registry,
     pub(super) plans: Plans,
@@ -95,7 +95,7 @@ impl RecordError {
     }
 }
 
-impl<S: FollowUpStore> Deliver for FollowUpExecutor<S> {
+impl<S: TxBackend> Deliver for FollowUpExecutor<S> {
     fn deliver<'d>(&'d self, delivery: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome> {
         let claimed = &delivery.claimed;
         let span = tracing::info_span!(
@@ -123,7 +123,7 @@ impl<S: FollowUpStore> Deliver for FollowUpExecutor<S> {
     }
 }
 
-impl<S: FollowUpStore> FollowUpExecutor<S> {
+impl<S: TxBackend> FollowUpExecutor<S> {
     async fn execute(&self, delivery: &Delivery) -> Outcome {
         let recorded = match FollowUp::read(&delivery.claimed.message) {
             Ok(follow_up) if follow_up.resolver().as_str() == saga::RESOLVER => {
@@ -355,7 +355,7 @@ fn retry(after: Duration, error: String) -> Outcome {
     Outcome::Settle(Settlement::Retry { after, error: Some(error) })
 }
 
-impl<S: FollowUpStore> fmt::Debug for FollowUpExecutor<S> {
+impl<S: TxBackend> fmt::Debug for FollowUpExecutor<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Courier").field("registry", &self.registry).finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@ use super::{
     audit::event,
 };
 use postrider_core::{
-    AuditError, AuditEvent, AuditKind, Error, FollowUp, FollowUpStore, MessageId,
+    AuditError, AuditEvent, AuditKind, Error, FollowUp, MessageId, TxBackend,
     inspect::{Action, Inspect as _, Operate as _},
     saga::{Command, LogEntry, Plan, SagaState},
 };
@@ -47,7 +47,7 @@ impl From<AdvanceError> for ResolveError {
     }
 }
 
-impl<S: FollowUpStore> SagaRunner<S> {
+impl<S: TxBackend> SagaRunner<S> {
     /// The state of a saga, by its log. `None` if it has not started or has ended.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl<S: FollowUpStore> SagaRunner<S> {
             return Err(ResolveError::NotInDoubt(log_state.state));
         };
         let id = Command::perform(step).follow_up_id(saga);
-        let call = FollowUpStore::store(&self.executor.store).get(&self.queue, id).await?;
+        let call = self.executor.store.backend().get(&self.queue, id).await?;
         let Some(call) = call.and_then(|entry| FollowUp::read(&entry.message).ok()) else {
             self.executor.store.rollback(tx).await?;
             return Err(ResolveError::Unknown(saga));
@@ -105,7 +105,7 @@ impl<S: FollowUpStore> SagaRunner<S> {
         self.executor.store.commit(tx).await?;
         // The call has ended. Should this fail, it stays among the abandoned follow-ups, and an operator can discard
         // it.
-        FollowUpStore::store(&self.executor.store).discard(&self.queue, &[id], action).await?;
+        self.executor.store.backend().discard(&self.queue, &[id], action).await?;
         Ok(state.unwrap_or(log_state.state))
     }
 

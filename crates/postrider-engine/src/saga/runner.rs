@@ -12,7 +12,7 @@ use crate::{
     worker::Tx,
 };
 use postrider_core::{
-    AuditSink, Error, FollowUpStore, Invalid, QueueName, QueuePolicy, follow_up, saga::Plan, schema::Schema,
+    AuditSink, Backend, Error, Invalid, QueueName, QueuePolicy, TxBackend, follow_up, saga::Plan,
 };
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
@@ -53,7 +53,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 /// # Ok(())
 /// # }
 /// ```
-pub struct SagaRunner<S: FollowUpStore> {
+pub struct SagaRunner<S: TxBackend> {
     pub(super) executor: Arc<FollowUpExecutor<S>>,
     pub(super) queue: QueueName,
     pub(super) sink: Arc<dyn AuditSink>,
@@ -63,7 +63,7 @@ pub struct SagaRunner<S: FollowUpStore> {
 
 /// Builder of a [`SagaRunner`]; [`build`](Self::build) checks the settings.
 #[must_use = "a builder does nothing until it is built"]
-pub struct SagaRunnerBuilder<S: FollowUpStore> {
+pub struct SagaRunnerBuilder<S: TxBackend> {
     store: S,
     queue: String,
     resolvers: Vec<Arc<dyn Resolver>>,
@@ -79,7 +79,7 @@ pub struct SagaRunnerBuilder<S: FollowUpStore> {
     on_abandoned: Option<Arc<dyn Fn(Abandonment) + Send + Sync>>,
 }
 
-impl<S: FollowUpStore> SagaRunner<S> {
+impl<S: TxBackend> SagaRunner<S> {
     /// Starts building a runner of the follow-ups in a store: a `MemoryStore`, or the `transactions` of another store.
     pub fn builder(store: S) -> SagaRunnerBuilder<S> {
         SagaRunnerBuilder {
@@ -104,8 +104,8 @@ impl<S: FollowUpStore> SagaRunner<S> {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn declare(&self, schema: &dyn Schema) -> Result<(), Error> {
-        self.setup.declare(schema).await
+    pub async fn declare(&self) -> Result<(), Error> {
+        self.setup.declare(&self.executor.store.backend()).await
     }
 
     /// Starts the runner. It runs until it is stopped. Call it within a tokio runtime.
@@ -142,7 +142,7 @@ impl<S: FollowUpStore> SagaRunner<S> {
     }
 }
 
-impl<S: FollowUpStore> SagaRunnerBuilder<S> {
+impl<S: TxBackend> SagaRunnerBuilder<S> {
     /// Adds a resolver.
     pub fn resolver(mut self, resolver: impl Resolver) -> Self {
         self.resolvers.push(Arc::new(resolver));
@@ -264,7 +264,7 @@ impl<S: FollowUpStore> SagaRunnerBuilder<S> {
             AuditTarget::StoreLedger => self.store.ledger(),
             AuditTarget::Sink(sink) => Arc::clone(sink),
         };
-        let store = Arc::new(FollowUpStore::store(&self.store));
+        let backend: Arc<dyn Backend> = Arc::new(self.store.backend());
         let executor = Arc::new(FollowUpExecutor {
             store: self.store,
             registry,
@@ -282,8 +282,7 @@ impl<S: FollowUpStore> SagaRunnerBuilder<S> {
             // wait for its lease.
             .with_prefetch(self.concurrency)
             .with_lease_for(self.backoff.lease());
-        let engine =
-            DeliveryEngine::new(Arc::clone(&store) as _, Some(store as _)).subscribe(subscription)?;
+        let engine = DeliveryEngine::new(&backend).subscribe(subscription)?;
         let policy = QueuePolicy { keep_for: self.keep_for, ..QueuePolicy::default() };
         policy.check()?;
         let setup = Setup { policies: vec![(queue.clone(), policy)], ..Setup::default() };
@@ -291,13 +290,13 @@ impl<S: FollowUpStore> SagaRunnerBuilder<S> {
     }
 }
 
-impl<S: FollowUpStore> fmt::Debug for SagaRunner<S> {
+impl<S: TxBackend> fmt::Debug for SagaRunner<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SagaRunner").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 
-impl<S: FollowUpStore> fmt::Debug for SagaRunnerBuilder<S> {
+impl<S: TxBackend> fmt::Debug for SagaRunnerBuilder<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SagaRunnerBuilder").field("queue", &self.queue).finish_non_exhaustive()
     }

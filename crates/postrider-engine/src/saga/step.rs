@@ -12,7 +12,7 @@ use crate::{
 };
 use futures_util::FutureExt;
 use postrider_core::{
-    AuditEvent, AuditKind, EventType, FollowUp, FollowUpStore, MessageId, Reason, Settlement,
+    AuditEvent, AuditKind, EventType, FollowUp, MessageId, Reason, Settlement, TxBackend,
     saga::{Part, Plan, SagaState},
 };
 use std::panic::AssertUnwindSafe;
@@ -31,7 +31,7 @@ impl CallOutcome {
     }
 }
 
-impl<S: FollowUpStore> FollowUpExecutor<S> {
+impl<S: TxBackend> FollowUpExecutor<S> {
     /// Starts a saga.
     pub(super) async fn start_saga(
         &self,

@@ -2,11 +2,11 @@
 
 use super::{
     Context, Failure,
-    context::Shared,
     handler::{Handle, HandlerOutcome},
     queue::OnUnknownType,
 };
 use crate::{
+    context::{HandledDelivery, Shared},
     delivery_loop::{BatchDeliver, Deliver, Delivery, Outcome},
     failure::Next,
     failure_policy::{FailurePolicy, settle_max_deliveries},
@@ -85,7 +85,8 @@ impl Handlers {
 
     async fn run(&self, handler: &dyn Handle, delivery: &Arc<Delivery>) -> Outcome {
         let deadline = Instant::now() + self.timeout;
-        let context = Context::new(Arc::clone(delivery), Arc::clone(&self.shared), Some(deadline));
+        let handled: Arc<dyn HandledDelivery> = Arc::clone(delivery) as _;
+        let context = Context::new(handled, Arc::clone(&self.shared), Some(deadline));
         // A handler may panic before it returns its future, and while that runs. Its shared state is its own
         // responsibility.
         let running = AssertUnwindSafe(async {
@@ -93,7 +94,7 @@ impl Handlers {
             if let Some(failure) = self.fault_slot.fault_for(&context) {
                 return HandlerOutcome::Failed(failure);
             }
-            handler.handle(context).await
+            handler.handle(context, &delivery.claimed.lease).await
         });
         let running = running.catch_unwind();
         let failure = match timeout_at(deadline, running).await {

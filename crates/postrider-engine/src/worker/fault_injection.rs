@@ -42,13 +42,13 @@ impl FaultSlot {
 
 impl fmt::Debug for FaultSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rehearsing").field("is_set", &self.0.get().is_some()).finish()
+        f.debug_struct("FaultSlot").field("is_set", &self.0.get().is_some()).finish()
     }
 }
 
 impl Worker {
     /// Injects faults into deliveries of this worker and its clones. The first injector stays.
-    pub fn inject_faults(&self, rehearsal: Arc<dyn FaultInjector>) {
-        let _ = self.fault_slot.0.set(rehearsal);
+    pub fn inject_faults(&self, injector: Arc<dyn FaultInjector>) {
+        let _ = self.fault_slot.0.set(injector);
     }
 }

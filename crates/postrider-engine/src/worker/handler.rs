@@ -2,14 +2,14 @@
 
 use super::{Context, Failure};
 use futures_util::future::BoxFuture;
-use postrider_core::{Codec, CodecError, Event};
+use postrider_core::{Codec, CodecError, Event, Lease};
 use serde::de::DeserializeOwned;
 use std::future::Future;
 
 /// A handler of any message type.
 pub(super) trait Handle: Send + Sync + 'static {
-    /// Runs the handler.
-    fn handle(&self, context: Context) -> BoxFuture<'_, HandlerOutcome>;
+    /// Runs the handler. A handler that [settles itself](Self::settles_itself) settles `lease`.
+    fn handle(&self, context: Context, lease: &Lease) -> BoxFuture<'_, HandlerOutcome>;
 
     /// Whether the handler settles its message, in the transaction of its effects.
     fn settles_itself(&self) -> bool;
@@ -63,7 +63,7 @@ where
     R: Future<Output = Result<(), G>> + Send + 'static,
     G: Into<Failure>,
 {
-    fn handle(&self, context: Context) -> BoxFuture<'_, HandlerOutcome> {
+    fn handle(&self, context: Context, _: &Lease) -> BoxFuture<'_, HandlerOutcome> {
         let event = match (self.decode)(context.message().payload()) {
             Ok(event) => event,
             Err(error) => return Box::pin(async { HandlerOutcome::Failed(Failure::undecodable(error)) }),
@@ -86,7 +86,7 @@ where
     R: Future<Output = Result<(), G>> + Send + 'static,
     G: Into<Failure>,
 {
-    fn handle(&self, context: Context) -> BoxFuture<'_, HandlerOutcome> {
+    fn handle(&self, context: Context, _: &Lease) -> BoxFuture<'_, HandlerOutcome> {
         let running = (self.0)(context);
         Box::pin(async { running.await.map_err(Into::into).into() })
     }

@@ -1,8 +1,5 @@
 //! The worker: runs handlers, on the shared delivery loop.
 
-pub(crate) mod context;
-#[cfg(feature = "testing")]
-mod context_builder;
 pub(crate) mod deliver;
 #[cfg(feature = "testing")]
 pub mod fault_injection;
@@ -10,23 +7,23 @@ pub(crate) mod handler;
 mod queue;
 mod transaction;
 
+#[cfg(feature = "testing")]
+pub use crate::context::ContextBuilder;
 pub use crate::{
+    context::{Context, NotShared},
     failure::{Failure, Next},
     failure_policy::ErrorText,
 };
-pub use context::{Context, NotShared};
-#[cfg(feature = "testing")]
-pub use context_builder::ContextBuilder;
 pub use queue::{OnUnknownType, Queue};
 pub use transaction::Tx;
 
 use crate::{
+    context::Shared,
     delivery_loop::DeliveryEngine,
     runner::{Report, Running, Stopped},
     setup::Setup,
 };
-use context::Shared;
-use postrider_core::{Error, Invalid, QueueName, Store, notifier::Notifier, schema::Schema};
+use postrider_core::{Backend, Error, Invalid, QueueName};
 use std::{sync::Arc, time::Duration};
 
 /// Claims messages, runs their handlers and settles them.
@@ -55,6 +52,7 @@ use std::{sync::Arc, time::Duration};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Worker {
+    backend: Arc<dyn Backend>,
     engine: DeliveryEngine,
     setup: Setup,
     #[cfg(feature = "testing")]
@@ -65,8 +63,8 @@ pub struct Worker {
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct WorkerBuilder {
-    store: Arc<dyn Store>,
-    notifier: Option<Arc<dyn Notifier>>,
+    backend: Arc<dyn Backend>,
+    has_notifications: bool,
     queues: Vec<Queue>,
     shared: Shared,
     concurrency: Option<usize>,
@@ -74,18 +72,16 @@ pub struct WorkerBuilder {
 }
 
 impl Worker {
-    /// Starts building a worker on the messages in `store`.
-    pub fn builder<S: Store + Notifier>(store: S) -> WorkerBuilder {
-        let store = Arc::new(store);
-        let notifier: Arc<dyn Notifier> = Arc::clone(&store) as _;
-        Self::builder_on(store, Some(notifier))
+    /// Starts building a worker on the messages in a store.
+    pub fn builder(backend: impl Backend) -> WorkerBuilder {
+        Self::builder_on(Arc::new(backend))
     }
 
-    /// Starts building a worker on a store that is already shared. Without a `notifier` it polls.
-    pub fn builder_on(store: Arc<dyn Store>, notifier: Option<Arc<dyn Notifier>>) -> WorkerBuilder {
+    /// Starts building a worker on a backend that is already shared.
+    pub fn builder_on(backend: Arc<dyn Backend>) -> WorkerBuilder {
         WorkerBuilder {
-            store,
-            notifier,
+            backend,
+            has_notifications: true,
             queues: Vec::new(),
             shared: Shared::default(),
             concurrency: None,
@@ -102,8 +98,8 @@ impl Worker {
     ///
     /// # Errors
     /// When the store fails, or rejects a policy.
-    pub async fn declare(&self, schema: &dyn Schema) -> Result<(), Error> {
-        self.setup.declare(schema).await
+    pub async fn declare(&self) -> Result<(), Error> {
+        self.setup.declare(&*self.backend).await
     }
 
     /// Starts the worker. It runs until it is stopped. Call it within a tokio runtime; a stopped worker can be started
@@ -171,7 +167,7 @@ impl WorkerBuilder {
 
     /// Polls only: for databases behind a pooler that breaks LISTEN, and for producers that never notify.
     pub fn without_notifications(mut self) -> Self {
-        self.notifier = None;
+        self.has_notifications = false;
         self
     }
 
@@ -187,7 +183,10 @@ impl WorkerBuilder {
             return Err(Invalid::rule("concurrency", "is 0; nothing would ever run: set at least 1"));
         }
         let shared = Arc::new(self.shared);
-        let mut engine = DeliveryEngine::new(self.store, self.notifier);
+        let mut engine = DeliveryEngine::new(&self.backend);
+        if !self.has_notifications {
+            engine = engine.without_notifications();
+        }
         if let Some(concurrency) = self.concurrency {
             engine = engine.with_concurrency(concurrency);
         }
@@ -211,6 +210,7 @@ impl WorkerBuilder {
             engine = engine.subscribe(subscription)?;
         }
         Ok(Worker {
+            backend: self.backend,
             engine,
             setup,
             #[cfg(feature = "testing")]

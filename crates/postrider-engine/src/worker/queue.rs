@@ -7,12 +7,12 @@ use super::{
     transaction::Transactional,
 };
 use crate::{
+    context::Shared,
     delivery_loop::Subscription,
     failure_policy::{ErrorText, FailurePolicy},
 };
 use postrider_core::{
-    Event, Invalid, QueueName, QueuePolicy, RetryStrategy, TenantId, TenantWeights, retry::Retry,
-    transactions::Transactions,
+    Event, Invalid, QueueName, QueuePolicy, RetryStrategy, TenantId, TenantWeights, TxBackend, retry::Retry,
 };
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, time::Duration};
@@ -120,7 +120,7 @@ impl Queue {
     pub fn on_in_transaction<E, S, F, R, G>(mut self, store: &S, handler: F) -> Self
     where
         E: Event + Send + 'static,
-        S: Transactions,
+        S: TxBackend,
         F: Fn(E, Tx<S::Tx>, Context) -> R + Send + Sync + 'static,
         R: Future<Output = Result<(), G>> + Send + 'static,
         G: Into<Failure> + Send + 'static,
@@ -341,7 +341,7 @@ impl Queue {
     /// Converts the settings into a subscription of the delivery loop.
     pub(super) fn subscription(
         self,
-        shared: Arc<super::context::Shared>,
+        shared: Arc<Shared>,
         #[cfg(feature = "testing")] fault_slot: &super::fault_injection::FaultSlot,
     ) -> Result<Subscription, Invalid> {
         let name = QueueName::new(self.name)?;

@@ -9,7 +9,7 @@ use super::{
     handler::{Decode, Handle, HandlerOutcome},
 };
 use futures_util::future::BoxFuture;
-use postrider_core::{Error, transactions::Transactions};
+use postrider_core::{Error, Lease, LeaseSettlement, TxBackend};
 use std::{
     fmt,
     future::Future,
@@ -90,18 +90,19 @@ pub(super) struct Transactional<E, S, F> {
 impl<E, S, F, R, G> Handle for Transactional<E, S, F>
 where
     E: Send + 'static,
-    S: Transactions,
+    S: TxBackend,
     F: Fn(E, Tx<S::Tx>, Context) -> R + Send + Sync + 'static,
     R: Future<Output = Result<(), G>> + Send + 'static,
     G: Into<Failure> + Send,
 {
-    fn handle(&self, context: Context) -> BoxFuture<'_, HandlerOutcome> {
+    fn handle(&self, context: Context, lease: &Lease) -> BoxFuture<'_, HandlerOutcome> {
+        let done = lease.done();
         let event = match (self.decode)(context.message().payload()) {
             Ok(event) => event,
             Err(error) => return Box::pin(async { HandlerOutcome::Failed(Failure::undecodable(error)) }),
         };
         Box::pin(async move {
-            match self.run_in_transaction(event, context).await {
+            match self.run_in_transaction(event, context, &done).await {
                 Ok(handled) => handled,
                 Err(error) => HandlerOutcome::Failed(Failure::retry(error)),
             }
@@ -113,14 +114,18 @@ where
     }
 }
 
-impl<E, S: Transactions, F> Transactional<E, S, F> {
-    async fn run_in_transaction<R, G>(&self, event: E, context: Context) -> Result<HandlerOutcome, Error>
+impl<E, S: TxBackend, F> Transactional<E, S, F> {
+    async fn run_in_transaction<R, G>(
+        &self,
+        event: E,
+        context: Context,
+        done: &LeaseSettlement,
+    ) -> Result<HandlerOutcome, Error>
     where
         F: Fn(E, Tx<S::Tx>, Context) -> R,
         R: Future<Output = Result<(), G>>,
         G: Into<Failure>,
     {
-        let end = context.lease().done();
         let tx = match self.store.begin().await {
             Ok(tx) => tx,
             Err(Error::Unavailable(error)) => {
@@ -138,7 +143,7 @@ impl<E, S: Transactions, F> Transactional<E, S, F> {
         let returned = return_slot.take();
         match (result, returned) {
             (Ok(()), Some(mut tx)) => {
-                if self.store.settle_in(&mut tx, &end).await? {
+                if self.store.settle_in(&mut tx, done).await? {
                     self.store.commit(tx).await?;
                     return Ok(HandlerOutcome::Committed);
                 }

@@ -6,9 +6,7 @@ use crate::{
     postgres_shop::PostgresShop,
     shop::{Ending, Shop, assert_valid, history, until},
 };
-use postrider_core::{
-    ClaimRequest, Error, Message, Store, notifier::Notifier, schema::Schema, timetable::Timetable,
-};
+use postrider_core::{ClaimRequest, Error, Message, Store, notifier::Notifier, schema::Schema};
 use postrider_stores::postgres::{PostgresOptions, PostgresStore, guard};
 use postrider_testkit::pooler::Pooler;
 use rand::{SeedableRng, rngs::StdRng};
@@ -128,7 +126,7 @@ async fn tick_is_staged_once_behind_a_pooler() {
     let app = PgPoolOptions::new().max_connections(1).connect(pooler.url()).await.unwrap();
     let store = PostgresStore::open(options(&pooler)).await.unwrap();
     let nightly = "nightly".parse().unwrap();
-    let at = store.read(&nightly).await.unwrap().now + MINUTE;
+    let at = store.read_schedule(&nightly).await.unwrap().now + MINUTE;
     let letter = Message::builder("letters").payload("good night").build().unwrap();
     assert!(store.tick(&nightly, at, std::slice::from_ref(&letter)).await.unwrap());
     assert!(!store.tick(&nightly, at, &[letter]).await.unwrap());

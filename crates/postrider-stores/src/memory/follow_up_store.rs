@@ -12,15 +12,11 @@ use super::{
     tables::Tables,
 };
 use postrider_core::{
-    AuditSink, Error, FollowUpStore, Lease, MessageId, Reason,
+    Error, Lease, MessageId, Reason, TxBackend as _,
     follow_up::{FollowUpGroup, GroupProgress},
-    saga::{LogEntry, SagaLog},
-    transactions::Transactions,
+    saga::LogEntry,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 /// The exclusive locks of transactions that complete follow-ups or run sagas.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -89,14 +85,18 @@ impl MemoryStore {
     }
 }
 
-impl SagaLog<MemoryTransaction> for MemoryStore {
-    async fn read_log(&self, tx: &mut MemoryTransaction, saga: MessageId) -> Result<Vec<LogEntry>, Error> {
+impl MemoryStore {
+    pub(super) async fn read_log(
+        &self,
+        tx: &mut MemoryTransaction,
+        saga: MessageId,
+    ) -> Result<Vec<LogEntry>, Error> {
         tx.check_store(self)?;
         self.wait_for(tx, &Lock::Saga(saga)).await?;
         Ok(tx.log(saga))
     }
 
-    async fn append_log(
+    pub(super) async fn append_log(
         &self,
         tx: &mut MemoryTransaction,
         saga: MessageId,
@@ -110,24 +110,14 @@ impl SagaLog<MemoryTransaction> for MemoryStore {
         Ok(())
     }
 
-    async fn forget_log(&self, tx: &mut MemoryTransaction, saga: MessageId) -> Result<(), Error> {
+    pub(super) async fn forget_log(&self, tx: &mut MemoryTransaction, saga: MessageId) -> Result<(), Error> {
         tx.write_log(saga, Vec::new());
         Ok(())
     }
 }
 
-impl FollowUpStore for MemoryStore {
-    type Store = Self;
-
-    fn store(&self) -> Self {
-        self.clone()
-    }
-
-    fn ledger(&self) -> Arc<dyn AuditSink> {
-        Arc::new(self.ledger())
-    }
-
-    async fn land(
+impl MemoryStore {
+    pub(super) async fn land(
         &self,
         tx: &mut MemoryTransaction,
         lease: &Lease,
@@ -143,7 +133,7 @@ impl FollowUpStore for MemoryStore {
         Ok(if is_last { GroupProgress::Last } else { GroupProgress::Open })
     }
 
-    async fn abandon(
+    pub(super) async fn abandon(
         &self,
         tx: &mut MemoryTransaction,
         lease: &Lease,
@@ -154,7 +144,7 @@ impl FollowUpStore for MemoryStore {
         self.settle_in(tx, &lease.dead(reason, error)).await
     }
 
-    async fn schedule(
+    pub(super) async fn schedule(
         &self,
         tx: &mut MemoryTransaction,
         lease: &Lease,

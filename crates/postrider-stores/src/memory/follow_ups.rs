@@ -1,17 +1,15 @@
 //! Counting, listing and erasing follow-ups.
 
 use super::{MemoryStore, queue::Queue, row::Row};
-use async_trait::async_trait;
 use postrider_core::{
-    Error, FollowUps, MessageId, QueueName, SubjectId, TenantId,
+    Error, MessageId, QueueName, SubjectId, TenantId,
     follow_up::{self, ErasureReport, FollowUpFilter, FollowUpRow, FollowUpStatus, StatusCounts},
     inspect::Action,
 };
 use std::time::SystemTime;
 
-#[async_trait]
-impl FollowUps for MemoryStore {
-    async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
+impl MemoryStore {
+    pub(super) async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
         let (tables, now) = self.enter();
         let mut counts = StatusCounts::default();
         if let Some(queue) = tables.queues.get(queue) {
@@ -20,7 +18,7 @@ impl FollowUps for MemoryStore {
         Ok(counts)
     }
 
-    async fn follow_up_rows(
+    pub(super) async fn follow_up_rows(
         &self,
         queue: &QueueName,
         which: FollowUpFilter,
@@ -53,7 +51,7 @@ impl FollowUps for MemoryStore {
         Ok(found.into_iter().take(limit).map(follow_up_row).collect())
     }
 
-    async fn erase_subject(
+    pub(super) async fn erase_subject(
         &self,
         tenant: Option<&TenantId>,
         subject: &SubjectId,

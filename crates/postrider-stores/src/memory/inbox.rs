@@ -5,9 +5,7 @@
 //! no locks while it waits. Two transactions that wait for each other are a deadlock, so the second one gets an error.
 
 use super::{MemoryStore, MemoryTransaction};
-use postrider_core::{
-    Admission, Arrival, ConsumerName, ConsumerStore, DeadLetter, Error, Inbox, inspect::DeduplicationRecord,
-};
+use postrider_core::{Admission, Arrival, ConsumerName, DeadLetter, Error, inspect::DeduplicationRecord};
 use std::{
     collections::{HashMap, HashSet},
     time::SystemTime,
@@ -140,35 +138,8 @@ impl DeduplicationRecords {
     }
 }
 
-impl Inbox<MemoryTransaction> for MemoryStore {
-    async fn admit_all(
-        &self,
-        tx: &mut MemoryTransaction,
-        consumer: &ConsumerName,
-        arrivals: &[Arrival],
-    ) -> Result<Vec<Admission>, Error> {
-        tx.check_store(self)?;
-        loop {
-            // Created before the attempt, so that no end in between is missed.
-            let ended = self.shared.ended.notified();
-            let holder = match tx.admit(consumer, arrivals) {
-                Ok(admitted) => return Ok(admitted),
-                Err(holder) => holder,
-            };
-            let _waiting = LockWait::register(holder, tx.id(), self)?;
-            ended.await;
-        }
-    }
-}
-
-impl ConsumerStore for MemoryStore {
-    type Store = Self;
-
-    fn store(&self) -> Self {
-        self.clone()
-    }
-
-    async fn dead_letter_all(
+impl MemoryStore {
+    pub(super) async fn dead_letter_all(
         &self,
         tx: &mut MemoryTransaction,
         dead_letters: &[DeadLetter],
@@ -181,7 +152,7 @@ impl ConsumerStore for MemoryStore {
         Ok(())
     }
 
-    async fn count_all(
+    pub(super) async fn count_all(
         &self,
         consumer: &ConsumerName,
         arrivals: &[Arrival],
@@ -191,7 +162,7 @@ impl ConsumerStore for MemoryStore {
         Ok(tables.inbox.count(&DeduplicationKey::all(consumer, arrivals), by, now))
     }
 
-    async fn uncount_all(
+    pub(super) async fn uncount_all(
         &self,
         tx: &mut MemoryTransaction,
         consumer: &ConsumerName,
@@ -202,7 +173,7 @@ impl ConsumerStore for MemoryStore {
         Ok(())
     }
 
-    async fn verify(&self, tx: &mut MemoryTransaction) -> Result<(), Error> {
+    pub(super) async fn verify(&self, tx: &mut MemoryTransaction) -> Result<(), Error> {
         Ok(tx.check_store(self)?)
     }
 }

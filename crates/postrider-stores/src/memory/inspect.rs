@@ -8,6 +8,7 @@ use super::{
 use async_trait::async_trait;
 use postrider_core::{
     Arrival, Error, MessageId, PruneRequest, QueueName, Reason, State, TenantId,
+    follow_up::{FollowUpFilter, FollowUpRow, StatusCounts},
     inspect::{
         ActiveTimer, AuditRow, BlockedKey, CappedCount, Counts, Cursor, DeadGroup, DeduplicationRecord,
         FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, Selection, SelectionSummary, StateFilter,
@@ -105,6 +106,19 @@ impl Inspect for MemoryStore {
 
     async fn audit(&self, limit: usize) -> Result<Vec<AuditRow>, Error> {
         Ok(self.lock().audit.iter().rev().take(limit).cloned().collect())
+    }
+
+    async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
+        Self::status_counts(self, queue).await
+    }
+
+    async fn follow_up_rows(
+        &self,
+        queue: &QueueName,
+        filter: FollowUpFilter,
+        limit: usize,
+    ) -> Result<Vec<FollowUpRow>, Error> {
+        Self::follow_up_rows(self, queue, filter, limit).await
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{MemoryStore, MemoryTransaction};
 use async_trait::async_trait;
 use postrider_core::{
-    Audit, AuditError, AuditEvent, AuditRecord, AuditSink, Invalid, SubjectId,
+    AuditError, AuditEvent, AuditRecord, AuditSink, Invalid, SubjectId,
     audit::{AuditChain, ChainHead, ChainLink},
 };
 use std::{collections::HashSet, time::SystemTime};
@@ -97,8 +97,12 @@ impl AuditChain for MemoryLedger {
     }
 }
 
-impl Audit<MemoryTransaction> for MemoryStore {
-    async fn record(&self, tx: &mut MemoryTransaction, events: &[AuditEvent]) -> Result<(), AuditError> {
+impl MemoryStore {
+    pub(super) async fn record(
+        &self,
+        tx: &mut MemoryTransaction,
+        events: &[AuditEvent],
+    ) -> Result<(), AuditError> {
         tx.check_store(self)?;
         tx.record(events)
     }

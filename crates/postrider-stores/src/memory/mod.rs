@@ -41,6 +41,7 @@ mod settle;
 mod tables;
 mod timetable;
 mod transaction;
+mod tx_backend;
 
 pub use clock::ManualClock;
 pub use ledger::MemoryLedger;
@@ -50,9 +51,8 @@ use async_trait::async_trait;
 use clock::StoreClock;
 use notifier::Signals;
 use postrider_core::{
-    ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Limits, Message, Outbox, PauseRecord,
-    PruneReport, PruneRequest, QueueName, StageReport, Store, TimerName, store::check_lease, trace,
-    transactions::Transactions,
+    ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Limits, Message, PauseRecord, PruneReport,
+    PruneRequest, ScheduleName, Store, store::check_lease, timetable::ScheduleReading,
 };
 use std::{
     fmt,
@@ -200,50 +200,17 @@ impl Store for MemoryStore {
     async fn ping(&self) -> Result<(), Error> {
         Ok(())
     }
-}
 
-impl Outbox<MemoryTransaction> for MemoryStore {
-    async fn stage_all(
+    async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+        Self::read_schedule(self, schedule).await
+    }
+
+    async fn tick(
         &self,
-        tx: &mut MemoryTransaction,
+        schedule: &ScheduleName,
+        at: SystemTime,
         messages: &[Message],
-    ) -> Result<StageReport, Error> {
-        tx.check_store(self)?;
-        self.limits.check(messages)?;
-        Ok(tx.stage_all(&trace::stamped(messages)))
-    }
-
-    async fn cancel_timer(
-        &self,
-        tx: &mut MemoryTransaction,
-        queue: &QueueName,
-        timer: &TimerName,
     ) -> Result<bool, Error> {
-        tx.check_store(self)?;
-        Ok(tx.cancel_timer(queue, timer))
-    }
-}
-
-impl Transactions for MemoryStore {
-    type Tx = MemoryTransaction;
-
-    async fn begin(&self) -> Result<MemoryTransaction, Error> {
-        Ok(Self::begin(self))
-    }
-
-    async fn settle_in(&self, tx: &mut MemoryTransaction, settle: &LeaseSettlement) -> Result<bool, Error> {
-        tx.check_store(self)?;
-        let is_leased = self.lock().holds(&settle.lease);
-        tx.settle(settle.clone());
-        Ok(is_leased)
-    }
-
-    async fn commit(&self, tx: MemoryTransaction) -> Result<(), Error> {
-        tx.commit_settled()
-    }
-
-    async fn rollback(&self, tx: MemoryTransaction) -> Result<(), Error> {
-        tx.rollback();
-        Ok(())
+        Self::tick(self, schedule, at, messages).await
     }
 }

@@ -10,7 +10,9 @@ use super::{
 };
 use async_trait::async_trait;
 use postrider_core::{
-    Error, Message, MessageId, OrderingKey, Outbox, Pausable, PauseRecord, QueueName, StageReport, TimerName,
+    Error, Message, MessageId, OrderingKey, Outbox, Pausable, PauseRecord, QueueName, StageReport, SubjectId,
+    TenantId, TimerName,
+    follow_up::ErasureReport,
     inspect::{Action, AuditRow, ChangeReport, Chunk, Operate, Selection},
 };
 use std::time::{Duration, SystemTime};
@@ -123,6 +125,15 @@ impl Operate for MemoryStore {
         action.check()?;
         let (mut tables, now) = self.enter();
         Ok(tables.prune_audit(age, limit, action, now))
+    }
+
+    async fn erase_subject(
+        &self,
+        tenant: Option<&TenantId>,
+        subject: &SubjectId,
+        action: &Action,
+    ) -> Result<ErasureReport, Error> {
+        Self::erase_subject(self, tenant, subject, action).await
     }
 }
 

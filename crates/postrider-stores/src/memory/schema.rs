@@ -3,7 +3,7 @@
 use super::MemoryStore;
 use async_trait::async_trait;
 use postrider_core::{
-    Checkup, CheckupRequest, Error, Finding, Invalid, QueueName, QueuePolicy,
+    CheckupRequest, Error, Finding, Invalid, QueueName, QueuePolicy,
     schema::{Drift, Migrations, Schema},
 };
 use std::mem::discriminant;
@@ -38,12 +38,15 @@ impl Schema for MemoryStore {
         declared.set_policy(policy.clone());
         Ok(())
     }
+
+    async fn checkup(&self, request: &CheckupRequest) -> Result<Vec<Finding>, Error> {
+        Self::checkup(self, request).await
+    }
 }
 
 /// Without a server and a file there is nothing to check.
-#[async_trait]
-impl Checkup for MemoryStore {
-    async fn checkup(&self, _: &CheckupRequest) -> Result<Vec<Finding>, Error> {
+impl MemoryStore {
+    pub(super) async fn checkup(&self, _: &CheckupRequest) -> Result<Vec<Finding>, Error> {
         Ok(Vec::new())
     }
 }

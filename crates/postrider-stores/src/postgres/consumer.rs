@@ -1,10 +1,9 @@
 //! The consumer's side: dead letters of received messages, and delivery counts for brokers that do not count.
 
-use super::{PostgresStore, PostgresTransactions, connections::ConnectionMode, error::store_error};
+use super::{PostgresTransactions, connections::ConnectionMode, error::store_error};
 use crate::arrivals::Arrivals;
 use postrider_core::{
-    Admission, Arrival, ConsumerName, ConsumerStore, DeadLetter, Error, Inbox, Limits, Message, Outbox,
-    QueueName, StageOutcome, TenantId,
+    Arrival, ConsumerName, DeadLetter, Error, Limits, Message, Outbox, QueueName, StageOutcome, TenantId,
 };
 use sqlx::{Postgres, Row, Transaction};
 use std::collections::{BTreeMap, HashMap};
@@ -35,25 +34,8 @@ const ABORTED: &str = "25P02";
 
 type Tx = Transaction<'static, Postgres>;
 
-impl Inbox<Tx> for PostgresTransactions {
-    async fn admit_all(
-        &self,
-        tx: &mut Tx,
-        consumer: &ConsumerName,
-        arrivals: &[Arrival],
-    ) -> Result<Vec<Admission>, Error> {
-        self.store.inbox().admit_all(tx, consumer, arrivals).await
-    }
-}
-
-impl ConsumerStore for PostgresTransactions {
-    type Store = PostgresStore;
-
-    fn store(&self) -> PostgresStore {
-        self.store.clone()
-    }
-
-    async fn dead_letter_all(&self, tx: &mut Tx, letters: &[DeadLetter]) -> Result<(), Error> {
+impl PostgresTransactions {
+    pub(super) async fn dead_letter_all(&self, tx: &mut Tx, letters: &[DeadLetter]) -> Result<(), Error> {
         // Another system has sent the message: our own limits are no reason to lose it.
         let limits = Limits::default().with_payload_bytes(usize::MAX).with_batch_bytes(usize::MAX);
         let outbox = super::PostgresOutbox::with_limits(self.store.inner.names.clone(), limits);
@@ -83,7 +65,7 @@ impl ConsumerStore for PostgresTransactions {
         Ok(())
     }
 
-    async fn count_all(
+    pub(super) async fn count_all(
         &self,
         consumer: &ConsumerName,
         batch: &[Arrival],
@@ -111,7 +93,7 @@ impl ConsumerStore for PostgresTransactions {
         Ok(batch.iter().map(count).collect())
     }
 
-    async fn uncount_all(
+    pub(super) async fn uncount_all(
         &self,
         tx: &mut Tx,
         consumer: &ConsumerName,
@@ -129,7 +111,7 @@ impl ConsumerStore for PostgresTransactions {
         Ok(())
     }
 
-    async fn verify(&self, tx: &mut Tx) -> Result<(), Error> {
+    pub(super) async fn verify(&self, tx: &mut Tx) -> Result<(), Error> {
         let result = self.sql("select 1").query().execute(&mut **tx).await;
         result.map(|_| ()).map_err(|error| match &error {
             // The database is available. An earlier statement of this transaction has failed, and the handler went on.

@@ -6,7 +6,7 @@
 //! moves between tables meanwhile is in one of them.
 
 use super::{
-    PostgresStore, PostgresTransactions,
+    PostgresTransactions,
     connections::{ConnectionMode, UnpreparedConnection},
     error::store_error,
     queues::QueueMap,
@@ -15,9 +15,8 @@ use super::{
     settle_batch::seconds,
 };
 use postrider_core::{
-    AuditSink, Error, Invalid, Lease, LeaseSettlement, Message, Outbox, QueueName, Reason, StageReport,
-    TenantId, TimerName,
-    follow_up::{FollowUpGroup, FollowUpStore, GroupProgress},
+    Error, Invalid, Lease, LeaseSettlement, QueueName, Reason, TenantId,
+    follow_up::{FollowUpGroup, GroupProgress},
     limits::FARTHEST_DUE,
 };
 use sqlx::{Postgres, Row, Transaction};
@@ -37,31 +36,16 @@ const FINISH: &str = "select {finish_follow_up}($1, $2, $3, $4, $5, $6)";
 const ERASE_PAYLOAD: &str = "update {dead} d set payload = '', content_type = coalesce(d.content_type, 'application/json') \
     where d.message_id = $1 and d.queue + 0 = $2 and d.payload <> ''";
 
-impl Outbox<Tx> for PostgresTransactions {
-    async fn stage_all(&self, tx: &mut Tx, messages: &[Message]) -> Result<StageReport, Error> {
-        self.store.outbox().stage_all(tx, messages).await
-    }
-
-    async fn cancel_timer(&self, tx: &mut Tx, queue: &QueueName, timer: &TimerName) -> Result<bool, Error> {
-        self.store.outbox().cancel_timer(tx, queue, timer).await
-    }
-}
-
 /// [`land`](FollowUpStore::land) needs transactions that are `READ COMMITTED`: in a stricter one, two transactions that complete the
 /// last two follow-ups of a group would each see the other's as open. It refuses others; [`PostgresTransactions::read_committed`]
 /// begins the right ones, whatever the database's default.
-impl FollowUpStore for PostgresTransactions {
-    type Store = PostgresStore;
-
-    fn store(&self) -> PostgresStore {
-        self.store.clone()
-    }
-
-    fn ledger(&self) -> Arc<dyn AuditSink> {
-        Arc::new(self.store.ledger())
-    }
-
-    async fn land(&self, tx: &mut Tx, lease: &Lease, group: &FollowUpGroup) -> Result<GroupProgress, Error> {
+impl PostgresTransactions {
+    pub(super) async fn land(
+        &self,
+        tx: &mut Tx,
+        lease: &Lease,
+        group: &FollowUpGroup,
+    ) -> Result<GroupProgress, Error> {
         check(lease)?;
         self.lock(tx, group).await?;
         let known = self.known(tx, lease.queue()).await?;
@@ -82,7 +66,13 @@ impl FollowUpStore for PostgresTransactions {
         Ok(if row.try_get(0).map_err(store_error)? { GroupProgress::Last } else { GroupProgress::Open })
     }
 
-    async fn abandon(&self, tx: &mut Tx, lease: &Lease, reason: Reason, error: &str) -> Result<bool, Error> {
+    pub(super) async fn abandon(
+        &self,
+        tx: &mut Tx,
+        lease: &Lease,
+        reason: Reason,
+        error: &str,
+    ) -> Result<bool, Error> {
         check(lease)?;
         let known = self.known(tx, lease.queue()).await?;
         let Some(queue) = known.named(lease.queue()) else { return Ok(false) };
@@ -95,7 +85,7 @@ impl FollowUpStore for PostgresTransactions {
         Ok(true)
     }
 
-    async fn schedule(
+    pub(super) async fn schedule(
         &self,
         tx: &mut Tx,
         lease: &Lease,

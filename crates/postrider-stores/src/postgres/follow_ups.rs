@@ -9,10 +9,9 @@ use super::{
     row::{self, Moment},
     settle_batch::seconds,
 };
-use async_trait::async_trait;
 use postrider_core::{
     Error, QueueName, SubjectId, TenantId,
-    follow_up::{ErasureReport, FollowUpFilter, FollowUpRow, FollowUpStatus, FollowUps, StatusCounts},
+    follow_up::{ErasureReport, FollowUpFilter, FollowUpRow, FollowUpStatus, StatusCounts},
     inspect::Action,
 };
 use sqlx::{Row, postgres::PgRow};
@@ -31,9 +30,8 @@ const ERASE: &str =
 /// The index of the first column of the message in a row.
 const FIRST: usize = 5;
 
-#[async_trait]
-impl FollowUps for PostgresStore {
-    async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
+impl PostgresStore {
+    pub(super) async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
         let mut counts = StatusCounts::default();
         let Some(queue) = self.queue(queue).await? else { return Ok(counts) };
         let sql = self.inner.names.sql(&counts_template());
@@ -45,7 +43,7 @@ impl FollowUps for PostgresStore {
         Ok(counts)
     }
 
-    async fn follow_up_rows(
+    pub(super) async fn follow_up_rows(
         &self,
         queue: &QueueName,
         filter: FollowUpFilter,
@@ -61,7 +59,7 @@ impl FollowUps for PostgresStore {
         rows.iter().map(|row| follow_up_row(row, &queue)).collect::<Result<_, _>>().map_err(store_error)
     }
 
-    async fn erase_subject(
+    pub(super) async fn erase_subject(
         &self,
         tenant: Option<&TenantId>,
         subject: &SubjectId,

@@ -9,6 +9,7 @@ use super::{
 use async_trait::async_trait;
 use postrider_core::{
     BoxError, DestinationName, Error, MessageId, OrderingKey, PruneRequest, QueueName, TenantId,
+    follow_up::{FollowUpFilter, FollowUpRow, StatusCounts},
     inspect::{
         Action, ActiveTimer, AuditRow, BlockedKey, CappedCount, Counts, Cursor, DeadGroup,
         DeduplicationRecord, FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, Selection,
@@ -196,6 +197,19 @@ impl Inspect for PostgresStore {
         let sql = self.inner.names.sql(AUDIT);
         let rows = self.inner.connections.run(sql.query().bind(limit(max))).await?;
         rows.iter().map(audit_row).collect::<Result<_, _>>().map_err(store_error)
+    }
+
+    async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
+        Self::status_counts(self, queue).await
+    }
+
+    async fn follow_up_rows(
+        &self,
+        queue: &QueueName,
+        filter: FollowUpFilter,
+        limit: usize,
+    ) -> Result<Vec<FollowUpRow>, Error> {
+        Self::follow_up_rows(self, queue, filter, limit).await
     }
 }
 

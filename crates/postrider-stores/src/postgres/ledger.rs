@@ -6,7 +6,7 @@
 use super::{PostgresStore, PostgresTransactions, claim::limit, error::store_error, row::Moment};
 use async_trait::async_trait;
 use postrider_core::{
-    Audit, Error, Invalid, SubjectId,
+    Error, Invalid, SubjectId,
     audit::{AuditChain, AuditError, AuditEvent, AuditRecord, AuditSink, ChainHead, ChainLink, Hash},
 };
 use sqlx::{
@@ -101,8 +101,8 @@ impl AuditChain for PostgresLedger {
     }
 }
 
-impl Audit<Transaction<'static, Postgres>> for PostgresTransactions {
-    async fn record(
+impl PostgresTransactions {
+    pub(super) async fn record(
         &self,
         tx: &mut Transaction<'static, Postgres>,
         events: &[AuditEvent],

@@ -58,6 +58,7 @@ mod statement;
 mod timetable;
 mod transaction_connection;
 mod transactions;
+mod tx_backend;
 mod validate;
 
 pub use grants::Role;
@@ -79,8 +80,9 @@ use in_place_retries::InPlaceRetries;
 use lanes::LaneClaimer;
 use listener::ListenTimeouts;
 use postrider_core::{
-    ClaimRequest, ClaimedMessage, Error, Invalid, Lease, LeaseSettlement, LeaseToken, Limits, Ordering,
-    Outbox, PauseRecord, PruneReport, PruneRequest, QueueName, Store, store::check_lease,
+    ClaimRequest, ClaimedMessage, Error, Invalid, Lease, LeaseSettlement, LeaseToken, Limits, Message,
+    Ordering, Outbox, PauseRecord, PruneReport, PruneRequest, QueueName, ScheduleName, Store,
+    store::check_lease, timetable::ScheduleReading,
 };
 use queues::{Queue, QueueCache, QueueMap};
 use settle::SettleSql;
@@ -93,7 +95,7 @@ use std::{
     hash::Hash,
     str::FromStr,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use transaction_connection::TransactionConnection;
 
@@ -504,5 +506,18 @@ impl Store for PostgresStore {
 
     async fn ping(&self) -> Result<(), Error> {
         self.inner.connections.run(sqlx::query("select 1")).await.map(|_| ())
+    }
+
+    async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+        Self::read_schedule(self, schedule).await
+    }
+
+    async fn tick(
+        &self,
+        schedule: &ScheduleName,
+        at: SystemTime,
+        messages: &[Message],
+    ) -> Result<bool, Error> {
+        Self::tick(self, schedule, at, messages).await
     }
 }

@@ -6,7 +6,9 @@ use super::{
 };
 use async_trait::async_trait;
 use postrider_core::{
-    Error, Message, MessageId, OrderingKey, Outbox, Pausable, QueueName, StageReport, TimerName,
+    Error, Message, MessageId, OrderingKey, Outbox, Pausable, QueueName, StageReport, SubjectId, TenantId,
+    TimerName,
+    follow_up::ErasureReport,
     inspect::{Action, ChangeReport, Chunk, Operate, Selection},
 };
 use sqlx::Row;
@@ -119,6 +121,15 @@ impl Operate for PostgresStore {
     async fn prune_audit(&self, age: Duration, max: usize, action: &Action) -> Result<u64, Error> {
         action.check()?;
         prune::audit(&self.inner.connections, &self.inner.names, age, max, action).await
+    }
+
+    async fn erase_subject(
+        &self,
+        tenant: Option<&TenantId>,
+        subject: &SubjectId,
+        action: &Action,
+    ) -> Result<ErasureReport, Error> {
+        Self::erase_subject(self, tenant, subject, action).await
     }
 }
 

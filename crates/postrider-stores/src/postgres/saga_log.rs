@@ -3,7 +3,7 @@
 use super::{PostgresTransactions, error::store_error};
 use postrider_core::{
     Error, MessageId,
-    saga::{LogEntry, SagaLog, read, written},
+    saga::{LogEntry, read, written},
 };
 use sqlx::{Postgres, Row, Transaction};
 
@@ -15,8 +15,8 @@ const READ: &str = "select l.body from {saga_log} l where l.saga = $1 order by l
 const APPEND: &str = "insert into {saga_log} (saga, n, body) values ($1, $2, $3)";
 const DELETE: &str = "delete from {saga_log} l where l.saga = $1";
 
-impl SagaLog<Tx> for PostgresTransactions {
-    async fn read_log(&self, tx: &mut Tx, saga: MessageId) -> Result<Vec<LogEntry>, Error> {
+impl PostgresTransactions {
+    pub(super) async fn read_log(&self, tx: &mut Tx, saga: MessageId) -> Result<Vec<LogEntry>, Error> {
         let names = &self.store.inner.names;
         let lock = [names.schema(), names.prefix(), &saga.to_string()].join("\u{1f}");
         self.sql(LOCK).query().bind(lock).execute(&mut **tx).await.map_err(store_error)?;
@@ -25,7 +25,7 @@ impl SagaLog<Tx> for PostgresTransactions {
         bodies.map(|body| read(&body.map_err(store_error)?)).collect()
     }
 
-    async fn append_log(
+    pub(super) async fn append_log(
         &self,
         tx: &mut Tx,
         saga: MessageId,
@@ -39,7 +39,7 @@ impl SagaLog<Tx> for PostgresTransactions {
         Ok(())
     }
 
-    async fn forget_log(&self, tx: &mut Tx, saga: MessageId) -> Result<(), Error> {
+    pub(super) async fn forget_log(&self, tx: &mut Tx, saga: MessageId) -> Result<(), Error> {
         self.sql(DELETE).query().bind(saga.as_uuid()).execute(&mut **tx).await.map_err(store_error)?;
         Ok(())
     }

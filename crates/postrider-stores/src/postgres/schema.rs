@@ -4,7 +4,7 @@ use super::{PostgresNames, PostgresStore, error::store_error, record, validate};
 use crate::object_script::{self, MigrationScript};
 use async_trait::async_trait;
 use postrider_core::{
-    Error, Invalid, OnFailure, Ordering, QueueName, QueuePolicy,
+    CheckupRequest, Error, Finding, Invalid, OnFailure, Ordering, QueueName, QueuePolicy,
     schema::{Drift, Migrations, Schema},
 };
 use sqlx::{
@@ -104,6 +104,10 @@ impl Schema for PostgresStore {
             self.mark_fair(queue).await?;
         }
         Ok(())
+    }
+
+    async fn checkup(&self, request: &CheckupRequest) -> Result<Vec<Finding>, Error> {
+        Self::checkup(self, request).await
     }
 }
 

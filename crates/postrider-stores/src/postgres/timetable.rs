@@ -8,11 +8,7 @@ use super::{
     PostgresStore, connections::ConnectionMode, error::store_error, row::Moment,
     transaction_connection::TransactionConnection,
 };
-use async_trait::async_trait;
-use postrider_core::{
-    Error, Invalid, Message, Outbox, ScheduleName,
-    timetable::{ScheduleReading, Timetable},
-};
+use postrider_core::{Error, Invalid, Message, Outbox, ScheduleName, timetable::ScheduleReading};
 use sqlx::{Row, postgres::PgRow};
 use std::time::SystemTime;
 use time::OffsetDateTime;
@@ -26,9 +22,8 @@ const INSERT: &str =
 const RECORD: &str = "insert into {schedule} as s (name, last_at) values ($1, $2) \
     on conflict (name) do update set last_at = excluded.last_at where s.last_at < excluded.last_at";
 
-#[async_trait]
-impl Timetable for PostgresStore {
-    async fn read(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+impl PostgresStore {
+    pub(super) async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
         let inner = &self.inner;
         let read = inner.names.sql(READ);
         if let Some(row) = inner.connections.run(read.query().bind(schedule.as_str())).await?.first() {
@@ -40,7 +35,7 @@ impl Timetable for PostgresStore {
         reading(&row).map_err(store_error)
     }
 
-    async fn tick(
+    pub(super) async fn tick(
         &self,
         schedule: &ScheduleName,
         at: SystemTime,

@@ -4,8 +4,7 @@ use super::{
     SqliteStore,
     error::{code, is_busy, store_error},
 };
-use async_trait::async_trait;
-use postrider_core::{Checkup, CheckupRequest, Error, Finding};
+use postrider_core::{CheckupRequest, Error, Finding};
 use sqlx::{ConnectOptions, Connection, Executor, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{
     fs, io,
@@ -163,9 +162,12 @@ fn filesystem<'m>(mounts: &'m str, path: &Path) -> Option<&'m str> {
     above.max_by_key(|(at, _)| at.len()).map(|(_, kind)| kind)
 }
 
-#[async_trait]
-impl Checkup for SqliteFile {
-    async fn checkup(&self, _: &CheckupRequest) -> Result<Vec<Finding>, Error> {
+impl SqliteFile {
+    /// Reports conditions of the file that lose messages or make calls slower, each with its fix: for a file that no store can open.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub async fn checkup(&self) -> Result<Vec<Finding>, Error> {
         fs::metadata(&self.path).map_err(|error: io::Error| Error::Unavailable(error.into()))?;
         let mut findings: Vec<_> = self.check_filesystem().into_iter().collect();
         match self.check_content().await {
@@ -195,10 +197,9 @@ impl Checkup for SqliteFile {
     }
 }
 
-#[async_trait]
-impl Checkup for SqliteStore {
-    async fn checkup(&self, request: &CheckupRequest) -> Result<Vec<Finding>, Error> {
-        SqliteFile::new(self.inner.options.path()).checkup(request).await
+impl SqliteStore {
+    pub(super) async fn checkup(&self, _: &CheckupRequest) -> Result<Vec<Finding>, Error> {
+        SqliteFile::new(self.inner.options.path()).checkup().await
     }
 }
 

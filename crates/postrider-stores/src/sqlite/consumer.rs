@@ -1,7 +1,7 @@
 //! The consumer's side: dead-lettering received messages, and counting deliveries for brokers that do not count.
 
 use super::{
-    SqliteOutbox, SqliteStore, SqliteTransactions,
+    SqliteOutbox, SqliteTransactions,
     drivers::{Driver, DriverRow},
     error::store_error,
     row::BODY,
@@ -9,8 +9,7 @@ use super::{
 };
 use crate::arrivals::Arrivals;
 use postrider_core::{
-    Admission, Arrival, ConsumerName, ConsumerStore, DeadLetter, Error, Inbox, Limits, Message, Outbox,
-    StageOutcome, TenantId, transactions::Transactions,
+    Arrival, ConsumerName, DeadLetter, Error, Limits, Message, Outbox, StageOutcome, TenantId,
 };
 use sqlx::{Sqlite, Transaction};
 use std::collections::HashMap;
@@ -24,25 +23,8 @@ const UNCOUNT: &str = "delete from {inbox_count} where consumer = ? and tenant =
 
 type Tx = Transaction<'static, Sqlite>;
 
-impl Inbox<Tx> for SqliteTransactions {
-    async fn admit_all(
-        &self,
-        tx: &mut Tx,
-        consumer: &ConsumerName,
-        arrivals: &[Arrival],
-    ) -> Result<Vec<Admission>, Error> {
-        self.store.inbox().admit_all(tx, consumer, arrivals).await
-    }
-}
-
-impl ConsumerStore for SqliteTransactions {
-    type Store = SqliteStore;
-
-    fn store(&self) -> SqliteStore {
-        self.store.clone()
-    }
-
-    async fn dead_letter_all(&self, tx: &mut Tx, dead_letter: &[DeadLetter]) -> Result<(), Error> {
+impl SqliteTransactions {
+    pub(super) async fn dead_letter_all(&self, tx: &mut Tx, dead_letter: &[DeadLetter]) -> Result<(), Error> {
         // The sender is another program: our own size limits must not lose its message.
         let limits = Limits::default().with_payload_bytes(usize::MAX).with_batch_bytes(usize::MAX);
         let names = &self.store.inner.names;
@@ -84,7 +66,7 @@ impl ConsumerStore for SqliteTransactions {
         Ok(())
     }
 
-    async fn count_all(
+    pub(super) async fn count_all(
         &self,
         consumer: &ConsumerName,
         batch: &[Arrival],
@@ -95,7 +77,7 @@ impl ConsumerStore for SqliteTransactions {
         }
         let arrivals = Arrivals::of(batch);
         let keys: Vec<_> = arrivals.tenants().zip(arrivals.ids()).collect();
-        let mut tx = self.begin().await?;
+        let mut tx = self.begin_immediate().await?;
         let by = i64::from(by);
         let rows = query_each(&mut *tx, &self.store.inner.names, COUNT, &keys, |statement, (tenant, id)| {
             statement
@@ -118,7 +100,7 @@ impl ConsumerStore for SqliteTransactions {
         Ok(batch.iter().map(count).collect())
     }
 
-    async fn uncount_all(
+    pub(super) async fn uncount_all(
         &self,
         tx: &mut Tx,
         consumer: &ConsumerName,
@@ -133,7 +115,7 @@ impl ConsumerStore for SqliteTransactions {
         Ok(())
     }
 
-    async fn verify(&self, tx: &mut Tx) -> Result<(), Error> {
+    pub(super) async fn verify(&self, tx: &mut Tx) -> Result<(), Error> {
         // SQLite rolls a transaction back by itself after some errors; later statements would run outside of it.
         let statement =
             self.store.inner.names.statement("savepoint postrider_verify; release postrider_verify");

@@ -4,24 +4,19 @@
 //! [`begin`](postrider_core::transactions::Transactions::begin) takes it; any other transaction takes it here, before it reads.
 
 use super::{
-    SqliteStore, SqliteTransactions,
+    SqliteTransactions,
     drivers::{Driver, DriverRow, first_row},
     ledger, queues,
     timestamp::{self, Micros, after},
 };
 use postrider_core::{
-    Audit, AuditError, AuditEvent, AuditSink, Error, FollowUpStore, Lease, Message, Outbox, QueueName,
-    Reason, StageReport, TenantId, TimerName,
+    AuditError, AuditEvent, Error, Lease, Reason, TenantId,
     follow_up::{FollowUpGroup, GroupProgress},
     limits::FARTHEST_DUE,
     message::DEFAULT_CONTENT_TYPE,
-    transactions::Transactions,
 };
 use sqlx::{Sqlite, Transaction};
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 type Tx = Transaction<'static, Sqlite>;
 
@@ -45,18 +40,8 @@ pub(super) fn forget_template(table: &str) -> String {
 pub(super) const RESCHEDULE: &str = "update {scheduled} set due_at = ?3, attempts = 0, deliveries = 0, last_error = null \
     where message_id = ?1 and queue = (select q.id from {queue} q where q.name = ?2)";
 
-impl Outbox<Tx> for SqliteTransactions {
-    async fn stage_all(&self, tx: &mut Tx, messages: &[Message]) -> Result<StageReport, Error> {
-        self.store.outbox().stage_all(tx, messages).await
-    }
-
-    async fn cancel_timer(&self, tx: &mut Tx, queue: &QueueName, timer: &TimerName) -> Result<bool, Error> {
-        self.store.outbox().cancel_timer(tx, queue, timer).await
-    }
-}
-
-impl Audit<Tx> for SqliteTransactions {
-    async fn record(&self, tx: &mut Tx, events: &[AuditEvent]) -> Result<(), AuditError> {
+impl SqliteTransactions {
+    pub(super) async fn record(&self, tx: &mut Tx, events: &[AuditEvent]) -> Result<(), AuditError> {
         ledger::record(&mut **tx, &self.store.inner.names, events).await
     }
 }
@@ -71,18 +56,13 @@ impl SqliteTransactions {
     }
 }
 
-impl FollowUpStore for SqliteTransactions {
-    type Store = SqliteStore;
-
-    fn store(&self) -> SqliteStore {
-        self.store.clone()
-    }
-
-    fn ledger(&self) -> Arc<dyn AuditSink> {
-        Arc::new(self.store.ledger())
-    }
-
-    async fn land(&self, tx: &mut Tx, lease: &Lease, group: &FollowUpGroup) -> Result<GroupProgress, Error> {
+impl SqliteTransactions {
+    pub(super) async fn land(
+        &self,
+        tx: &mut Tx,
+        lease: &Lease,
+        group: &FollowUpGroup,
+    ) -> Result<GroupProgress, Error> {
         let names = &self.store.inner.names;
         queues::lock(&mut **tx, names).await?;
         if !self.settle_in(tx, &lease.done()).await? {
@@ -99,7 +79,13 @@ impl FollowUpStore for SqliteTransactions {
         Ok(if is_open == Some(true) { GroupProgress::Open } else { GroupProgress::Last })
     }
 
-    async fn abandon(&self, tx: &mut Tx, lease: &Lease, reason: Reason, error: &str) -> Result<bool, Error> {
+    pub(super) async fn abandon(
+        &self,
+        tx: &mut Tx,
+        lease: &Lease,
+        reason: Reason,
+        error: &str,
+    ) -> Result<bool, Error> {
         queues::lock(&mut **tx, &self.store.inner.names).await?;
         let is_ours = self.settle_in(tx, &lease.dead(reason, error)).await?;
         if is_ours {
@@ -108,7 +94,7 @@ impl FollowUpStore for SqliteTransactions {
         Ok(is_ours)
     }
 
-    async fn schedule(
+    pub(super) async fn schedule(
         &self,
         tx: &mut Tx,
         lease: &Lease,

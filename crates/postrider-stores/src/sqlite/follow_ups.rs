@@ -9,10 +9,9 @@ use super::{
     row::{self, COLUMNS, sql_limit},
     timestamp::micros,
 };
-use async_trait::async_trait;
 use postrider_core::{
     BoxError, Error, MessageId, QueueName, SubjectId, TenantId,
-    follow_up::{ErasureReport, FollowUpFilter, FollowUpRow, FollowUpStatus, FollowUps, StatusCounts},
+    follow_up::{ErasureReport, FollowUpFilter, FollowUpRow, FollowUpStatus, StatusCounts},
     inspect::{Action, StateFilter},
 };
 use sqlx::{Row, sqlite::SqliteRow};
@@ -78,9 +77,8 @@ fn overdue_template() -> String {
     format!("{} order by 1 limit ?2", selects.join(" union all "))
 }
 
-#[async_trait]
-impl FollowUps for SqliteStore {
-    async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
+impl SqliteStore {
+    pub(super) async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
         let mut counts = StatusCounts::default();
         let Some(queue) = self.queue(queue).await? else { return Ok(counts) };
         let sql = self.inner.names.sql(&counts_template());
@@ -92,7 +90,7 @@ impl FollowUps for SqliteStore {
         Ok(counts)
     }
 
-    async fn follow_up_rows(
+    pub(super) async fn follow_up_rows(
         &self,
         queue: &QueueName,
         which: FollowUpFilter,
@@ -111,7 +109,7 @@ impl FollowUps for SqliteStore {
         rows.iter().map(|row| follow_up_row(row, &queue).map_err(store_error)).collect()
     }
 
-    async fn erase_subject(
+    pub(super) async fn erase_subject(
         &self,
         tenant: Option<&TenantId>,
         subject: &SubjectId,

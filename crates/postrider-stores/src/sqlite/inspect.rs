@@ -13,6 +13,7 @@ use super::{
 use async_trait::async_trait;
 use postrider_core::{
     DestinationName, Error, MessageId, OrderingKey, PruneRequest, QueueName, TenantId,
+    follow_up::{FollowUpFilter, FollowUpRow, StatusCounts},
     inspect::{
         Action, ActiveTimer, AuditRow, BlockedKey, CappedCount, Counts, DeadGroup, DeduplicationRecord,
         FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, Selection, SelectionSummary,
@@ -158,6 +159,19 @@ impl Inspect for SqliteStore {
         let rows =
             sql.query().bind(sql_limit(limit)).fetch_all(&self.inner.readers).await.map_err(store_error)?;
         rows.iter().map(|row| audit_row(row).map_err(store_error)).collect()
+    }
+
+    async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
+        Self::status_counts(self, queue).await
+    }
+
+    async fn follow_up_rows(
+        &self,
+        queue: &QueueName,
+        filter: FollowUpFilter,
+        limit: usize,
+    ) -> Result<Vec<FollowUpRow>, Error> {
+        Self::follow_up_rows(self, queue, filter, limit).await
     }
 }
 

@@ -63,6 +63,7 @@ mod timers;
 mod timestamp;
 mod timetable;
 mod transactions;
+mod tx_backend;
 mod validate;
 mod writer;
 
@@ -78,15 +79,15 @@ use crate::turns::Turns;
 use async_trait::async_trait;
 use error::{open_error, store_error};
 use postrider_core::{
-    ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, PauseRecord, PruneReport, PruneRequest,
-    Store, inspect::StateFilter, store::check_lease,
+    ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Message, PauseRecord, PruneReport,
+    PruneRequest, ScheduleName, Store, inspect::StateFilter, store::check_lease, timetable::ScheduleReading,
 };
 use sqlx::{Connection, SqliteConnection, SqlitePool, sqlite::SqlitePoolOptions};
 use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use writer::Writer;
 
@@ -319,5 +320,18 @@ impl Store for SqliteStore {
     async fn ping(&self) -> Result<(), Error> {
         let row = sqlx::query("select 1").fetch_one(&self.inner.readers).await;
         row.map(|_| ()).map_err(store_error)
+    }
+
+    async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+        Self::read_schedule(self, schedule).await
+    }
+
+    async fn tick(
+        &self,
+        schedule: &ScheduleName,
+        at: SystemTime,
+        messages: &[Message],
+    ) -> Result<bool, Error> {
+        Self::tick(self, schedule, at, messages).await
     }
 }

@@ -14,7 +14,8 @@ use super::{
 };
 use async_trait::async_trait;
 use postrider_core::{
-    Error, Message, MessageId, OrderingKey, Pausable, QueueName, StageReport, TimerName,
+    Error, Message, MessageId, OrderingKey, Pausable, QueueName, StageReport, SubjectId, TenantId, TimerName,
+    follow_up::ErasureReport,
     inspect::{Action, ChangeReport, Chunk, Operate, Selection, StateFilter},
 };
 use serde_json::{Value, json};
@@ -135,6 +136,15 @@ impl Operate for SqliteStore {
         let removed = prune::audit(&mut write, &self.inner.names, age, limit, action).await?;
         write.commit().await?;
         Ok(removed)
+    }
+
+    async fn erase_subject(
+        &self,
+        tenant: Option<&TenantId>,
+        subject: &SubjectId,
+        action: &Action,
+    ) -> Result<ErasureReport, Error> {
+        Self::erase_subject(self, tenant, subject, action).await
     }
 }
 

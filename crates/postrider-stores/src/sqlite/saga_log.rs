@@ -8,7 +8,7 @@ use super::{
 };
 use postrider_core::{
     Error, MessageId,
-    saga::{LogEntry, SagaLog, read, written},
+    saga::{LogEntry, read, written},
 };
 use sqlx::{Sqlite, Transaction};
 
@@ -18,15 +18,15 @@ const READ: &str = "select l.body from {saga_log} l where l.saga = ?1 order by l
 const APPEND: &str = "insert into {saga_log} (saga, n, at, body) values (?1, ?2, ?3, ?4)";
 const FORGET: &str = "delete from {saga_log} where saga = ?1";
 
-impl SagaLog<Tx> for SqliteTransactions {
-    async fn read_log(&self, tx: &mut Tx, saga: MessageId) -> Result<Vec<LogEntry>, Error> {
+impl SqliteTransactions {
+    pub(super) async fn read_log(&self, tx: &mut Tx, saga: MessageId) -> Result<Vec<LogEntry>, Error> {
         let names = &self.store.inner.names;
         queues::lock(&mut **tx, names).await?;
         let rows = tx.rows(names.statement(READ).bind(saga.as_uuid())).await?;
         rows.iter().map(|row| read(&row.get::<String>(0)?)).collect()
     }
 
-    async fn append_log(
+    pub(super) async fn append_log(
         &self,
         tx: &mut Tx,
         saga: MessageId,
@@ -41,7 +41,7 @@ impl SagaLog<Tx> for SqliteTransactions {
         Ok(())
     }
 
-    async fn forget_log(&self, tx: &mut Tx, saga: MessageId) -> Result<(), Error> {
+    pub(super) async fn forget_log(&self, tx: &mut Tx, saga: MessageId) -> Result<(), Error> {
         tx.execute(self.store.inner.names.statement(FORGET).bind(saga.as_uuid())).await?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::{SqliteNames, SqliteStore, applied_migrations, error::store_error, qu
 use crate::object_script::{self, MigrationScript};
 use async_trait::async_trait;
 use postrider_core::{
-    Error, Invalid, QueueName, QueuePolicy,
+    CheckupRequest, Error, Finding, Invalid, QueueName, QueuePolicy,
     schema::{Drift, Migrations, Schema},
 };
 use sqlx::{
@@ -86,6 +86,10 @@ impl Schema for SqliteStore {
             sql.query().bind(known.number).execute(&mut *connection).await.map_err(store_error)?;
         }
         write.commit().await
+    }
+
+    async fn checkup(&self, request: &CheckupRequest) -> Result<Vec<Finding>, Error> {
+        Self::checkup(self, request).await
     }
 }
 

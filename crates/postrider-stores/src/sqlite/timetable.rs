@@ -6,11 +6,7 @@ use super::{
     error::store_error,
     timestamp::{self, Micros},
 };
-use async_trait::async_trait;
-use postrider_core::{
-    Error, Message, ScheduleName,
-    timetable::{ScheduleReading, Timetable},
-};
+use postrider_core::{Error, Message, ScheduleName, timetable::ScheduleReading};
 use std::time::SystemTime;
 
 const READ: &str = "select {now}, last_at from {schedule} where name = ?1";
@@ -21,9 +17,8 @@ const BEGIN: &str = "insert into {schedule} (name, last_at) values (?1, ?2) on c
 const RECORD: &str = "insert into {schedule} (name, last_at) values (?1, ?2) \
     on conflict (name) do update set last_at = excluded.last_at where last_at < excluded.last_at";
 
-#[async_trait]
-impl Timetable for SqliteStore {
-    async fn read(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+impl SqliteStore {
+    pub(super) async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
         let inner = &self.inner;
         let names = &inner.names;
         let read = || names.statement(READ).bind(schedule.as_str());
@@ -41,7 +36,7 @@ impl Timetable for SqliteStore {
         row.as_ref().map_or_else(|| Err(Error::Other("the schedule could not be recorded".into())), reading)
     }
 
-    async fn tick(
+    pub(super) async fn tick(
         &self,
         schedule: &ScheduleName,
         at: SystemTime,

@@ -6,7 +6,7 @@ use super::{
     settle,
     writer::LockBackoff,
 };
-use postrider_core::{Error, LeaseSettlement, transactions::Transactions};
+use postrider_core::{Error, LeaseSettlement};
 use sqlx::{Row, Sqlite, SqlitePool, Transaction};
 
 /// Transactions of an sqlx pool in which the messages of a store are settled. Created by
@@ -21,13 +21,9 @@ impl SqliteTransactions {
     pub(super) fn new(store: SqliteStore, pool: SqlitePool) -> Self {
         Self { store, pool }
     }
-}
-
-impl Transactions for SqliteTransactions {
-    type Tx = Transaction<'static, Sqlite>;
 
     /// Takes the write lock first, so that no statement inside can find it taken, and waits for other writers.
-    async fn begin(&self) -> Result<Self::Tx, Error> {
+    pub(super) async fn begin_immediate(&self) -> Result<Transaction<'static, Sqlite>, Error> {
         let mut backoff = LockBackoff::for_duration(self.store.inner.options.busy_timeout);
         loop {
             match self.pool.begin_with("begin immediate").await {
@@ -38,7 +34,11 @@ impl Transactions for SqliteTransactions {
         }
     }
 
-    async fn settle_in(&self, tx: &mut Self::Tx, settle: &LeaseSettlement) -> Result<bool, Error> {
+    pub(super) async fn settle_in(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        settle: &LeaseSettlement,
+    ) -> Result<bool, Error> {
         let names = &self.store.inner.names;
         let row = names.sql("select {now}").query().fetch_one(&mut **tx).await.map_err(store_error)?;
         let now = row.try_get(0).map_err(store_error)?;
@@ -47,13 +47,5 @@ impl Transactions for SqliteTransactions {
         let messages = LeaseSettlement::staged_by(settles, &lost);
         self.store.outbox().stage_on(&mut **tx, &messages).await?;
         Ok(lost.is_empty())
-    }
-
-    async fn commit(&self, tx: Self::Tx) -> Result<(), Error> {
-        tx.commit().await.map_err(store_error)
-    }
-
-    async fn rollback(&self, tx: Self::Tx) -> Result<(), Error> {
-        tx.rollback().await.map_err(store_error)
     }
 }

@@ -19,7 +19,7 @@ impl<F> OnMemoryQueue<F> {
 
 #[async_trait]
 impl<F: TransactFixture> ConsumerFixture for OnMemoryQueue<F> {
-    type ConsumerStore = F::Transactions;
+    type Transactions = F::Transactions;
     type Outbox = F::Outbox;
 
     fn receive(&self) -> F::Transactions {

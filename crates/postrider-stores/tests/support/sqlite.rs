@@ -1,9 +1,7 @@
 //! The SQLite store as the suites see it: a file of its own for each test.
 
 use async_trait::async_trait;
-use postrider_core::{
-    Store, audit::AuditChain, inspect::Operate, notifier::Notifier, schema::Schema, timetable::Timetable,
-};
+use postrider_core::{Backend, audit::AuditChain, schema::Schema as _};
 use postrider_stores::sqlite::{SqliteInbox, SqliteOptions, SqliteOutbox, SqliteStore, SqliteTransactions};
 use postrider_testkit::{Features, Fixture, TransactFixture, saga::SagaFixture};
 use sqlx::{
@@ -59,31 +57,11 @@ impl Fixture for SqliteFixture {
         Features { concurrent_transactions: false }
     }
 
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Backend> {
         Arc::new(self.store.clone())
     }
 
-    async fn another_store(&self) -> Arc<dyn Store> {
-        Arc::new(SqliteStore::open(self.path()).await.unwrap())
-    }
-
-    fn operate(&self) -> Arc<dyn Operate> {
-        Arc::new(self.store.clone())
-    }
-
-    fn schema(&self) -> Arc<dyn Schema> {
-        Arc::new(self.store.clone())
-    }
-
-    fn wake(&self) -> Arc<dyn Notifier> {
-        Arc::new(self.store.clone())
-    }
-
-    fn timetable(&self) -> Arc<dyn Timetable> {
-        Arc::new(self.store.clone())
-    }
-
-    async fn another_timetable(&self) -> Arc<dyn Timetable> {
+    async fn another_store(&self) -> Arc<dyn Backend> {
         Arc::new(SqliteStore::open(self.path()).await.unwrap())
     }
 

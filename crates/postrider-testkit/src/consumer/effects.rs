@@ -2,8 +2,7 @@
 
 use super::{ConsumerFixture, FaultySource, helpers::*};
 use postrider_core::{
-    Admission, Arrival, Format, Hlc, Inbox, Message, OutboxExt, hlc::HybridClock, inspect::StateFilter,
-    transactions::Transactions,
+    Admission, Arrival, Format, Hlc, Message, OutboxExt, TxBackend, hlc::HybridClock, inspect::StateFilter,
 };
 use postrider_engine::{Context, Failure};
 use std::{
@@ -36,7 +35,7 @@ pub async fn a_failed_handler_leaves_no_deduplication_record_and_no_effect<F: Co
     let store = fixture.receive();
     let arrivals: Vec<_> = sent.iter().map(|sent| Arrival::new(sent.id)).collect();
     let mut tx = store.begin().await.unwrap();
-    let marks = store.admit_all(&mut tx, &"billing".parse().unwrap(), &arrivals).await.unwrap();
+    let marks = store.admit_in(&mut tx, &"billing".parse().unwrap(), &arrivals).await.unwrap();
     store.rollback(tx).await.unwrap();
     assert_eq!(marks, [Admission::First; 3]);
 
@@ -85,7 +84,7 @@ pub async fn only_first_deliveries_advance_the_logical_clock<F: ConsumerFixture>
     let store = fixture.receive();
     let mut tx = store.begin().await.unwrap();
     let known = [Arrival::new(duplicate.id)];
-    store.admit_all(&mut tx, &"billing".parse().unwrap(), &known).await.unwrap();
+    store.admit_in(&mut tx, &"billing".parse().unwrap(), &known).await.unwrap();
     store.commit(tx).await.unwrap();
     let clock = Arc::new(HybridClock::resume(None));
     let consumer = with_effect(billing(&fixture).await.clock(Arc::clone(&clock)), &fixture, |_| Ok(()));

@@ -6,9 +6,8 @@ pub(super) use crate::{
     transport::helpers::{orders, within_patience, written},
 };
 use postrider_core::{
-    Message, MessageId, OutboxExt, QueueName, RetryStrategy, Source,
+    Message, MessageId, OutboxExt, QueueName, RetryStrategy, Source, TxBackend,
     inspect::{Action, ListRequest, MessageRow, StateFilter},
-    transactions::Transactions,
 };
 use postrider_engine::{Consumer, ConsumerBuilder, Context, Failure, Tx};
 use std::{
@@ -20,7 +19,7 @@ use std::{
 };
 
 /// A consumer of the fixture's source.
-pub(super) async fn billing<F: ConsumerFixture>(fixture: &F) -> ConsumerBuilder<F::ConsumerStore> {
+pub(super) async fn billing<F: ConsumerFixture>(fixture: &F) -> ConsumerBuilder<F::Transactions> {
     billing_on(fixture, fixture.source().await)
 }
 
@@ -28,20 +27,20 @@ pub(super) async fn billing<F: ConsumerFixture>(fixture: &F) -> ConsumerBuilder<
 pub(super) fn billing_on<F: ConsumerFixture>(
     fixture: &F,
     source: Arc<dyn Source>,
-) -> ConsumerBuilder<F::ConsumerStore> {
+) -> ConsumerBuilder<F::Transactions> {
     let soon = RetryStrategy::constant(Duration::from_millis(10)).without_max_attempts();
     Consumer::builder_on("billing", source, fixture.receive()).retry(soon)
 }
 
 /// The fixture's transaction, in the form that handlers receive.
-pub(super) type HandlerTx<F> = Tx<<<F as ConsumerFixture>::ConsumerStore as Transactions>::Tx>;
+pub(super) type HandlerTx<F> = Tx<<<F as ConsumerFixture>::Transactions as TxBackend>::Tx>;
 
 /// Handles orders: stages an effect with the order's number, and then returns a result by that number.
 pub(super) fn with_effect<F: ConsumerFixture>(
-    builder: ConsumerBuilder<F::ConsumerStore>,
+    builder: ConsumerBuilder<F::Transactions>,
     fixture: &F,
     decide: impl Fn(u64) -> Result<(), Failure> + Send + Sync + 'static,
-) -> Consumer<F::ConsumerStore> {
+) -> Consumer<F::Transactions> {
     let (outbox, decide) = (fixture.outbox(), Arc::new(decide));
     builder
         .on_json(move |number: u64, mut tx: HandlerTx<F>, context: Context| {
@@ -100,7 +99,7 @@ pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Runs a consumer until its report satisfies the condition, stops it, and asserts a clean stop.
 pub(super) async fn run_until<F: ConsumerFixture>(
-    consumer: &Consumer<F::ConsumerStore>,
+    consumer: &Consumer<F::Transactions>,
     is_enough: impl Fn(postrider_engine::Report) -> bool,
 ) -> postrider_engine::Report {
     let running = consumer.start();

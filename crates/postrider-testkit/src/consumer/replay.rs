@@ -1,7 +1,7 @@
 //! Replay of a consumer's dead letters.
 
 use super::{ConsumerFixture, helpers::*};
-use postrider_core::{Arrival, ConsumerStore, Inbox, inspect::Operate, transactions::Transactions};
+use postrider_core::{Arrival, TxBackend, inspect::Operate};
 use postrider_engine::Failure;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub async fn an_already_handled_message_is_not_replayed_and_is_logged<F: Consume
     let store = fixture.receive();
     let mut tx = store.begin().await.unwrap();
     let known = [Arrival::new(ids[0])];
-    store.admit_all(&mut tx, &"billing".parse().unwrap(), &known).await.unwrap();
+    store.admit_in(&mut tx, &"billing".parse().unwrap(), &known).await.unwrap();
     store.commit(tx).await.unwrap();
     let fixed = with_effect(billing(&fixture).await, &fixture, |_| Ok(()));
     let replayed = within_patience("replaying", fixed.replay(&ids, &an_operator())).await.unwrap();
@@ -60,7 +60,7 @@ pub async fn a_running_consumer_handles_requeued_messages<F: ConsumerFixture>(fi
     let ids = dead_letter(&fixture, 3).await;
     let fixed = with_effect(billing(&fixture).await, &fixture, |_| Ok(()));
     let running = fixed.start();
-    fixture.receive().store().requeue(&dead_letter_queue(), &ids, &an_operator()).await.unwrap();
+    fixture.receive().backend().requeue(&dead_letter_queue(), &ids, &an_operator()).await.unwrap();
     until("the replays", || running.report().delivered == 3).await;
     within_patience("stopping", running.stop(Duration::from_secs(60))).await;
     assert_eq!(effects(&fixture).await, [0, 1, 2]);

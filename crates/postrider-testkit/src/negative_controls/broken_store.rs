@@ -4,12 +4,12 @@ use super::Defect;
 use crate::Fixture;
 use async_trait::async_trait;
 use postrider_core::{
-    Admission, Arrival, ClaimRequest, ClaimedMessage, ConsumerName, Error, Inbox, Lease, LeaseSettlement,
-    Message, MessageId, Ordering, PauseRecord, PruneReport, PruneRequest, QueueName, QueuePolicy, Reason,
-    ScheduleName, Settlement, Store,
+    Admission, Arrival, Backend, CheckupRequest, ClaimRequest, ClaimedMessage, ConsumerName, Error, Finding,
+    Inbox, Lease, LeaseSettlement, Message, MessageId, Ordering, PauseRecord, PruneReport, PruneRequest,
+    QueueName, QueuePolicy, Reason, ScheduleName, Settlement, Store,
     limits::LONGEST_LEASE,
     schema::{Drift, Migrations, Schema},
-    timetable::{ScheduleReading, Timetable},
+    timetable::ScheduleReading,
 };
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ pub(super) struct ClaimLog {
 
 #[derive(Debug)]
 pub(super) struct BrokenStore {
-    pub(super) inner: Arc<dyn Store>,
+    pub(super) inner: Arc<dyn Backend>,
     pub(super) defect: Option<Defect>,
     pub(super) seen: Arc<Mutex<ClaimLog>>,
 }
@@ -110,19 +110,34 @@ impl Store for BrokenStore {
         self.inner.paused().await
     }
 
+    async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+        self.inner.read_schedule(schedule).await
+    }
+
+    async fn tick(
+        &self,
+        schedule: &ScheduleName,
+        at: SystemTime,
+        messages: &[Message],
+    ) -> Result<bool, Error> {
+        let is_new = self.inner.tick(schedule, at, messages).await?;
+        if !is_new && self.has(Defect::TickWithoutCompare) {
+            // An unknown schedule has no last tick.
+            let unknown = ScheduleName::new(Uuid::new_v4().to_string())?;
+            return self.inner.tick(&unknown, at, messages).await;
+        }
+        Ok(is_new)
+    }
+
     async fn ping(&self) -> Result<(), Error> {
         self.inner.ping().await
     }
 }
 
-#[derive(Debug)]
-pub(super) struct BrokenSchema {
-    pub(super) inner: Arc<dyn Schema>,
-    pub(super) defect: Option<Defect>,
-}
+postrider_core::forward_backend!(BrokenStore, inner: notifier, inspect, operate);
 
 #[async_trait]
-impl Schema for BrokenSchema {
+impl Schema for BrokenStore {
     async fn migrate(&self) -> Result<(), Error> {
         self.inner.migrate().await
     }
@@ -141,41 +156,17 @@ impl Schema for BrokenSchema {
 
     async fn declare(&self, queue: &QueueName, policy: &QueuePolicy) -> Result<(), Error> {
         let mut policy = policy.clone();
-        if self.defect == Some(Defect::OrderingIgnored) {
+        if self.has(Defect::OrderingIgnored) {
             policy.ordering = Ordering::Unordered;
         }
-        if self.defect == Some(Defect::TenantsIgnored) {
+        if self.has(Defect::TenantsIgnored) {
             policy.fair_by_tenant = false;
         }
         self.inner.declare(queue, &policy).await
     }
-}
 
-#[derive(Debug)]
-pub(super) struct BrokenTimetable {
-    pub(super) inner: Arc<dyn Timetable>,
-    pub(super) defect: Option<Defect>,
-}
-
-#[async_trait]
-impl Timetable for BrokenTimetable {
-    async fn read(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
-        self.inner.read(schedule).await
-    }
-
-    async fn tick(
-        &self,
-        schedule: &ScheduleName,
-        at: SystemTime,
-        messages: &[Message],
-    ) -> Result<bool, Error> {
-        let is_new = self.inner.tick(schedule, at, messages).await?;
-        if !is_new && self.defect == Some(Defect::TickWithoutCompare) {
-            // An unknown schedule has no last tick.
-            let unknown = ScheduleName::new(Uuid::new_v4().to_string())?;
-            return self.inner.tick(&unknown, at, messages).await;
-        }
-        Ok(is_new)
+    async fn checkup(&self, request: &CheckupRequest) -> Result<Vec<Finding>, Error> {
+        self.inner.checkup(request).await
     }
 }
 

@@ -26,8 +26,8 @@ pub async fn an_open_circuit_claims_nothing<F: Fixture>(fixture: F) {
     let transport = ScriptedTransport::default();
     transport.fail_with(|| PublishError::unavailable("connection refused"));
     stage_orders(&fixture, 500).await;
-    let (store, wake, probe) = instrumented_store(&fixture);
-    let relay = Relay::builder_on(store, Some(wake), "/shop");
+    let (store, probe) = instrumented_store(&fixture);
+    let relay = Relay::builder_on(store, "/shop");
     let route = to_billing().concurrency(10);
     let relay = relay.destination(billing(&transport)).route(route).build().unwrap();
     let running = relay.start();

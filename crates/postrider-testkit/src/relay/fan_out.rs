@@ -98,7 +98,7 @@ pub async fn a_key_is_blocked_for_one_destination_only<F: Fixture>(fixture: F) {
     });
     let route = to_both().retry(three_times()).policy(QueuePolicy::by_key(OnFailure::Block));
     let relay = relay_to(&fixture, (&one, &other), route);
-    relay.declare(&*fixture.schema()).await.unwrap();
+    relay.declare().await.unwrap();
     stage(&fixture, &orders_of("k", 8)).await;
     relay.run_until_idle().await.unwrap();
     let numbers =

@@ -24,7 +24,7 @@ pub(super) fn billing(transport: &ScriptedTransport) -> Destination {
 }
 
 pub(super) fn builder<F: Fixture>(fixture: &F) -> RelayBuilder {
-    Relay::builder_on(fixture.store(), Some(fixture.wake()), "/shop")
+    Relay::builder_on(fixture.store(), "/shop")
 }
 
 /// A relay of the orders to one destination.

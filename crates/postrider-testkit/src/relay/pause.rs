@@ -24,8 +24,8 @@ pub async fn a_paused_destination_claims_nothing<F: Fixture>(fixture: F) {
     pause(&fixture).await;
     let staged = stage_orders(&fixture, 50).await;
     stage(&fixture, &numbered("letters", 50)).await;
-    let (store, wake, probe) = instrumented_store(&fixture);
-    let relay = Relay::builder_on(store, Some(wake), "/shop")
+    let (store, probe) = instrumented_store(&fixture);
+    let relay = Relay::builder_on(store, "/shop")
         .destination(billing(&transport))
         .destination(Destination::new("mail", mail.clone()))
         .route(to_billing())

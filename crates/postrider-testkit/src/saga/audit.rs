@@ -2,7 +2,7 @@
 
 use super::{SagaFixture, helpers::*};
 use postrider_core::{
-    Audit as _, AuditError, AuditEvent, AuditKind, FollowUpExt as _, SubjectId,
+    AuditError, AuditEvent, AuditKind, FollowUpExt as _, SubjectId, TxBackend,
     audit::verify,
     follow_up::{FollowUpStatus, QUEUE},
     inspect::StateFilter,

@@ -257,7 +257,7 @@ pub async fn a_rejected_step_compensates_the_earlier_steps<F: SagaFixture>(fixtu
     verify(&*fixture.chain(), None).await.unwrap();
 }
 
-async fn requeue_all<S: postrider_core::FollowUpStore>(runner: &SagaRunner<S>) {
+async fn requeue_all<S: postrider_core::TxBackend>(runner: &SagaRunner<S>) {
     let ids: Vec<_> = runner.list_abandoned(10).await.unwrap().iter().map(|row| row.id).collect();
     let requeued = runner.requeue(&ids, &Action::new("ada", "they are back")).await.unwrap();
     assert_eq!(requeued.requeued, ids);
@@ -289,7 +289,7 @@ pub async fn a_repeated_call_has_no_second_effect<F: SagaFixture>(fixture: F) {
                 assert_eq!((world.effects(), ended(&ends)), (done(repeated), vec![]), "{case}");
                 let dead = runner.list_abandoned(10).await.unwrap();
                 fixture
-                    .operate()
+                    .store()
                     .discard(
                         &queue(postrider_core::follow_up::QUEUE),
                         &[dead[0].id],

@@ -2,8 +2,9 @@
 
 use crate::Fixture;
 use postrider_core::{
-    ClaimRequest, ClaimedMessage, IntoMessage, Lease, LeaseSettlement, Message, MessageBuilder, MessageId,
-    OrderingKey, Outbox, QueueName, QueuePolicy, StageOutcome, StageReport, State, Store, TimerName,
+    Backend, ClaimRequest, ClaimedMessage, IntoMessage, Lease, LeaseSettlement, Message, MessageBuilder,
+    MessageId, OrderingKey, Outbox, QueueName, QueuePolicy, StageOutcome, StageReport, State, Store,
+    TimerName,
     inspect::{Action, ListRequest, MessageRow, StateFilter},
 };
 use std::{
@@ -13,7 +14,7 @@ use std::{
 };
 
 /// A worker's handle of a store.
-pub(crate) type Handle = Arc<dyn Store>;
+pub(crate) type Handle = Arc<dyn Backend>;
 
 /// The duration of every lease. Far longer than any test may run, so that only [`expire_leases`] ends one.
 pub(crate) const LEASE: Duration = minutes(10);

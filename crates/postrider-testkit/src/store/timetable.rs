@@ -15,7 +15,7 @@ fn nightly() -> ScheduleName {
 }
 
 async fn read<F: Fixture>(fixture: &F, schedule: &ScheduleName) -> ScheduleReading {
-    fixture.timetable().read(schedule).await.unwrap()
+    fixture.timetable().read_schedule(schedule).await.unwrap()
 }
 
 /// Tries to stage a message for the tick at `at`.

@@ -88,7 +88,7 @@ pub async fn an_extended_timer_carries_the_trace_of_the_extension<F: Fixture>(fi
 /// A tick of a schedule carries the trace of the scheduler.
 pub async fn a_tick_carries_the_trace_of_the_scheduler<F: Fixture>(fixture: F) {
     let (timetable, nightly) = (fixture.timetable(), ScheduleName::new("nightly").unwrap());
-    let at = timetable.read(&nightly).await.unwrap().now + minutes(1);
+    let at = timetable.read_schedule(&nightly).await.unwrap().now + minutes(1);
     let messages = [message("orders").build().unwrap()];
     let current = in_trace(1, timetable.tick(&nightly, at, &messages)).await;
 

@@ -30,7 +30,8 @@ pub async fn weights_share_the_concurrency_under_load<F: Fixture>(fixture: F) {
             }
         })
     };
-    let builder = postrider_engine::Worker::builder_on(fixture.store(), None).concurrency(1);
+    let builder =
+        postrider_engine::Worker::builder_on(fixture.store()).without_notifications().concurrency(1);
     let running = builder.queue(queue("heavy", 3)).queue(queue("light", 1)).build().unwrap().start();
     eventually(async || running.report().claimed == 120).await;
     barrier.open(1_000);
@@ -58,7 +59,8 @@ pub async fn no_queue_waits_while_capacity_is_free<F: Fixture>(fixture: F) {
         }
     });
     let heavy = Queue::new("heavy").weight(100).on_any(async |_: Context| Ok::<(), Failure>(()));
-    let builder = postrider_engine::Worker::builder_on(fixture.store(), None).concurrency(8);
+    let builder =
+        postrider_engine::Worker::builder_on(fixture.store()).without_notifications().concurrency(8);
     let running = builder.queue(light).queue(heavy).build().unwrap().start();
     barrier.wait_for_arrivals(8).await;
     barrier.open(8);
@@ -88,7 +90,8 @@ pub async fn concurrency_limits_are_kept<F: Fixture>(fixture: F) {
             }
         })
     };
-    let builder = postrider_engine::Worker::builder_on(fixture.store(), None).concurrency(5);
+    let builder =
+        postrider_engine::Worker::builder_on(fixture.store()).without_notifications().concurrency(5);
     let report = builder.queue(queue(0)).queue(queue(1)).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((report.delivered, report.retried), (200, 0));
 }
@@ -108,8 +111,12 @@ pub async fn tenants_are_served_by_weight<F: Fixture>(fixture: F) {
         },
     );
     let orders = orders.policy(QueuePolicy::default().fair_by_tenant());
-    let worker = postrider_engine::Worker::builder_on(fixture.store(), None).queue(orders).build().unwrap();
-    worker.declare(&*fixture.schema()).await.unwrap();
+    let worker = postrider_engine::Worker::builder_on(fixture.store())
+        .without_notifications()
+        .queue(orders)
+        .build()
+        .unwrap();
+    worker.declare().await.unwrap();
     stage(&fixture, &of("gold", 60)).await;
     stage(&fixture, &of("iron", 60)).await;
     assert_eq!(worker.run_until_idle().await.unwrap().delivered, 3_120);

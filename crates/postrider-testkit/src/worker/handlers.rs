@@ -127,7 +127,7 @@ pub async fn shared_state_reaches_every_handler<F: Fixture>(fixture: F) {
         Ok::<(), Failure>(())
     });
     let seen = Seen::default();
-    let worker = Worker::builder_on(fixture.store(), None);
+    let worker = Worker::builder_on(fixture.store()).without_notifications();
     let report = worker.share(seen.clone()).queue(queue).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((report.delivered, seen.len()), (1, 1));
 }
@@ -154,7 +154,7 @@ pub async fn messages_staged_by_handlers_are_handled<F: Fixture>(fixture: F) {
         noting_others.note(number);
         async { Ok::<(), Failure>(()) }
     });
-    let worker = Worker::builder_on(fixture.store(), None).queue(first).queue(second);
+    let worker = Worker::builder_on(fixture.store()).without_notifications().queue(first).queue(second);
     let report = worker.build().unwrap().run_until_idle().await.unwrap();
     assert_eq!(report.delivered, 41);
     assert_eq!(others.sorted(), (0..20).collect::<Vec<_>>());
@@ -173,7 +173,7 @@ pub async fn a_message_that_is_not_due_is_not_handled<F: Fixture>(fixture: F) {
 pub async fn a_queue_archives_as_its_policy_says<F: Fixture>(fixture: F) {
     let queue = noting(&Seen::default()).policy(QueuePolicy::default().with_keep_for(minutes(60)));
     let worker = worker(&fixture, queue);
-    worker.declare(fixture.schema().as_ref()).await.unwrap();
+    worker.declare().await.unwrap();
     stage(&fixture, &orders(2)).await;
     worker.run_until_idle().await.unwrap();
     assert_eq!(list(&fixture, "orders", StateFilter::Done).await.len(), 2);
@@ -189,7 +189,7 @@ pub async fn a_batch_is_one_claim_per_queue<F: Fixture>(fixture: F) {
         note_letter.note(1);
         async { Ok::<(), Failure>(()) }
     });
-    let worker = Worker::builder_on(fixture.store(), Some(fixture.wake()))
+    let worker = Worker::builder_on(fixture.store())
         .queue(noting(&handled).concurrency(3).prefetch(3))
         .queue(letters)
         .build()

@@ -3,7 +3,7 @@
 pub(crate) use super::instrumented_store::{InstrumentedStore, StoreProbe};
 use crate::Fixture;
 pub(crate) use crate::store::helpers::*;
-use postrider_core::{Event, Json, Message, RetryStrategy, Store, notifier::Notifier};
+use postrider_core::{Backend, Event, Json, Message, RetryStrategy};
 use postrider_engine::{Context, Failure, Queue, Report, Worker, WorkerBuilder};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -81,27 +81,20 @@ pub(crate) fn three_times() -> RetryStrategy {
 }
 
 /// The fixture's store, instrumented.
-pub(crate) fn instrumented_store<F: Fixture>(
-    fixture: &F,
-) -> (Arc<dyn Store>, Arc<dyn Notifier>, Arc<StoreProbe>) {
+pub(crate) fn instrumented_store<F: Fixture>(fixture: &F) -> (Arc<dyn Backend>, Arc<StoreProbe>) {
     let probe = Arc::new(StoreProbe::default());
-    let instrumented = Arc::new(InstrumentedStore {
-        store: fixture.store(),
-        wake: fixture.wake(),
-        probe: Arc::clone(&probe),
-    });
-    (Arc::clone(&instrumented) as _, instrumented, probe)
+    (Arc::new(InstrumentedStore { store: fixture.store(), probe: Arc::clone(&probe) }), probe)
 }
 
 /// A worker on the fixture's store, instrumented.
 pub(crate) fn instrumented_worker<F: Fixture>(fixture: &F) -> (WorkerBuilder, Arc<StoreProbe>) {
-    let (store, wake, probe) = instrumented_store(fixture);
-    (Worker::builder_on(store, Some(wake)), probe)
+    let (store, probe) = instrumented_store(fixture);
+    (Worker::builder_on(store), probe)
 }
 
 /// A worker on the fixture's store with one queue.
 pub(crate) fn worker<F: Fixture>(fixture: &F, queue: Queue) -> Worker {
-    Worker::builder_on(fixture.store(), Some(fixture.wake())).queue(queue).build().unwrap()
+    Worker::builder_on(fixture.store()).queue(queue).build().unwrap()
 }
 
 /// Handles every due message.

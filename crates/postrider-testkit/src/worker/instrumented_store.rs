@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, PauseRecord, PruneReport, PruneRequest,
-    QueueName, Store,
+    Backend, ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Message, PauseRecord, PruneReport,
+    PruneRequest, QueueName, ScheduleName, Store,
     notifier::{IdleWorker, Listener, Notifier},
+    timetable::ScheduleReading,
 };
 use std::{
     fmt,
@@ -13,7 +14,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::sync::Semaphore;
 
@@ -70,7 +71,7 @@ impl Default for StoreProbe {
 
 impl fmt::Debug for StoreProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").finish_non_exhaustive()
+        f.debug_struct("StoreProbe").finish_non_exhaustive()
     }
 }
 
@@ -86,14 +87,13 @@ impl StoreProbe {
 
 /// A store and notifier with instrumentation.
 pub(crate) struct InstrumentedStore {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) wake: Arc<dyn Notifier>,
+    pub(crate) store: Arc<dyn Backend>,
     pub(crate) probe: Arc<StoreProbe>,
 }
 
 impl fmt::Debug for InstrumentedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").finish_non_exhaustive()
+        f.debug_struct("InstrumentedStore").finish_non_exhaustive()
     }
 }
 
@@ -137,27 +137,42 @@ impl Store for InstrumentedStore {
         self.store.paused().await
     }
 
+    async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+        self.store.read_schedule(schedule).await
+    }
+
+    async fn tick(
+        &self,
+        schedule: &ScheduleName,
+        at: SystemTime,
+        messages: &[Message],
+    ) -> Result<bool, Error> {
+        self.store.tick(schedule, at, messages).await
+    }
+
     async fn ping(&self) -> Result<(), Error> {
         self.probe.check(&AtomicUsize::new(0))?;
         self.store.ping().await
     }
 }
 
+postrider_core::forward_backend!(InstrumentedStore, store: inspect, operate, schema);
+
 #[async_trait]
 impl Notifier for InstrumentedStore {
     async fn register_idle(&self, idle: &IdleWorker, lasting: Duration) -> Result<(), Error> {
-        self.wake.register_idle(idle, lasting).await?;
+        self.store.register_idle(idle, lasting).await?;
         self.probe.announcements.fetch_add(1, SeqCst);
         Ok(())
     }
 
     async fn deregister_idle(&self, idle: &IdleWorker) -> Result<(), Error> {
-        self.wake.deregister_idle(idle).await
+        self.store.deregister_idle(idle).await
     }
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Box<dyn Listener>, Error> {
         self.probe.check(&self.probe.failing_listens)?;
-        let listener = self.wake.listen(queues).await?;
+        let listener = self.store.listen(queues).await?;
         self.probe.listens.fetch_add(1, SeqCst);
         Ok(Box::new(InstrumentedListener { listener, probe: Arc::clone(&self.probe) }))
     }

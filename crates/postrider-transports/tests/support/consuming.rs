@@ -21,7 +21,7 @@ impl<S: SourceFixture> OnMemoryStore<S> {
 
 #[async_trait]
 impl<S: SourceFixture> ConsumerFixture for OnMemoryStore<S> {
-    type ConsumerStore = MemoryStore;
+    type Transactions = MemoryStore;
     type Outbox = MemoryStore;
 
     fn receive(&self) -> MemoryStore {

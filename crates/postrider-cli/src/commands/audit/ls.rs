@@ -63,7 +63,7 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 }
 
 async fn ls(opened: &OpenDatabase, listing: &Listing) -> Result<Exit, Problem> {
-    let rows = opened.inspect().audit(listing.wanted()).await;
+    let rows = opened.backend().audit(listing.wanted()).await;
     let actions =
         rows.map_err(|error| opened.problem(&error))?.into_iter().map(OperatorAction::from).collect();
     listing.answer(actions, table, "actions")

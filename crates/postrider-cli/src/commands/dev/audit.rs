@@ -170,9 +170,9 @@ mod tests {
         *,
     };
     use postrider::{
+        TxBackend,
         inspect::{Action, Operate},
         sqlite::Durability,
-        transactions::Transactions,
     };
 
     fn account(state: Option<EventState>, shipped: u64, mailed: u64) -> Account {

@@ -5,7 +5,7 @@ use super::{
     shop::{Shop, write_order},
     stats::Stats,
 };
-use postrider::transactions::Transactions;
+use postrider::TxBackend;
 use std::{
     sync::{
         Arc,

@@ -4,9 +4,7 @@
 //! rows are not unique, so that a duplicate shows.
 
 use super::order::Order;
-use postrider::{
-    Error, Message, MessageId, Store, inspect::Inspect, notifier::Notifier, transactions::Transactions,
-};
+use postrider::{Backend, Error, Message, MessageId, TxBackend};
 use std::future::Future;
 
 /// Statements that create the tables. They are the same for every database.
@@ -34,8 +32,8 @@ const ORPHANS: &str = "select s.order_id, count(*), count(*) from shop_shipment 
 /// A database with the tables of the shop. Databases differ only in how a statement is run.
 pub(super) trait Shop: Clone + Send + Sync + 'static {
     type Tx: Send + 'static;
-    type Transactions: Transactions<Tx = Self::Tx>;
-    type Store: Store + Notifier + Inspect + Clone;
+    type Transactions: TxBackend<Tx = Self::Tx>;
+    type Store: Backend + Clone;
 
     fn store(&self) -> &Self::Store;
 

@@ -7,7 +7,7 @@ use crate::{
     open_database::OpenDatabase,
 };
 use postrider::{
-    Checkup, Error, Finding, Message, QueueName, Severity,
+    Error, Finding, Message, QueueName, Severity,
     postgres::{PostgresOptions, PostgresStore},
     sqlite::SqliteFile,
 };
@@ -46,7 +46,7 @@ impl DatabaseCheck<'_> {
                 ));
                 return self.report(findings, samples);
             }
-            match SqliteFile::new(path).checkup(&args.request()).await {
+            match SqliteFile::new(path).checkup().await {
                 Ok(found) => findings.extend(found),
                 Err(error) => {
                     let fix = format!("chmod u+r {}", shell_word(&path.display().to_string()));
@@ -74,12 +74,12 @@ impl DatabaseCheck<'_> {
             }
         };
         if let Database::Postgres { .. } = self.database {
-            match opened.checkup().checkup(&args.request()).await {
+            match opened.backend().checkup(&args.request()).await {
                 Ok(found) => findings.extend(found.into_iter().map(|finding| self.with_file_fix(finding))),
                 Err(error) => findings.push(unchecked("server", &error)),
             }
         }
-        match opened.schema().validate().await {
+        match opened.backend().validate().await {
             Ok(drifts) => findings.extend(drift::findings(&drifts, &self.option())),
             Err(error) => findings.push(unchecked("tables", &error)),
         }

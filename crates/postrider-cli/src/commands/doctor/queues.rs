@@ -27,8 +27,8 @@ pub(super) async fn check_all(
     opened: &OpenDatabase,
     max_lag: Duration,
 ) -> Result<(Vec<Finding>, Samples), Error> {
-    let inspect = &*opened.inspect();
-    let paused = opened.store().paused().await?;
+    let inspect = &*opened.backend();
+    let paused = opened.backend().paused().await?;
     let now = inspect.clock().await?;
     let mut findings: Vec<_> = paused.iter().filter_map(|paused| long_pause(check, paused, now)).collect();
     let mut samples = Vec::new();

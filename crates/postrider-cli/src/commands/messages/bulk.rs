@@ -27,7 +27,7 @@ pub(super) async fn run<S: StateArg>(
     action: &Action,
     stop: &CancellationToken,
 ) -> Result<Exit, Problem> {
-    let operate = opened.operate();
+    let operate = opened.backend();
     let selection = Selection { until: args.until, ..args.filter.selection() };
     let summary = stop.run_until_cancelled(operate.summarize(&selection)).await;
     let Some(selected) = summary else { return Ok(Exit::Interrupted) };

@@ -138,7 +138,7 @@ async fn change_by_id<S: StateArg>(
     action: &Action,
 ) -> Result<Exit, Problem> {
     let problem = |error| opened.problem(&error);
-    let (operate, queue) = (opened.operate(), &args.filter.queue);
+    let (operate, queue) = (opened.backend(), &args.filter.queue);
     let dead_only = args.filter.state.state() == StateFilter::Dead;
     let mut found = Vec::new();
     for id in &args.ids {

@@ -49,7 +49,7 @@ pub(super) async fn run(args: Args, stop: &CancellationToken) -> Result<Exit, Pr
 }
 
 async fn groups(opened: &OpenDatabase, args: &Args) -> Result<Exit, Problem> {
-    let groups = opened.inspect().dead_groups(args.queue.as_ref(), args.listing.wanted()).await;
+    let groups = opened.backend().dead_groups(args.queue.as_ref(), args.listing.wanted()).await;
     let groups = groups.map_err(|error| opened.problem(&error))?.into_iter().map(GroupView::from).collect();
     args.listing.answer(groups, table, "groups")
 }

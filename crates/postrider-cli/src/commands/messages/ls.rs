@@ -38,7 +38,7 @@ pub(super) async fn run<S: StateArg>(args: Args<S>, stop: &CancellationToken) ->
 }
 
 async fn ls<S: StateArg>(opened: &OpenDatabase, args: &Args<S>) -> Result<Exit, Problem> {
-    let inspect = opened.inspect();
+    let inspect = opened.backend();
     let wanted = args.listing.wanted();
     let mut views = Vec::new();
     let mut request = args.filter.request();

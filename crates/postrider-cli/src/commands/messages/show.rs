@@ -68,7 +68,7 @@ async fn entry(
     args: &Args,
     state: Option<StateFilter>,
 ) -> Result<Option<MessageRow>, Problem> {
-    let (inspect, problem) = (opened.inspect(), |error| opened.problem(&error));
+    let (inspect, problem) = (opened.backend(), |error| opened.problem(&error));
     if let Some(queue) = &args.queue {
         return inspect.get(queue, args.id).await.map_err(problem);
     }

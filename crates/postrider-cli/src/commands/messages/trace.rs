@@ -155,7 +155,7 @@ async fn find(opened: &OpenDatabase, args: &Args, limit: usize) -> Result<Vec<Me
         (_, _, Some(trace)) => FindBy::Trace(trace.clone()),
         (None, None, None) => return Ok(Vec::new()),
     };
-    let mut found = opened.inspect().find(&find_by, limit).await.map_err(|error| opened.problem(&error))?;
+    let mut found = opened.backend().find(&find_by, limit).await.map_err(|error| opened.problem(&error))?;
     found.retain(|entry| args.queue.as_ref().is_none_or(|queue| queue == entry.message.queue()));
     Ok(found)
 }
@@ -166,7 +166,7 @@ async fn collect(
     found: &[MessageRow],
     more: bool,
 ) -> Result<Trace, postrider::Error> {
-    let inspect = opened.inspect();
+    let inspect = opened.backend();
     let mut trace = Trace {
         messages: Vec::new(),
         inbox: Vec::new(),

@@ -44,7 +44,7 @@ pub(super) async fn run(
             return Outcome { replayed, ended: End::Stopped(checkpoint) };
         }
         let failed = |problem, checkpoint| Outcome { replayed, ended: End::Failed(problem, checkpoint) };
-        let page = match opened.inspect().list(&request).await {
+        let page = match opened.backend().list(&request).await {
             Ok(page) => page,
             Err(error) => return failed(opened.problem(&error), checkpoint),
         };
@@ -88,7 +88,7 @@ async fn copy(
         })?,
     };
     // The audit row is written before a message is sent to a destination.
-    let staged = opened.operate().replay(&args.queue, &originals, &copies, action).await;
+    let staged = opened.backend().replay(&args.queue, &originals, &copies, action).await;
     let staged = staged.map_err(|error| opened.problem(&error))?;
     match to {
         Some(destination) => destination.send(entries, stop).await,

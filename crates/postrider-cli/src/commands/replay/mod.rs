@@ -175,7 +175,7 @@ async fn replay(
         until: args.until,
         ..Selection::new(args.queue.clone(), StateFilter::Done)
     };
-    let summary = stop.run_until_cancelled(opened.inspect().summarize(&selection)).await;
+    let summary = stop.run_until_cancelled(opened.backend().summarize(&selection)).await;
     let Some(selected) = summary else { return Ok(Exit::Interrupted) };
     let selected = selected.map_err(|error| opened.problem(&error))?;
     let (matched, queue) = (selected.count, &args.queue);

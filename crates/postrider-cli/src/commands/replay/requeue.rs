@@ -17,7 +17,7 @@ pub(super) async fn run(
     action: &Action,
     stop: &CancellationToken,
 ) -> Outcome {
-    let (operate, progress) = (opened.operate(), Progress::of(selected.count));
+    let (operate, progress) = (opened.backend(), Progress::of(selected.count));
     let limit = args.rate.map_or(CHUNK, |rate| rate.batch_size(CHUNK));
     let mut ticks = args.rate.map(|rate| rate.interval(limit));
     let mut chunk = Chunk::first(selected.fence, limit);

@@ -17,7 +17,7 @@ use crate::{
 use async_trait::async_trait;
 use axum::Router;
 use postrider::{
-    Consumer, ConsumerStore, Context, Failure, Invalid, Outbox, OutboxExt, QueueName, Running, Source, Tx,
+    Consumer, Context, Failure, Invalid, Outbox, OutboxExt, QueueName, Running, Source, Tx, TxBackend,
     sqlite::SqliteOutbox,
 };
 use std::{
@@ -118,7 +118,7 @@ async fn serve(address: SocketAddr, router: Router, server: &mut JoinSet<()>) ->
     Ok(())
 }
 
-fn build<R: ConsumerStore, O: Outbox<R::Tx> + Clone + Send + Sync + 'static>(
+fn build<R: TxBackend, O: Outbox<R::Tx> + Clone + Send + Sync + 'static>(
     section: &ConsumerSection,
     source: &Arc<dyn Source>,
     transactions: R,

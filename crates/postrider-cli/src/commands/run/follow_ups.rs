@@ -13,7 +13,7 @@ use crate::{
     resolver::{CONCURRENT_CALLS, Webhook},
 };
 use async_trait::async_trait;
-use postrider::{FollowUpStore, Invalid, Running, SagaRunner, saga::SagaRunnerBuilder};
+use postrider::{Invalid, Running, SagaRunner, TxBackend, saga::SagaRunnerBuilder};
 use std::{fmt, path::Path, time::Duration};
 
 /// Connections for recording outcomes; a call in flight holds none.
@@ -55,7 +55,7 @@ pub(super) async fn prepare(
     }
 }
 
-fn runner<S: FollowUpStore>(
+fn runner<S: TxBackend>(
     transactions: S,
     resolvers: Vec<Webhook>,
     plan: &FollowUpPlan,
@@ -74,7 +74,7 @@ fn runner<S: FollowUpStore>(
 }
 
 /// A runner whose database is open, and that does not claim yet.
-struct PreparedFollowUps<S: FollowUpStore> {
+struct PreparedFollowUps<S: TxBackend> {
     queue: String,
     runner: SagaRunner<S>,
     open_database: OpenDatabase,
@@ -82,12 +82,12 @@ struct PreparedFollowUps<S: FollowUpStore> {
 }
 
 /// A runner that makes calls.
-struct RunningFollowUps<S: FollowUpStore> {
+struct RunningFollowUps<S: TxBackend> {
     prepared: Box<PreparedFollowUps<S>>,
     running: Running,
 }
 
-impl<S: FollowUpStore> PreparedFollowUps<S> {
+impl<S: TxBackend> PreparedFollowUps<S> {
     fn boxed(
         plan: &FollowUpPlan,
         runner: SagaRunner<S>,
@@ -103,9 +103,9 @@ impl<S: FollowUpStore> PreparedFollowUps<S> {
 }
 
 #[async_trait]
-impl<S: FollowUpStore> PreparedComponent for PreparedFollowUps<S> {
+impl<S: TxBackend> PreparedComponent for PreparedFollowUps<S> {
     async fn start(self: Box<Self>) -> StartResult {
-        match self.runner.declare(&*self.open_database.schema()).await {
+        match self.runner.declare().await {
             Ok(()) => Ok(self.run()),
             Err(error) => {
                 let problem = self.open_database.problem(&error);
@@ -125,7 +125,7 @@ impl<S: FollowUpStore> PreparedComponent for PreparedFollowUps<S> {
 }
 
 #[async_trait]
-impl<S: FollowUpStore> RunningComponent for RunningFollowUps<S> {
+impl<S: TxBackend> RunningComponent for RunningFollowUps<S> {
     async fn health(&mut self) -> Health {
         self.running.ping(PING_TIMEOUT).await.into()
     }
@@ -138,13 +138,13 @@ impl<S: FollowUpStore> RunningComponent for RunningFollowUps<S> {
     }
 }
 
-impl<S: FollowUpStore> fmt::Debug for RunningFollowUps<S> {
+impl<S: TxBackend> fmt::Debug for RunningFollowUps<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunningFollowUps").field("prepared", &self.prepared).finish_non_exhaustive()
     }
 }
 
-impl<S: FollowUpStore> fmt::Debug for PreparedFollowUps<S> {
+impl<S: TxBackend> fmt::Debug for PreparedFollowUps<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PreparedFollowUps").field("queue", &self.queue).finish_non_exhaustive()
     }

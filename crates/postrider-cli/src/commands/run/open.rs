@@ -24,7 +24,7 @@ pub(super) async fn open(section: &DatabaseSection, migrate: bool) -> Result<Ope
         if migrate {
             migrate_up(&opened).await?;
         }
-        opened.schema().validate().await
+        opened.backend().validate().await
     };
     let problem = match validate.await {
         Ok(drifts) => match &drifts[..] {
@@ -45,7 +45,7 @@ pub(super) async fn open(section: &DatabaseSection, migrate: bool) -> Result<Ope
 /// the direct connection of `listen_url`, or are skipped.
 async fn migrate_up(opened: &OpenDatabase) -> Result<(), Error> {
     match opened.database().way() {
-        Way { behind_pooler: false, .. } => opened.schema().migrate().await,
+        Way { behind_pooler: false, .. } => opened.backend().migrate().await,
         Way { listen_url: Some(url), .. } => {
             let server = PostgresStore::connect(&url).await?;
             let migrated = server.migrate().await;

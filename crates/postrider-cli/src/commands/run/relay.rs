@@ -50,7 +50,7 @@ impl PreparedRelay {
             transports.push((transport::build(file, name, section)?, name, section));
         }
         let opened = open(&plan.database, migrate).await?;
-        let mut builder = Relay::builder_on(opened.store(), Some(opened.wake()), plan.source.as_str());
+        let mut builder = Relay::builder_on(opened.backend(), plan.source.as_str());
         for (transport, name, section) in &transports {
             builder = builder.destination(destination(name, section, Arc::clone(transport)));
         }
@@ -77,7 +77,7 @@ impl PreparedRelay {
 impl PreparedComponent for PreparedRelay {
     /// Declares the queue policies and starts. No other relay of this process may work on these queues: their ordering may change.
     async fn start(self: Box<Self>) -> StartResult {
-        match self.relay.declare(&*self.opened.schema()).await {
+        match self.relay.declare().await {
             Ok(()) => Ok(self.run()),
             Err(error) => {
                 let problem = match &error {

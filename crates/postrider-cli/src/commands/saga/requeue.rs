@@ -108,7 +108,7 @@ async fn requeue_follow_ups(
             is_complete = false;
             break;
         }
-        let outcome = requeue(&*opened.operate(), &*opened.ledger(), queue, chunk, action).await;
+        let outcome = requeue(&*opened.backend(), &*opened.ledger(), queue, chunk, action).await;
         let outcome = outcome.map_err(|error| ledger_problem(opened, error))?;
         report.requeued += outcome.requeued.len();
         for (id, why) in outcome.skipped {
@@ -142,7 +142,7 @@ async fn requeue_follow_ups(
 }
 
 async fn selected(opened: &OpenDatabase, args: &Args) -> Result<Vec<MessageId>, Problem> {
-    let rows = opened.follow_ups().follow_up_rows(&args.source.queue, FollowUpFilter::Abandoned, MOST).await;
+    let rows = opened.backend().follow_up_rows(&args.source.queue, FollowUpFilter::Abandoned, MOST).await;
     let rows = rows.map_err(|error| opened.problem(&error))?;
     if rows.len() == MOST {
         eprintln!(

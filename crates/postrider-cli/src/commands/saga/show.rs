@@ -70,7 +70,7 @@ async fn show(opened: &OpenDatabase, args: &Args) -> Result<Exit, Problem> {
     let id: Option<MessageId> = args.subject_or_id.as_str().parse().ok();
     let find_by =
         id.map_or_else(|| FindBy::Subject(args.tenant.clone(), args.subject_or_id.clone()), FindBy::Id);
-    let found = opened.inspect().find(&find_by, MOST).await.map_err(|error| opened.problem(&error))?;
+    let found = opened.backend().find(&find_by, MOST).await.map_err(|error| opened.problem(&error))?;
     let queue = &args.source.queue;
     let found: Vec<_> =
         found.into_iter().filter(|entry| entry.message.queue() == queue && is_one(&entry.message)).collect();

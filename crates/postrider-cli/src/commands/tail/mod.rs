@@ -83,7 +83,7 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
 async fn follow(opened: &OpenDatabase, args: &Args) -> Result<Exit, Problem> {
     let ends_at = args.duration.map(|duration| Instant::now() + duration);
     let problem = |error: Error| opened.problem(&error);
-    let inspect = opened.inspect();
+    let inspect = opened.backend();
     let mut watcher = Watcher::new(args);
     let mut printer = EventPrinter { args, printed: 0, is_done: false };
     printer.print(watcher.begin(&*inspect).await.map_err(problem)?)?;
@@ -112,7 +112,7 @@ async fn sleep_until_end(at: Option<Instant>) {
 
 /// None when the store has no notifications for this user: polling suffices.
 async fn listen(opened: &OpenDatabase, watcher: &Watcher) -> Option<Box<dyn Listener>> {
-    opened.wake().listen(&watcher.queues()).await.ok()
+    opened.backend().listen(&watcher.queues()).await.ok()
 }
 
 async fn wait(interval: Duration, listener: &mut Option<Box<dyn Listener>>) {

@@ -13,17 +13,15 @@ mod vacuum;
 mod vacuum_blockers;
 
 use super::{PostgresStore, error::store_error};
-use async_trait::async_trait;
-use postrider_core::{Checkup, CheckupRequest, Error, Finding};
+use postrider_core::{CheckupRequest, Error, Finding};
 use sqlx::{
     FromRow, Postgres,
     postgres::{PgArguments, PgRow},
     query::Query,
 };
 
-#[async_trait]
-impl Checkup for PostgresStore {
-    async fn checkup(&self, request: &CheckupRequest) -> Result<Vec<Finding>, Error> {
+impl PostgresStore {
+    pub(super) async fn checkup(&self, request: &CheckupRequest) -> Result<Vec<Finding>, Error> {
         let role = request.role.as_deref().map(str::parse).transpose()?;
         if let Some(pooler) = notifications::pooler(self).await? {
             return Ok(vec![pooler]);

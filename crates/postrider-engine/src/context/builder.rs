@@ -1,13 +1,11 @@
 //! Builds contexts without a worker, for unit tests of handlers. With the feature `testing` only.
 
-use super::{Context, Failure, context::Shared};
-use crate::delivery_loop::{BatchDeliver, Deliver, Delivery, Outcome, Subscription};
-use futures_util::future::BoxFuture;
-use postrider_core::{
-    ClaimedMessage, Codec, Event, IntoMessage, Invalid, Lease, LeaseToken, Message, MessageId, Settlement,
-};
+use super::{Context, HandledDelivery, Shared};
+use crate::failure::Failure;
+use postrider_core::{Codec, Event, IntoMessage, Invalid, Message, MessageId, QueueName};
 use std::{future::Future, sync::Arc, time::SystemTime};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Builds a [`Context`], so that a test can call a handler without a worker and without a store.
 ///
@@ -107,7 +105,7 @@ impl ContextBuilder {
         self
     }
 
-    /// Shares a value, as [`WorkerBuilder::share`](super::WorkerBuilder::share) does.
+    /// Shares a value, as [`WorkerBuilder::share`](crate::WorkerBuilder::share) does.
     pub fn share<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.shared.put(value);
         self
@@ -121,20 +119,19 @@ impl ContextBuilder {
         let message = self.message?;
         let staged_at = self.staged_at.unwrap_or_else(SystemTime::now);
         let id = message.id().unwrap_or_else(|| MessageId::at(staged_at));
-        let queue = message.queue().clone();
-        let claimed = ClaimedMessage {
+        let cancellation = CancellationToken::new();
+        if self.is_lost {
+            cancellation.cancel();
+        }
+        let delivery = BuiltDelivery {
             message: message.identified(id),
-            lease: Lease::new(queue.clone(), id, LeaseToken::fresh()),
+            id,
+            failed_attempts: self.attempt.saturating_sub(1),
             deliveries: self.deliveries.unwrap_or(self.attempt),
-            attempts: self.attempt.saturating_sub(1),
             staged_at,
             due_at: self.due_at.unwrap_or(staged_at),
+            cancellation,
         };
-        let subscription = Subscription::new(queue, Arc::new(NoDelivery));
-        let delivery = Delivery::new(claimed, Arc::new(subscription), 0);
-        if self.is_lost {
-            delivery.lose();
-        }
         Ok(Context::new(Arc::new(delivery), Arc::new(self.shared), self.deadline))
     }
 
@@ -155,24 +152,47 @@ impl ContextBuilder {
     }
 }
 
-/// Delivers nothing: no worker holds a built context.
-#[derive(Debug)]
-struct NoDelivery;
+/// A delivery that no runner made.
+struct BuiltDelivery {
+    message: Message,
+    id: MessageId,
+    failed_attempts: u32,
+    deliveries: u32,
+    staged_at: SystemTime,
+    due_at: SystemTime,
+    cancellation: CancellationToken,
+}
 
-impl Deliver for NoDelivery {
-    fn deliver<'d>(&'d self, _: &'d Arc<Delivery>) -> BoxFuture<'d, Outcome> {
-        Box::pin(std::future::ready(Outcome::Settle(Settlement::Release)))
+impl HandledDelivery for BuiltDelivery {
+    fn message(&self) -> &Message {
+        &self.message
     }
 
-    fn settles_itself(&self, _: &Delivery) -> bool {
-        false
+    fn id(&self) -> MessageId {
+        self.id
     }
 
-    fn keeps_lease_when_cancelled(&self) -> bool {
-        false
+    fn queue(&self) -> &QueueName {
+        self.message.queue()
     }
 
-    fn as_batch(&self) -> Option<&dyn BatchDeliver> {
-        None
+    fn failed_attempts(&self) -> u32 {
+        self.failed_attempts
+    }
+
+    fn deliveries(&self) -> u32 {
+        self.deliveries
+    }
+
+    fn staged_at(&self) -> SystemTime {
+        self.staged_at
+    }
+
+    fn due_at(&self) -> SystemTime {
+        self.due_at
+    }
+
+    fn cancellation(&self) -> CancellationToken {
+        self.cancellation.clone()
     }
 }

@@ -1,7 +1,12 @@
-//! The context of a handler: its message, and the values that the worker shares.
+//! The context of a handler: its message, attempt, deadline, cancellation, and the values that the runner shares.
 
-use crate::delivery_loop::Delivery;
-use postrider_core::{Lease, Message, MessageBuilder, MessageId, QueueName, trace::Trace};
+#[cfg(feature = "testing")]
+mod builder;
+
+#[cfg(feature = "testing")]
+pub use builder::ContextBuilder;
+
+use postrider_core::{Message, MessageBuilder, MessageId, QueueName, trace::Trace};
 use std::{
     any::{Any, TypeId, type_name},
     collections::HashMap,
@@ -15,9 +20,36 @@ use tokio_util::sync::CancellationToken;
 /// The context that a handler receives with its event: the message, its delivery, and shared values. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
-    delivery: Arc<Delivery>,
+    delivery: Arc<dyn HandledDelivery>,
     shared: Arc<Shared>,
     deadline: Option<Instant>,
+}
+
+/// One delivery of a message, as its handler sees it: a worker claimed the message, or a consumer received it.
+pub(crate) trait HandledDelivery: Send + Sync {
+    /// The message.
+    fn message(&self) -> &Message;
+
+    /// Its id.
+    fn id(&self) -> MessageId;
+
+    /// The queue that the message was claimed from, or the queue of the consumer's dead letters.
+    fn queue(&self) -> &QueueName;
+
+    /// The number of failed attempts before this delivery.
+    fn failed_attempts(&self) -> u32;
+
+    /// The number of deliveries, this one included.
+    fn deliveries(&self) -> u32;
+
+    /// When the message was staged or sent.
+    fn staged_at(&self) -> SystemTime;
+
+    /// When the message became due.
+    fn due_at(&self) -> SystemTime;
+
+    /// A token that is cancelled when this process no longer holds the message.
+    fn cancellation(&self) -> CancellationToken;
 }
 
 /// Values shared by all handlers of a worker, by type.
@@ -42,47 +74,47 @@ impl fmt::Debug for Shared {
 pub struct NotShared(&'static str);
 
 impl Context {
-    pub(crate) fn new(delivery: Arc<Delivery>, shared: Arc<Shared>, deadline: Option<Instant>) -> Self {
+    pub(crate) fn new(
+        delivery: Arc<dyn HandledDelivery>,
+        shared: Arc<Shared>,
+        deadline: Option<Instant>,
+    ) -> Self {
         Self { delivery, shared, deadline }
-    }
-
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.delivery.claimed.lease
     }
 
     /// The message as it was staged.
     pub fn message(&self) -> &Message {
-        &self.delivery.claimed.message
+        self.delivery.message()
     }
 
     /// The message id.
     pub fn id(&self) -> MessageId {
-        self.delivery.claimed.id()
+        self.delivery.id()
     }
 
     /// The queue of the message.
     pub fn queue(&self) -> &QueueName {
-        self.delivery.claimed.lease.queue()
+        self.delivery.queue()
     }
 
     /// The attempt number: 1 for the first. Only reported failures count.
     pub fn attempt(&self) -> u32 {
-        self.delivery.claimed.attempts.saturating_add(1)
+        self.delivery.failed_attempts().saturating_add(1)
     }
 
     /// The number of claims of the message, this one included.
     pub fn deliveries(&self) -> u32 {
-        self.delivery.claimed.deliveries
+        self.delivery.deliveries()
     }
 
     /// When the message was staged, by the store's clock.
     pub fn staged_at(&self) -> SystemTime {
-        self.delivery.claimed.staged_at
+        self.delivery.staged_at()
     }
 
     /// When the message became due, by the store's clock.
     pub fn due_at(&self) -> SystemTime {
-        self.delivery.claimed.due_at
+        self.delivery.due_at()
     }
 
     /// When the handler times out and counts as failed.
