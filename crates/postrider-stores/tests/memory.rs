@@ -111,6 +111,37 @@ impl TransactFixture for MemoryFixture {
     }
 }
 
+/// `docs/guides/own-store.md` names every trait of a store with its number of methods, and the suites that prove it.
+#[test]
+fn own_store_guide_lists_every_trait_and_suite() {
+    let guide = include_str!("../../../docs/guides/own-store.md");
+    for line in include_str!("memory.rs").lines().filter(|line| line.starts_with("postrider_testkit::")) {
+        assert!(guide.contains(line), "the guide does not have {line}");
+    }
+    let core = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../postrider-core/src");
+    for (name, file) in [
+        ("Store", "store.rs"),
+        ("Notifier", "notifier.rs"),
+        ("Listener", "notifier.rs"),
+        ("Inspect", "inspect.rs"),
+        ("Operate", "inspect/operate.rs"),
+        ("Schema", "schema.rs"),
+        ("TxBackend", "tx_backend.rs"),
+        ("AuditSink", "audit/mod.rs"),
+        ("AuditChain", "audit/chain.rs"),
+    ] {
+        let source = std::fs::read_to_string(core.join(file)).unwrap();
+        let (_, body) = source.split_once(&format!("pub trait {name}:")).unwrap();
+        let (body, _) = body.split_once("\n}\n").unwrap();
+        let methods = body
+            .lines()
+            .filter(|line| line.starts_with("    fn ") || line.starts_with("    async fn "))
+            .count();
+        let row = guide.lines().find(|line| line.starts_with(&format!("| `{name}` | {methods} |")));
+        assert!(row.is_some_and(|row| row.contains(file)), "{name} has {methods} methods, in {file}");
+    }
+}
+
 postrider_testkit::store_suite!(memory);
 postrider_testkit::worker_suite!(memory);
 postrider_testkit::relay_suite!(memory);

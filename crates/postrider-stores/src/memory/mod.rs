@@ -115,6 +115,25 @@ impl MemoryStore {
         self
     }
 
+    /// The outbox: the store itself. For code that moves between stores.
+    pub fn outbox(&self) -> Self {
+        self.clone()
+    }
+
+    /// The inbox: the store itself.
+    pub fn inbox(&self) -> Self {
+        self.clone()
+    }
+
+    /// The transactions that handlers run in: the store itself, without a pool.
+    pub fn transactions(&self) -> Self {
+        self.clone()
+    }
+
+    /// Does nothing: there is no connection to close.
+    #[expect(clippy::unused_async, reason = "the same method as in the other stores")]
+    pub async fn close(&self) {}
+
     /// Begins a transaction. Its messages become visible when it commits.
     pub fn begin(&self) -> MemoryTransaction {
         MemoryTransaction::new(self.clone())
