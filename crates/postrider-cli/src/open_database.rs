@@ -12,7 +12,11 @@ use postrider::{
     postgres::{PostgresOptions, PostgresStore},
     sqlite::SqliteStore,
 };
-use std::{path::Path, sync::Arc};
+use sqlx::postgres::PgConnectOptions;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// An open store.
 #[derive(Debug, Clone)]
@@ -21,32 +25,46 @@ pub(crate) struct OpenDatabase {
     store: Kind,
 }
 
-/// The kind of the store.
+/// The store, and how an application connects to the same database.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
-    Sqlite(SqliteStore),
-    Postgres(PostgresStore),
+    Sqlite(SqliteStore, PathBuf),
+    Postgres(PostgresStore, Box<PgConnectOptions>),
 }
 
 impl OpenDatabase {
     /// Opens an existing database. A missing file is an error.
     pub(crate) async fn existing(database: &Database) -> Result<Self, Problem> {
+        Self::existing_with(database, None).await
+    }
+
+    /// Opens an existing database. With `connections`, the store opens no more of them to PostgreSQL for claims and settlements.
+    pub(crate) async fn existing_with(
+        database: &Database,
+        connections: Option<u32>,
+    ) -> Result<Self, Problem> {
         if let Database::File(path) = database {
             check_exists(database, path)?;
         }
-        Self::open(database).await
+        Self::open_with(database, connections).await
     }
 
     /// Opens a database. A missing file is created.
     pub(crate) async fn open(database: &Database) -> Result<Self, Problem> {
+        Self::open_with(database, None).await
+    }
+
+    async fn open_with(database: &Database, connections: Option<u32>) -> Result<Self, Problem> {
         let store = match database {
             Database::File(path) => {
-                Kind::Sqlite(SqliteStore::open(path).await.map_err(|error| database.problem(&error))?)
+                let store = SqliteStore::open(path).await.map_err(|error| database.problem(&error))?;
+                Kind::Sqlite(store, path.clone())
             }
-            Database::Postgres { url, way, .. } => {
+            Database::Postgres { url, way, options: connect } => {
                 database.check_connection().await?;
-                let opening = async { PostgresStore::open(options(url, way)?).await };
-                Kind::Postgres(opening.await.map_err(|error| database.problem(&error))?)
+                let opening = async { PostgresStore::open(options(url, way, connections)?).await };
+                let store = opening.await.map_err(|error| database.problem(&error))?;
+                Kind::Postgres(store, connect.clone())
             }
         };
         Ok(Self { database: database.clone(), store })
@@ -64,28 +82,28 @@ impl OpenDatabase {
     /// The store, for everything but transactions.
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         match &self.store {
-            Kind::Sqlite(store) => Arc::new(store.clone()),
-            Kind::Postgres(store) => Arc::new(store.clone()),
+            Kind::Sqlite(store, _) => Arc::new(store.clone()),
+            Kind::Postgres(store, _) => Arc::new(store.clone()),
         }
     }
 
     pub(crate) fn ledger(&self) -> Arc<dyn AuditChain> {
         match &self.store {
-            Kind::Sqlite(store) => Arc::new(store.ledger()),
-            Kind::Postgres(store) => Arc::new(store.ledger()),
+            Kind::Sqlite(store, _) => Arc::new(store.ledger()),
+            Kind::Postgres(store, _) => Arc::new(store.ledger()),
         }
     }
 
     /// Whether free space can be reclaimed by `vacuum`.
     pub(crate) fn can_vacuum(&self) -> bool {
-        matches!(self.store, Kind::Sqlite(_))
+        matches!(self.store, Kind::Sqlite(..))
     }
 
     /// Reclaims free space of a SQLite file; PostgreSQL does so by itself.
     pub(crate) async fn vacuum(&self) -> Result<(), Error> {
         match &self.store {
-            Kind::Sqlite(store) => store.vacuum().await,
-            Kind::Postgres(_) => Ok(()),
+            Kind::Sqlite(store, _) => store.vacuum().await,
+            Kind::Postgres(..) => Ok(()),
         }
     }
 
@@ -115,14 +133,15 @@ impl OpenDatabase {
     /// Closes its connections.
     pub(crate) async fn close(self) {
         match self.store {
-            Kind::Sqlite(store) => store.close().await,
-            Kind::Postgres(store) => store.close().await,
+            Kind::Sqlite(store, _) => store.close().await,
+            Kind::Postgres(store, _) => store.close().await,
         }
     }
 }
 
-fn options(url: &str, way: &Way) -> Result<PostgresOptions, Error> {
+fn options(url: &str, way: &Way, connections: Option<u32>) -> Result<PostgresOptions, Error> {
     let options = PostgresOptions::new(url)?;
+    let options = connections.into_iter().fold(options, PostgresOptions::with_connections);
     let options = if way.behind_pooler { options.behind_pooler() } else { options };
     match &way.listen_url {
         Some(url) => options.with_listen_url(url),

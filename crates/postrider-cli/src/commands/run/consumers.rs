@@ -4,22 +4,17 @@
 
 use super::{
     component::{Health, PreparedComponent, RunningComponent, StartResult},
-    open::open,
-    pool::Pool,
     relay::PING_TIMEOUT,
+    shared_database::{SharedDatabase, SharedDatabases, Transactions},
 };
 use crate::{
     config::{ConsumerPlan, ConsumerSection},
-    open_database::{Kind, OpenDatabase},
     problem::Problem,
     source::{self, Received},
 };
 use async_trait::async_trait;
 use axum::Router;
-use postrider::{
-    Consumer, Context, Failure, Invalid, Outbox, OutboxExt, QueueName, Running, Source, Tx, TxBackend,
-    sqlite::SqliteOutbox,
-};
+use postrider::{Consumer, Context, Failure, Invalid, OutboxExt, QueueName, Running, Source, Tx, TxBackend};
 use std::{
     fmt,
     net::SocketAddr,
@@ -37,17 +32,20 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 pub(super) struct PreparedConsumer {
     file: PathBuf,
     section: ConsumerSection,
-    open_database: OpenDatabase,
-    pool: Pool,
+    database: Arc<SharedDatabase>,
 }
 
 impl PreparedConsumer {
-    pub(super) async fn new(file: &Path, plan: &ConsumerPlan, migrate: bool) -> Result<Self, Problem> {
+    pub(super) async fn new(
+        file: &Path,
+        plan: &ConsumerPlan,
+        databases: &SharedDatabases,
+        migrate: bool,
+    ) -> Result<Self, Problem> {
         // Sources connect on first use: this only validates the settings.
         source::build(file, &plan.section)?;
-        let open_database = open(&plan.database, migrate).await?;
-        let pool = Pool::new(plan.database.database(), plan.section.concurrency.value.saturating_add(1));
-        Ok(Self { file: file.to_owned(), section: plan.section.clone(), open_database, pool })
+        let database = databases.open(&plan.database, migrate).await?;
+        Ok(Self { file: file.to_owned(), section: plan.section.clone(), database })
     }
 
     async fn run(self: Box<Self>) -> StartResult {
@@ -62,17 +60,13 @@ impl PreparedConsumer {
             return Err((self, problem));
         }
         let section = &self.section;
-        let started = match (self.open_database.kind(), &self.pool) {
-            (Kind::Sqlite(store), Pool::Sqlite(pool)) => {
-                let transactions = store.transactions(pool.clone());
-                build(section, &source, transactions, SqliteOutbox::default())
-                    .map(|consumer| consumer.start())
+        let started = match self.database.transactions() {
+            Transactions::Sqlite(transactions, _) => {
+                build(section, &source, transactions).map(|consumer| consumer.start())
             }
-            (Kind::Postgres(store), Pool::Postgres(pool)) => {
-                let transactions = store.transactions(pool.clone());
-                build(section, &source, transactions, store.outbox()).map(|consumer| consumer.start())
+            Transactions::Postgres(transactions, _) => {
+                build(section, &source, transactions).map(|consumer| consumer.start())
             }
-            _ => Err(Invalid::rule("database", "and its pool are of different kinds")),
         };
         match started {
             Ok(running) => {
@@ -99,8 +93,7 @@ impl PreparedComponent for PreparedConsumer {
     }
 
     async fn close(self: Box<Self>) {
-        self.pool.close().await;
-        self.open_database.close().await;
+        self.database.release().await;
     }
 }
 
@@ -118,14 +111,14 @@ async fn serve(address: SocketAddr, router: Router, server: &mut JoinSet<()>) ->
     Ok(())
 }
 
-fn build<R: TxBackend, O: Outbox<R::Tx> + Clone + Send + Sync + 'static>(
+fn build<B: TxBackend>(
     section: &ConsumerSection,
     source: &Arc<dyn Source>,
-    transactions: R,
-    outbox: O,
-) -> Result<Consumer<R>, Invalid> {
+    transactions: &B,
+) -> Result<Consumer<B>, Invalid> {
     let queue = QueueName::new(section.to.as_str())?;
-    let stage = move |mut tx: Tx<R::Tx>, context: Context| {
+    let outbox = transactions.clone();
+    let stage = move |mut tx: Tx<B::Tx>, context: Context| {
         let (outbox, queue) = (outbox.clone(), queue.clone());
         async move {
             outbox.stage(&mut *tx, context.message().redirected(queue)).await?;
@@ -133,7 +126,7 @@ fn build<R: TxBackend, O: Outbox<R::Tx> + Clone + Send + Sync + 'static>(
         }
     };
     let concurrency = usize::try_from(section.concurrency.value).unwrap_or(usize::MAX);
-    let mut builder = Consumer::builder_on(section.name.as_str(), Arc::clone(source), transactions)
+    let mut builder = Consumer::builder_on(section.name.as_str(), Arc::clone(source), transactions.clone())
         .on_any(stage)
         .concurrency(concurrency);
     if let Some(max_deliveries) = &section.max_deliveries {

@@ -1,53 +1,43 @@
-//! The runner of one follow-up queue: it makes each call as a webhook until the call has ended in a known state.
+//! The runner of one follow-up queue: it makes each call as a webhook until the call has ended in a known state. A call in flight holds
+//! no connection.
 
 use super::{
     component::{Health, PreparedComponent, RunningComponent, StartResult},
-    open::open,
-    pool::Pool,
     relay::PING_TIMEOUT,
+    shared_database::{SharedDatabase, SharedDatabases, Transactions},
 };
 use crate::{
     config::FollowUpPlan,
-    open_database::{Kind, OpenDatabase},
     problem::Problem,
     resolver::{CONCURRENT_CALLS, Webhook},
 };
 use async_trait::async_trait;
 use postrider::{Invalid, Running, SagaRunner, TxBackend, saga::SagaRunnerBuilder};
-use std::{fmt, path::Path, time::Duration};
-
-/// Connections for recording outcomes; a call in flight holds none.
-const CONNECTIONS: u32 = 5;
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 /// Opens the database and builds the runner. `file` is the configuration file, for error messages.
 pub(super) async fn prepare(
     file: &Path,
     plan: &FollowUpPlan,
+    databases: &SharedDatabases,
     migrate: bool,
 ) -> Result<Box<dyn PreparedComponent>, Problem> {
     let resolvers = plan.resolvers.iter().map(|section| Webhook::new(file, &plan.source, section));
     let resolvers = resolvers.collect::<Result<Vec<_>, _>>()?;
-    let open_database = open(&plan.database, migrate).await?;
-    let pool = Pool::new(plan.database.database(), CONNECTIONS);
-    let prepared: Result<Box<dyn PreparedComponent>, Invalid> = match (open_database.kind(), &pool) {
-        (Kind::Sqlite(store), Pool::Sqlite(connections)) => {
-            let transactions = store.transactions(connections.clone());
-            runner(transactions, resolvers, plan)
-                .map(|runner| PreparedFollowUps::boxed(plan, runner, open_database.clone(), pool.clone()))
+    let database = databases.open(&plan.database, migrate).await?;
+    let prepared = match database.transactions() {
+        Transactions::Sqlite(transactions, _) => {
+            PreparedFollowUps::boxed(plan, transactions.clone(), resolvers, &database)
         }
-        (Kind::Postgres(store), Pool::Postgres(connections)) => {
-            // The transaction that completes a follow-up has to see those that others have completed meanwhile.
-            let transactions = store.transactions(connections.clone()).read_committed();
-            runner(transactions, resolvers, plan)
-                .map(|runner| PreparedFollowUps::boxed(plan, runner, open_database.clone(), pool.clone()))
+        // The transaction that completes a follow-up has to see those that others have completed meanwhile.
+        Transactions::Postgres(transactions, _) => {
+            PreparedFollowUps::boxed(plan, transactions.clone().read_committed(), resolvers, &database)
         }
-        _ => Err(Invalid::rule("database", "and its pool are of different kinds")),
     };
     match prepared {
         Ok(prepared) => Ok(prepared),
         Err(invalid) => {
-            pool.close().await;
-            open_database.close().await;
+            database.release().await;
             let line = plan.resolvers.first().map_or(1, |section| section.line.0);
             let what = format!("{}:{line}: {invalid}", file.display());
             Err(Problem::new(what, "fix the [[follow_ups]] of this queue"))
@@ -77,8 +67,7 @@ fn runner<S: TxBackend>(
 struct PreparedFollowUps<S: TxBackend> {
     queue: String,
     runner: SagaRunner<S>,
-    open_database: OpenDatabase,
-    pool: Pool,
+    database: Arc<SharedDatabase>,
 }
 
 /// A runner that makes calls.
@@ -90,11 +79,12 @@ struct RunningFollowUps<S: TxBackend> {
 impl<S: TxBackend> PreparedFollowUps<S> {
     fn boxed(
         plan: &FollowUpPlan,
-        runner: SagaRunner<S>,
-        open_database: OpenDatabase,
-        pool: Pool,
-    ) -> Box<dyn PreparedComponent> {
-        Box::new(Self { queue: plan.queue.clone(), runner, open_database, pool })
+        transactions: S,
+        resolvers: Vec<Webhook>,
+        database: &Arc<SharedDatabase>,
+    ) -> Result<Box<dyn PreparedComponent>, Invalid> {
+        let runner = runner(transactions, resolvers, plan)?;
+        Ok(Box::new(Self { queue: plan.queue.clone(), runner, database: Arc::clone(database) }))
     }
 
     fn run(self: Box<Self>) -> Box<dyn RunningComponent> {
@@ -108,7 +98,7 @@ impl<S: TxBackend> PreparedComponent for PreparedFollowUps<S> {
         match self.runner.declare().await {
             Ok(()) => Ok(self.run()),
             Err(error) => {
-                let problem = self.open_database.problem(&error);
+                let problem = self.database.opened().problem(&error);
                 Err((self, problem))
             }
         }
@@ -119,8 +109,7 @@ impl<S: TxBackend> PreparedComponent for PreparedFollowUps<S> {
     }
 
     async fn close(self: Box<Self>) {
-        self.pool.close().await;
-        self.open_database.close().await;
+        self.database.release().await;
     }
 }
 

@@ -10,9 +10,9 @@ mod consumers;
 mod follow_ups;
 mod http;
 mod open;
-mod pool;
 mod relay;
 mod reload;
+mod shared_database;
 mod supervisor;
 mod systemd;
 

@@ -1,5 +1,6 @@
 //! Opens the database of a component.
 
+use super::shared_database::STORE_CONNECTIONS;
 use crate::{
     config::DatabaseSection,
     database::{Database, Way},
@@ -12,7 +13,9 @@ use postrider::{Error, postgres::PostgresStore, schema::Schema};
 pub(super) async fn open(section: &DatabaseSection, migrate: bool) -> Result<OpenDatabase, Problem> {
     let database = section.database();
     let opened = match (database, migrate) {
-        (Database::Postgres { .. }, _) => OpenDatabase::existing(database).await?,
+        (Database::Postgres { .. }, _) => {
+            OpenDatabase::existing_with(database, Some(STORE_CONNECTIONS)).await?
+        }
         (Database::File(_), true) => OpenDatabase::open(database).await.map_err(|problem| {
             problem.with_advice("set url to a path in an existing directory that this user may write to")
         })?,

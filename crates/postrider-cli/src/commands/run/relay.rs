@@ -2,11 +2,10 @@
 
 use super::{
     component::{Health, PreparedComponent, RunningComponent, StartResult},
-    open::open,
+    shared_database::{SharedDatabase, SharedDatabases},
 };
 use crate::{
     config::{EndpointSection, RelayPlan},
-    open_database::OpenDatabase,
     problem::{Code, Problem},
     transport,
 };
@@ -30,7 +29,7 @@ const MAX_DELIVERIES: u32 = 25;
 /// A relay whose database and transports are open, and that does not claim yet.
 #[derive(Debug)]
 pub(super) struct PreparedRelay {
-    opened: OpenDatabase,
+    database: Arc<SharedDatabase>,
     transports: Vec<Arc<dyn Transport>>,
     relay: Relay,
 }
@@ -44,23 +43,28 @@ struct RunningRelay {
 
 impl PreparedRelay {
     /// Opens the database and builds the relay. `file` is the configuration file, for error messages.
-    pub(super) async fn new(file: &Path, plan: &RelayPlan, migrate: bool) -> Result<Self, Problem> {
+    pub(super) async fn new(
+        file: &Path,
+        plan: &RelayPlan,
+        databases: &SharedDatabases,
+        migrate: bool,
+    ) -> Result<Self, Problem> {
         let mut transports = Vec::new();
         for (name, section) in &plan.destinations {
             transports.push((transport::build(file, name, section)?, name, section));
         }
-        let opened = open(&plan.database, migrate).await?;
-        let mut builder = Relay::builder_on(opened.backend(), plan.source.as_str());
+        let database = databases.open(&plan.database, migrate).await?;
+        let mut builder = Relay::builder_on(database.opened().backend(), plan.source.as_str());
         for (transport, name, section) in &transports {
             builder = builder.destination(destination(name, section, Arc::clone(transport)));
         }
         match with_routes(builder, plan).build() {
             Ok(relay) => {
                 let transports = transports.into_iter().map(|(transport, ..)| transport).collect();
-                Ok(Self { opened, transports, relay })
+                Ok(Self { database, transports, relay })
             }
             Err(error) => {
-                opened.close().await;
+                database.release().await;
                 let line = plan.routes.first().map_or(1, |route| route.line.0);
                 let what = format!("{}:{line}: {error}", file.display());
                 Err(Problem::new(what, "fix the [[routes]] of this database").with_code(Code::Config))
@@ -82,11 +86,11 @@ impl PreparedComponent for PreparedRelay {
             Err(error) => {
                 let problem = match &error {
                     Error::Invalid(violation) => Problem::new(
-                        format!("{}: {violation}", self.opened.database()),
+                        format!("{}: {violation}", self.database.opened().database()),
                         "set ordered, keep_for, dead_letters and fair_by_tenant of the route to the queue's present policy, or drain the queue first",
                     )
                     .with_code(Code::Config),
-                    error => self.opened.problem(error),
+                    error => self.database.opened().problem(error),
                 };
                 Err((self, problem))
             }
@@ -102,7 +106,7 @@ impl PreparedComponent for PreparedRelay {
         for transport in &self.transports {
             transport.close().await;
         }
-        self.opened.close().await;
+        self.database.release().await;
     }
 }
 
@@ -114,7 +118,7 @@ impl RunningComponent for RunningRelay {
 
     async fn drain(self: Box<Self>, deadline: Duration) -> Box<dyn PreparedComponent> {
         let stopped = self.running.stop(deadline).await;
-        let database = self.prepared.opened.database();
+        let database = self.prepared.database.opened().database();
         let (delivered, clean) = (stopped.report.delivered, stopped.clean);
         tracing::info!(name: "postrider.drained", %database, delivered, clean, "relay drained");
         self.prepared

@@ -5,6 +5,7 @@ use super::{
     consumers::PreparedConsumer,
     follow_ups,
     relay::PreparedRelay,
+    shared_database::SharedDatabases,
 };
 use crate::{config::Plan, problem::Problem};
 use std::{
@@ -25,6 +26,7 @@ pub(super) struct Supervisor {
     drain_timeout: Duration,
     /// Requests a graceful shutdown: no component starts after it.
     stop: CancellationToken,
+    databases: SharedDatabases,
     components: Mutex<BTreeMap<String, Component>>,
     /// Whether the running components match the configuration: false while the daemon starts, reloads or shuts down.
     is_settled: AtomicBool,
@@ -69,8 +71,8 @@ impl Supervisor {
         drain_timeout: Duration,
         stop: CancellationToken,
     ) -> Self {
-        let (components, is_settled) = (Mutex::default(), AtomicBool::new(false));
-        Self { file, migrate, drain_timeout, stop, components, is_settled }
+        let (databases, components) = (SharedDatabases::default(), Mutex::default());
+        Self { file, migrate, drain_timeout, stop, databases, components, is_settled: AtomicBool::new(false) }
     }
 
     /// Replaces the running components by those of these plans. All that can be checked is checked before any component changes;
@@ -179,9 +181,15 @@ impl Supervisor {
 
     async fn prepare_component(&self, plan: &Plan) -> Result<Box<dyn PreparedComponent>, Problem> {
         Ok(match plan {
-            Plan::Relay(plan) => Box::new(PreparedRelay::new(&self.file, plan, self.migrate).await?),
-            Plan::Consumer(plan) => Box::new(PreparedConsumer::new(&self.file, plan, self.migrate).await?),
-            Plan::FollowUps(plan) => follow_ups::prepare(&self.file, plan, self.migrate).await?,
+            Plan::Relay(plan) => {
+                Box::new(PreparedRelay::new(&self.file, plan, &self.databases, self.migrate).await?)
+            }
+            Plan::Consumer(plan) => {
+                Box::new(PreparedConsumer::new(&self.file, plan, &self.databases, self.migrate).await?)
+            }
+            Plan::FollowUps(plan) => {
+                follow_ups::prepare(&self.file, plan, &self.databases, self.migrate).await?
+            }
         })
     }
 
