@@ -217,8 +217,8 @@ fn template(shape: StatementShape) -> String {
         let name = match ending {
             Ending::Done => "done",
             Ending::Keep => "kept",
-            Ending::Retry => "retried",
-            Ending::Dead => "dead_lettered",
+            Ending::Retry => "retry_rows",
+            Ending::Dead => "dead_rows",
             Ending::Release => "released",
             Ending::Snooze => "snoozed_rows",
             Ending::RetryInPlace => "retried_in_place",
@@ -241,22 +241,22 @@ fn template(shape: StatementShape) -> String {
             }
             Ending::Retry => {
                 let (delay, error) = (param("float8[]"), param("text[]"));
-                parts.push(format!("retried as (delete from {{ready}} r where {guard} returning r.*)"));
+                parts.push(format!("retry_rows as (delete from {{ready}} r where {guard} returning r.*)"));
                 parts.push(format!(
                     "retried as (insert into {{scheduled}} ({MOVED}, due_at, attempts, deliveries, last_error) \
                      select {columns}, clock_timestamp() + u.delay * interval '1 s', m.attempts + 1, m.deliveries, u.error \
-                     from unnest({id}, {delay}, {error}) u(id, delay, error) full join retried m on m.message_id = u.id \
+                     from unnest({id}, {delay}, {error}) u(id, delay, error) full join retry_rows m on m.message_id = u.id \
                      where coalesce(m.id, -1) >= 0 on conflict do nothing)",
                     columns = moved("m")
                 ));
             }
             Ending::Dead => {
                 let (reason, error) = (param("text[]"), param("text[]"));
-                parts.push(format!("dead_lettered as (delete from {{ready}} r where {guard} returning r.*)"));
+                parts.push(format!("dead_rows as (delete from {{ready}} r where {guard} returning r.*)"));
                 parts.push(format!(
-                    "buried as (insert into {{dead}} ({MOVED}, due_at, attempts, deliveries, reason, last_error) \
+                    "dead_lettered as (insert into {{dead}} ({MOVED}, due_at, attempts, deliveries, reason, last_error) \
                      select {columns}, m.due_at, m.attempts + 1, m.deliveries, u.reason, u.error \
-                     from unnest({id}, {reason}, {error}) u(id, reason, error) full join dead_lettered m on m.message_id = u.id \
+                     from unnest({id}, {reason}, {error}) u(id, reason, error) full join dead_rows m on m.message_id = u.id \
                      where coalesce(m.id, -1) >= 0)",
                     columns = moved("m")
                 ));
