@@ -21,10 +21,11 @@ use sqlx::{
 use std::sync::{Arc, Weak};
 use tokio::sync::Mutex;
 
-/// Connections of a store to PostgreSQL for claims and settlements. The store opens two more for everything else, and one to listen.
-pub(super) const STORE_CONNECTIONS: u32 = 4;
+/// Connections of a store to PostgreSQL for claims and settlements. The store opens two more for everything else, and one for each
+/// component that listens.
+pub(super) const STORE_CONNECTIONS: u32 = 3;
 /// Connections for transactions in PostgreSQL: consumers handle messages in them, and follow-ups are settled.
-const TRANSACTION_CONNECTIONS: u32 = 5;
+const TRANSACTION_CONNECTIONS: u32 = 4;
 /// SQLite has one writer at a time.
 const SQLITE_CONNECTIONS: u32 = 2;
 
