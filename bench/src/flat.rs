@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use async_trait::async_trait;
 use postrider_core::{
     ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Message, Outbox as _, PauseRecord,
-    PruneReport, PruneRequest, ScheduleName, Store, notifier::Notifier, timetable::ScheduleReading,
+    PruneReport, PruneRequest, ScheduleName, Store, timetable::ScheduleReading,
 };
 use postrider_engine::{Context, Failure, Queue, Running, Worker};
 use postrider_stores::postgres::PostgresStore;

@@ -96,7 +96,7 @@ impl MemoryStore {
         Ok(tx.log(saga))
     }
 
-    pub(super) async fn append_log(
+    pub(super) fn append_log(
         &self,
         tx: &mut MemoryTransaction,
         saga: MessageId,
@@ -110,7 +110,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    pub(super) async fn forget_log(&self, tx: &mut MemoryTransaction, saga: MessageId) -> Result<(), Error> {
+    pub(super) fn forget_log(&self, tx: &mut MemoryTransaction, saga: MessageId) -> Result<(), Error> {
         tx.write_log(saga, Vec::new());
         Ok(())
     }

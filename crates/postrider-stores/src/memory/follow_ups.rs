@@ -9,7 +9,7 @@ use postrider_core::{
 use std::time::SystemTime;
 
 impl MemoryStore {
-    pub(super) async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
+    pub(super) fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
         let (tables, now) = self.enter();
         let mut counts = StatusCounts::default();
         if let Some(queue) = tables.queues.get(queue) {
@@ -18,7 +18,7 @@ impl MemoryStore {
         Ok(counts)
     }
 
-    pub(super) async fn follow_up_rows(
+    pub(super) fn follow_up_rows(
         &self,
         queue: &QueueName,
         which: FollowUpFilter,
@@ -51,7 +51,7 @@ impl MemoryStore {
         Ok(found.into_iter().take(limit).map(follow_up_row).collect())
     }
 
-    pub(super) async fn erase_subject(
+    pub(super) fn erase_subject(
         &self,
         tenant: Option<&TenantId>,
         subject: &SubjectId,

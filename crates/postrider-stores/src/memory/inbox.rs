@@ -139,7 +139,7 @@ impl DeduplicationRecords {
 }
 
 impl MemoryStore {
-    pub(super) async fn dead_letter_all(
+    pub(super) fn dead_letter_all(
         &self,
         tx: &mut MemoryTransaction,
         dead_letters: &[DeadLetter],
@@ -152,7 +152,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    pub(super) async fn count_all(
+    pub(super) fn count_all(
         &self,
         consumer: &ConsumerName,
         arrivals: &[Arrival],
@@ -162,7 +162,7 @@ impl MemoryStore {
         Ok(tables.inbox.count(&DeduplicationKey::all(consumer, arrivals), by, now))
     }
 
-    pub(super) async fn uncount_all(
+    pub(super) fn uncount_all(
         &self,
         tx: &mut MemoryTransaction,
         consumer: &ConsumerName,
@@ -173,7 +173,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    pub(super) async fn verify(&self, tx: &mut MemoryTransaction) -> Result<(), Error> {
+    pub(super) fn verify(&self, tx: &mut MemoryTransaction) -> Result<(), Error> {
         Ok(tx.check_store(self)?)
     }
 }

@@ -109,7 +109,7 @@ impl Inspect for MemoryStore {
     }
 
     async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
-        Self::status_counts(self, queue).await
+        Self::status_counts(self, queue)
     }
 
     async fn follow_up_rows(
@@ -118,7 +118,7 @@ impl Inspect for MemoryStore {
         filter: FollowUpFilter,
         limit: usize,
     ) -> Result<Vec<FollowUpRow>, Error> {
-        Self::follow_up_rows(self, queue, filter, limit).await
+        Self::follow_up_rows(self, queue, filter, limit)
     }
 }
 

@@ -98,11 +98,7 @@ impl AuditChain for MemoryLedger {
 }
 
 impl MemoryStore {
-    pub(super) async fn record(
-        &self,
-        tx: &mut MemoryTransaction,
-        events: &[AuditEvent],
-    ) -> Result<(), AuditError> {
+    pub(super) fn record(&self, tx: &mut MemoryTransaction, events: &[AuditEvent]) -> Result<(), AuditError> {
         tx.check_store(self)?;
         tx.record(events)
     }

@@ -221,7 +221,7 @@ impl Store for MemoryStore {
     }
 
     async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
-        Self::read_schedule(self, schedule).await
+        Self::read_schedule(self, schedule)
     }
 
     async fn tick(

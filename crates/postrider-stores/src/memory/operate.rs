@@ -133,7 +133,7 @@ impl Operate for MemoryStore {
         subject: &SubjectId,
         action: &Action,
     ) -> Result<ErasureReport, Error> {
-        Self::erase_subject(self, tenant, subject, action).await
+        Self::erase_subject(self, tenant, subject, action)
     }
 }
 

@@ -5,7 +5,7 @@ use postrider_core::{Error, Message, Outbox, ScheduleName, timetable::ScheduleRe
 use std::time::SystemTime;
 
 impl MemoryStore {
-    pub(super) async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
+    pub(super) fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
         let (mut tables, now) = self.enter();
         let last = *tables.schedules.entry(schedule.clone()).or_insert(now);
         Ok(ScheduleReading { now, last })

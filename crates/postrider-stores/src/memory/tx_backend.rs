@@ -37,7 +37,7 @@ impl TxBackend for MemoryStore {
     }
 
     async fn verify(&self, tx: &mut MemoryTransaction) -> Result<(), Error> {
-        Self::verify(self, tx).await
+        Self::verify(self, tx)
     }
 
     async fn commit(&self, tx: MemoryTransaction) -> Result<(), Error> {
@@ -90,7 +90,7 @@ impl TxBackend for MemoryStore {
         arrivals: &[Arrival],
         by: i32,
     ) -> Result<Vec<u32>, Error> {
-        Self::count_all(self, consumer, arrivals, by).await
+        Self::count_all(self, consumer, arrivals, by)
     }
 
     async fn uncount_all(
@@ -99,7 +99,7 @@ impl TxBackend for MemoryStore {
         consumer: &ConsumerName,
         arrivals: &[Arrival],
     ) -> Result<(), Error> {
-        Self::uncount_all(self, tx, consumer, arrivals).await
+        Self::uncount_all(self, tx, consumer, arrivals)
     }
 
     async fn dead_letter_all(
@@ -107,7 +107,7 @@ impl TxBackend for MemoryStore {
         tx: &mut MemoryTransaction,
         dead_letters: &[DeadLetter],
     ) -> Result<(), Error> {
-        Self::dead_letter_all(self, tx, dead_letters).await
+        Self::dead_letter_all(self, tx, dead_letters)
     }
 
     async fn land(
@@ -140,7 +140,7 @@ impl TxBackend for MemoryStore {
     }
 
     async fn record(&self, tx: &mut MemoryTransaction, events: &[AuditEvent]) -> Result<(), AuditError> {
-        Self::record(self, tx, events).await
+        Self::record(self, tx, events)
     }
 
     async fn read_log(&self, tx: &mut MemoryTransaction, saga: MessageId) -> Result<Vec<LogEntry>, Error> {
@@ -154,10 +154,10 @@ impl TxBackend for MemoryStore {
         after: usize,
         entry: &LogEntry,
     ) -> Result<(), Error> {
-        Self::append_log(self, tx, saga, after, entry).await
+        Self::append_log(self, tx, saga, after, entry)
     }
 
     async fn forget_log(&self, tx: &mut MemoryTransaction, saga: MessageId) -> Result<(), Error> {
-        Self::forget_log(self, tx, saga).await
+        Self::forget_log(self, tx, saga)
     }
 }

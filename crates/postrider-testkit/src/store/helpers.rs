@@ -3,8 +3,7 @@
 use crate::Fixture;
 use postrider_core::{
     Backend, ClaimRequest, ClaimedMessage, IntoMessage, Lease, LeaseSettlement, Message, MessageBuilder,
-    MessageId, OrderingKey, Outbox, QueueName, QueuePolicy, StageOutcome, StageReport, State, Store,
-    TimerName,
+    MessageId, OrderingKey, Outbox, QueueName, QueuePolicy, StageOutcome, StageReport, State, TimerName,
     inspect::{Action, ListRequest, MessageRow, StateFilter},
 };
 use std::{
