@@ -9,7 +9,10 @@ use lapin::{Channel, Connection, options::ConfirmSelectOptions};
 use std::{
     error::Error as StdError,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::time::timeout;
@@ -34,6 +37,8 @@ pub(super) struct ConnectionManager {
 pub(super) struct BrokerConnection {
     connection: Connection,
     idle_channels: Mutex<Vec<Channel>>,
+    /// A batch had a channel of this connection.
+    has_served: AtomicBool,
 }
 
 /// A channel that one batch has to itself.
@@ -62,13 +67,39 @@ impl ConnectionManager {
             Ok(connected) => connected.map_err(|error| self.connect_error(&error))?,
             Err(_) => return Err(self.connect_error(&format!("no reply within {:?}", self.connect_timeout))),
         };
-        let connection = Arc::new(BrokerConnection { connection, idle_channels: Mutex::default() });
+        let connection = Arc::new(BrokerConnection {
+            connection,
+            idle_channels: Mutex::default(),
+            has_served: AtomicBool::default(),
+        });
         *lock(&self.current) = Some(Arc::clone(&connection));
         Ok(connection)
     }
 
     /// A channel in confirm mode, for one batch.
+    ///
+    /// A connection that has served batches may end at this moment: for example, RabbitMQ ends it with `CHANNEL_ERROR` when a frame for a
+    /// channel crosses the broker's own close of that channel. Nothing of this batch was sent yet, so the batch gets a channel of a new
+    /// connection. Only a new connection that fails, too, is an outage.
     pub(super) async fn checkout(
+        &self,
+        connection: &Arc<BrokerConnection>,
+    ) -> Result<PooledChannel<'_>, ConnectError> {
+        match self.open_pooled_channel(connection).await {
+            Err(_)
+                if connection.has_served.load(Ordering::Relaxed)
+                    && !connection.connection.status().connected()
+                    && !connection.is_blocked() =>
+            {
+                let new = self.connection().await?;
+                self.open_pooled_channel(&new).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// An idle channel of this connection, or a new one.
+    async fn open_pooled_channel(
         &self,
         connection: &Arc<BrokerConnection>,
     ) -> Result<PooledChannel<'_>, ConnectError> {
@@ -88,6 +119,7 @@ impl ConnectionManager {
                 }
             },
         };
+        connection.has_served.store(true, Ordering::Relaxed);
         Ok(PooledChannel { manager: self, connection: Arc::clone(connection), channel, is_complete: false })
     }
 
