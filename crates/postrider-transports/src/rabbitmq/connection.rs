@@ -78,9 +78,9 @@ impl ConnectionManager {
 
     /// A channel in confirm mode, for one batch.
     ///
-    /// A connection that has served batches may end at this moment: for example, RabbitMQ ends it with `CHANNEL_ERROR` when a frame for a
-    /// channel crosses the broker's own close of that channel. Nothing of this batch was sent yet, so the batch gets a channel of a new
-    /// connection. Only a new connection that fails, too, is an outage.
+    /// A connection that has served batches may end while its next channel is opened: seen with a `CHANNEL_ERROR` of the broker after a
+    /// call was cancelled. Nothing of this batch was sent yet, so the batch gets a channel of a new connection. Only a new connection that
+    /// fails, too, is an outage.
     pub(super) async fn checkout(
         &self,
         connection: &Arc<BrokerConnection>,
