@@ -52,3 +52,25 @@ async fn main() -> Result<()> {
         Benchmark::Flat(args) => flat::run(&args).await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use postrider_testkit::documents;
+
+    /// `cargo xtask bench` passes its arguments on from the name of the benchmark.
+    #[test]
+    fn benchmarks_in_documents_are_accepted() {
+        let names: Vec<String> =
+            Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        let commands = documents::commands("cargo xtask bench");
+        assert!(commands.len() > 10, "only {} commands were found", commands.len());
+        for command in commands {
+            let arguments = command.words.iter().skip_while(|word| !names.contains(word)).map(String::as_str);
+            if let Err(error) = Cli::try_parse_from(["bench"].into_iter().chain(arguments)) {
+                panic!("{command}\n{error}");
+            }
+        }
+    }
+}

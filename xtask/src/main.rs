@@ -75,3 +75,26 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider_testkit::documents;
+
+    /// The commands run for minutes or run all tests, so they are only parsed here. CI runs `cargo xtask ci`.
+    #[test]
+    fn commands_in_documents_are_accepted() {
+        let mut commands = documents::commands("cargo xtask");
+        commands.extend(documents::commands("UPDATE_EXPECTED=1 cargo xtask"));
+        assert!(commands.len() > 20, "only {} commands were found", commands.len());
+        for command in commands {
+            let arguments = command.words.iter().skip_while(|word| *word != "xtask");
+            if arguments.clone().any(|word| word == "…") {
+                continue;
+            }
+            if let Err(error) = Xtask::try_parse_from(arguments) {
+                panic!("{command}\n{error}");
+            }
+        }
+    }
+}

@@ -1,104 +1,106 @@
-//! Every `postrider …` command in README and guides is one that the program accepts.
+//! Every `postrider …` command within a sentence of README or guides is run, on a database that has something to show for it.
+//!
+//! The commands of blocks are run by `postgres_guides.rs`, and those of walkthroughs by `daemon_walkthrough.rs` and
+//! `sqlite_readme.rs`.
 
+#![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
+mod support;
+
+use nix::sys::signal::Signal;
+use postrider_testkit::documents::{self, PrintedCommand};
+use support::{
+    program::AtWork,
+    shop::{ID_IN_GUIDES, Shop},
 };
 
-fn documents() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut paths = vec![root.join("README.md")];
-    for folder in ["docs", "docs/guides"] {
-        paths.extend(fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path()));
-    }
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    paths
-}
-
-/// The words of a command line, up to a comment, a pipe, a redirection or another command.
-fn words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
-    for c in line.chars() {
-        match (quote, c) {
-            (None, '\'' | '"') => quote = Some(c),
-            (Some(open), _) if open == c => quote = None,
-            (None, '#' | '|' | '>' | '&' | ';' | '(' | ')') => break,
-            (None, ' ') => {
-                if !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
-                }
-            }
-            _ => word.push(c),
-        }
-    }
-    if !word.is_empty() {
-        words.push(word);
-    }
-    words
-}
-
-/// The commands of a page: in blocks of shell, and between backticks.
-fn commands(page: &str) -> Vec<String> {
-    let blocks = page.split("```").skip(1).step_by(2).filter(|block| block.starts_with("sh"));
-    let lines = blocks.flat_map(str::lines).map(str::trim).filter(|line| line.starts_with("postrider "));
-    let text: String = page.split("```").step_by(2).collect();
-    let inline: Vec<String> = text
-        .split('`')
-        .skip(1)
-        .step_by(2)
-        .map(|code| code.replace('\n', " "))
-        .filter(|code| code.starts_with("postrider "))
-        .collect();
-    lines.map(str::to_owned).chain(inline).collect()
-}
-
-/// The arguments with a value for each that the reader fills in: `…` behind a flag, and `ID`. An ellipsis elsewhere stands for more
-/// arguments.
-fn filled_in(words: &[String]) -> Vec<String> {
+/// The arguments of a command as a reader completes them: with a value for each placeholder, and with the arguments that the
+/// sentence leaves out.
+fn completed(command: &PrintedCommand) -> Vec<String> {
+    let is = |begin: &[&str]| {
+        command.words[1..].starts_with(&begin.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
+    };
+    let queue = if is(&["keys"]) { "invoices" } else { "orders" };
     let mut arguments: Vec<String> = Vec::new();
-    for word in words {
-        let is_behind_a_flag = arguments.last().is_some_and(|last| last.starts_with("--"));
-        match word.as_str() {
-            "…" if is_behind_a_flag => arguments.push("x".to_owned()),
-            "…" => {}
-            "ID" => arguments.push("01890a5d-ac96-774b-bcce-b302099a8057".to_owned()),
-            word => arguments.push(word.replace('…', "x")),
+    for word in &command.words[1..] {
+        let value = match (word.as_str(), arguments.last().map(String::as_str)) {
+            ("…" | "URL", Some("--db")) => "shop.db",
+            ("…", Some("--queue")) => queue,
+            ("…", Some("--destination")) => "hooks",
+            ("…", Some("--why")) => "a reason",
+            ("…", _) => continue,
+            ("ID", _) => ID_IN_GUIDES,
+            ("KEY", _) => "ann",
+            (word, _) => word,
+        };
+        arguments.push(value.to_owned());
+    }
+    let left_out: &[&str] = match () {
+        () if is(&["keys", "release"]) => &["--queue", "invoices", "--why", "a reason", "ann"],
+        () if is(&["dead", "requeue"]) => &["--queue", "orders", "--why", "a reason", "--yes"],
+        () if is(&["messages", "discard"]) => &["--queue", "orders", "--why", "a reason", "--yes"],
+        () if is(&["saga", "requeue"]) => &["--why", "a reason", "--yes", ID_IN_GUIDES],
+        () if is(&["resume"]) => &["--queue", "orders", "--why", "a reason"],
+        () if is(&["tail"]) => &["--for", "100ms"],
+        () if is(&["dev"]) => &["--for", "500ms"],
+        () if is(&["bench"]) => &["--for", "100ms", "--messages", "100"],
+        () if is(&["run"]) => &["--listen", "127.0.0.1:0"],
+        () => &[],
+    };
+    let mut left_out = left_out.iter();
+    while let Some(&word) = left_out.next() {
+        let value = (word.starts_with("--") && word != "--yes").then(|| left_out.next().unwrap());
+        if !arguments.iter().any(|given| given == word) {
+            arguments.push(word.to_owned());
+            arguments.extend(value.map(|&value| value.to_owned()));
         }
     }
     arguments
 }
 
-/// `--help` at the end: the program reads all flags before it, and rejects unknown ones, but does nothing.
-#[test]
-fn every_command_in_the_documents_is_accepted() {
-    let (mut count, mut rejected) = (0, Vec::new());
-    for path in documents() {
-        for line in commands(&fs::read_to_string(&path).unwrap()) {
-            let words = words(&line);
-            if words[1..] == ["help"] {
-                continue;
-            }
-            count += 1;
-            let arguments = filled_in(&words[1..]);
-            let output = Command::new(env!("CARGO_BIN_EXE_postrider"))
-                .args(&arguments)
-                .arg("--help")
-                .env_remove("POSTRIDER_DB")
-                .output()
-                .unwrap();
-            if !output.status.success() {
-                let error = String::from_utf8_lossy(&output.stderr);
-                rejected.push(format!(
-                    "{}: {line}\n  {}",
-                    path.display(),
-                    error.lines().next().unwrap_or_default()
-                ));
-            }
+/// Runs the daemon until it is ready, and stops it as an operator does.
+fn run_daemon(shop: &Shop, arguments: &[&str]) -> Result<(), String> {
+    let mut daemon = AtWork::start(&mut shop.command(arguments));
+    daemon.until(": ready");
+    daemon.signal(Signal::SIGTERM);
+    let ended = daemon.end();
+    if ended.code == Some(0) { Ok(()) } else { Err(format!("{ended:?}")) }
+}
+
+async fn run(command: &PrintedCommand) -> Result<(), String> {
+    let arguments = completed(command);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let shop = Shop::of_the_guides().await;
+    match arguments[0] {
+        "run" => return run_daemon(&shop, &arguments),
+        // Only a paused queue can be resumed.
+        "resume" => {
+            let pause: Vec<&str> = ["pause"].into_iter().chain(arguments[1..].iter().copied()).collect();
+            assert_eq!(shop.run(&pause).code, Some(0));
+        }
+        _ => {}
+    }
+    let ended = shop.run(&arguments);
+    let has_findings = ["doctor", "check"].contains(&arguments[0]) && matches!(ended.code, Some(1..=3));
+    let has_error = ended.err.contains("error:") || ended.out.contains("error:");
+    if (ended.code == Some(0) || has_findings) && !has_error { Ok(()) } else { Err(format!("{ended:?}")) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_within_sentences_work_as_printed() {
+    let mut commands: Vec<_> = documents::commands("postrider")
+        .into_iter()
+        .filter(|command| command.is_inline && command.words.len() > 1)
+        .collect();
+    commands.sort_by(|one, other| one.words.cmp(&other.words));
+    commands.dedup_by(|one, other| one.words == other.words);
+    assert!(commands.len() > 30, "only {} commands were found", commands.len());
+    let mut failed = Vec::new();
+    for command in commands {
+        if let Err(ended) = run(&command).await {
+            failed.push(format!("{command}\n  {ended}"));
         }
     }
-    assert!(count > 40, "only {count} commands were found");
-    assert!(rejected.is_empty(), "{}", rejected.join("\n"));
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

@@ -11,6 +11,7 @@
 pub mod adapter;
 pub mod broker;
 pub mod consumer;
+pub mod documents;
 pub mod fixture;
 pub mod history;
 pub mod negative_controls;

@@ -79,4 +79,12 @@ impl TransportFixture for MemoryFixture {
     }
 }
 
+/// The guide for transports names the suite in the line that runs it here.
+#[test]
+fn own_transport_guide_runs_the_suite_as_this_file_does() {
+    let guide = include_str!("../../../docs/guides/own-transport.md");
+    let mut suites = include_str!("memory.rs").lines().filter(|line| line.starts_with("postrider_testkit::"));
+    assert!(suites.all(|line| guide.contains(line)));
+}
+
 postrider_testkit::transport_suite!(fixture);

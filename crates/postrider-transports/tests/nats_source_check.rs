@@ -17,11 +17,15 @@ use nats_source::{DURABLE, address, builder, stream_of};
 use postrider_core::{
     Finding,
     Severity::{self, Problem, Warning},
-    Source, SourceError,
+    Source, SourceError, Transport,
 };
-use postrider_testkit::{Kind, shared};
-use postrider_transports::nats::NatsSource;
-use server::stream;
+use postrider_testkit::{
+    Kind,
+    documents::{self, PrintedCommand},
+    shared,
+};
+use postrider_transports::nats::{NatsSource, NatsTransport};
+use server::{context, stream};
 use std::time::Duration;
 use support::{soon, unused_port};
 
@@ -147,4 +151,53 @@ async fn check_of_unreachable_server_is_an_error() {
     let url = format!("nats://127.0.0.1:{}", unused_port());
     let unreachable = NatsSource::connect(url, "ORDERS", DURABLE).unwrap();
     assert!(matches!(unreachable.check().await, Err(SourceError::Unavailable { .. })));
+}
+
+/// Calls `apply` with each flag of the guide's only command that begins with these words, and with its value.
+fn apply_flags(begin: &str, mut apply: impl FnMut(&str, &str)) {
+    let commands = documents::page("docs/guides/nats.md").commands(begin);
+    let [command] = &commands[..] else { panic!("expected one command: {commands:?}") };
+    let PrintedCommand { words, .. } = command;
+    let mut words = words.iter().skip_while(|word| !word.starts_with("--")).peekable();
+    while let Some(flag) = words.next() {
+        match flag.split_once('=') {
+            Some((flag, value)) => apply(flag, value),
+            None => apply(
+                flag,
+                words.next_if(|next| !next.starts_with("--")).map(String::as_str).unwrap_or_default(),
+            ),
+        }
+    }
+}
+
+/// Debian has no `nats` tool: the test creates the stream and the consumer with the printed values, and does not know other flags.
+#[tokio::test]
+async fn stream_and_consumer_of_the_guide_have_no_findings_but_those_of_a_single_server() {
+    let name = format!("T{}", uuid::Uuid::now_v7().simple());
+    let mut stream = Config { name: name.clone(), ..Config::default() };
+    apply_flags("nats stream add ORDERS", |flag, value| match (flag, value) {
+        ("--subjects", "orders.>") => stream.subjects = vec![format!("{name}.>")],
+        ("--storage", "file") => stream.storage = StorageType::File,
+        ("--discard", "new") => stream.discard = DiscardPolicy::New,
+        ("--dupe-window", "10m") => stream.duplicate_window = Duration::from_secs(600),
+        // The server of the test has no peers.
+        ("--replicas", "3") | ("--defaults", "") => {}
+        other => panic!("unexpected {other:?}"),
+    });
+    let mut consumer = pull::Config { durable_name: Some(DURABLE.to_owned()), ..pull::Config::default() };
+    apply_flags("nats consumer add ORDERS billing", |flag, value| match (flag, value) {
+        ("--ack", "explicit") => consumer.ack_policy = AckPolicy::Explicit,
+        ("--max-deliver", value) => consumer.max_deliver = value.parse().unwrap(),
+        ("--pull", "") => {}
+        other => panic!("unexpected {other:?}"),
+    });
+    let stream = context(&url()).await.create_stream(stream).await.unwrap();
+    stream.create_consumer(consumer).await.unwrap();
+
+    let subject = format!("{name}.placed");
+    let transport = NatsTransport::builder(url()).build().unwrap();
+    let found = soon(transport.check(&[&subject])).await.unwrap();
+    let found: Vec<_> = found.iter().map(|finding| finding.code).collect();
+    assert_eq!(found, ["single_replica", "sync_interval"]);
+    assert_eq!(check(&subject).await, []);
 }

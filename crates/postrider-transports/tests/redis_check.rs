@@ -12,7 +12,7 @@ use postrider_core::{
     Severity::{self, Note, Problem, Warning},
     Transport,
 };
-use postrider_testkit::broker::Redis;
+use postrider_testkit::{broker::Redis, documents};
 use postrider_transports::redis::{RedisBuilder, RedisTransport};
 use server::run;
 use std::time::Duration;
@@ -52,6 +52,20 @@ async fn finds_after(commands: &[&str], change: fn(RedisBuilder) -> RedisBuilder
         run::<redis::Value>(server.url(), command).await;
     }
     assert_eq!(codes(&check(change(builder(server.url()))).await), [(Problem, code)]);
+}
+
+#[tokio::test]
+async fn server_of_the_guide_has_no_findings() {
+    let page = documents::page("docs/guides/redis.md");
+    let settings = page.blocks().into_iter().find(|block| block.text.contains("appendfsync")).unwrap();
+    let arguments: Vec<String> = settings
+        .text
+        .lines()
+        .flat_map(|line| format!("--{line}").split(' ').map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let server = Redis::start_with(&arguments).await;
+    assert_eq!(check(builder(server.url())).await, []);
 }
 
 #[tokio::test]

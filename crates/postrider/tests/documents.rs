@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use cargo_metadata::MetadataCommand;
+use postrider_testkit::documents::{self, Page};
 use std::{
     collections::BTreeSet,
     fs,
@@ -17,18 +18,10 @@ fn root() -> PathBuf {
 
 /// README, CHANGELOG and every page below docs.
 fn documents() -> Vec<(PathBuf, String)> {
-    fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
-        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() {
-                collect(&path, found);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                found.push(path);
-            }
-        }
-    }
-    let mut paths = vec![root().join("README.md"), root().join("CHANGELOG.md")];
-    collect(&root().join("docs"), &mut paths);
-    paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+    let changelog =
+        Page { name: "CHANGELOG.md".to_owned(), text: include_str!("../../../CHANGELOG.md").to_owned() };
+    let pages = documents::pages().into_iter().chain([changelog]);
+    pages.map(|page| (root().join(page.name), page.text)).collect()
 }
 
 #[test]
@@ -88,55 +81,92 @@ fn anchors(page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The commands of a page that begin with these words, in blocks and between backticks.
-fn commands(page: &str, begin: &str) -> Vec<String> {
-    let inline = page.split('`').filter(|text| text.starts_with(begin));
-    let blocks = page.lines().map(str::trim).filter(|line| line.starts_with(begin));
-    inline
-        .chain(blocks)
-        .map(|text| {
-            text.lines().next().unwrap_or_default().split(" #").next().unwrap_or_default().trim().to_owned()
-        })
-        .collect()
-}
-
-/// Cargo accepts every printed `cargo run --example`: the package is named, the example exists, and its features are enabled.
+/// Cargo accepts every printed `cargo run --example`: the package is named, the example exists, and its features are enabled. A test
+/// runs each of these examples.
 #[test]
 fn examples_in_documents_can_be_run_as_printed() {
     let metadata = MetadataCommand::new().no_deps().exec().unwrap();
     let package = metadata.packages.iter().find(|package| package.name.as_str() == "postrider").unwrap();
     let default: BTreeSet<_> = package.features["default"].iter().map(String::as_str).collect();
-    let mut count = 0;
-    for (path, text) in documents() {
-        for command in
-            commands(&text, "cargo run").into_iter().filter(|command| command.contains("--example"))
-        {
-            count += 1;
-            let at = format!("{}: {command}", path.display());
-            let words: Vec<_> = command.split_whitespace().collect();
-            let after = |flag: &str| words.iter().position(|word| *word == flag).map(|at| words[at + 1]);
-            assert_eq!(after("-p"), Some("postrider"), "{at}");
-            let name = after("--example").unwrap();
-            let example = package.targets.iter().find(|target| target.name == name);
-            let example = example.unwrap_or_else(|| panic!("{at}: no such example"));
-            let given: BTreeSet<_> = after("--features")
-                .into_iter()
-                .flat_map(|features| features.split(','))
-                .chain(default.iter().copied())
-                .collect();
-            let missing: Vec<_> = example
-                .required_features
-                .iter()
-                .filter(|feature| !given.contains(feature.as_str()))
-                .collect();
-            assert!(missing.is_empty(), "{at}: needs {missing:?}");
-            if name.ends_with("_broker") {
-                let arguments = words.iter().skip_while(|word| **word != "--").skip(1).count();
-                assert_eq!(arguments, 3, "{at}");
+    let tests: String = fs::read_dir(root().join("crates/postrider/tests"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    let commands = documents::commands("cargo run");
+    let examples: Vec<_> =
+        commands.iter().filter_map(|command| Some((command, command.after("--example")?))).collect();
+    assert!(examples.len() > 10, "only {} commands were found", examples.len());
+    for (command, name) in examples {
+        assert_eq!(command.after("-p"), Some("postrider"), "{command}");
+        let example = package.targets.iter().find(|target| target.name == name);
+        let example = example.unwrap_or_else(|| panic!("{command}: no such example"));
+        let given: BTreeSet<_> = command
+            .after("--features")
+            .into_iter()
+            .flat_map(|features| features.split(','))
+            .chain(default.iter().copied())
+            .collect();
+        let missing: Vec<_> =
+            example.required_features.iter().filter(|feature| !given.contains(feature.as_str())).collect();
+        assert!(missing.is_empty(), "{command}: needs {missing:?}");
+        assert!(tests.contains(&format!("\"{name}\"")), "{command}: no test runs it");
+    }
+}
+
+/// Blocks of code have a language and commands that a test runs, compiles or checks; those of a new kind need a test of their own.
+#[test]
+fn blocks_of_documents_are_of_a_kind_that_tests_run() {
+    let doctests = include_str!("../src/lib.rs");
+    // `text` and `json` show output, but for the settings of Redis; the suites of `rust,ignore` are run by the tests of the memory
+    // store and of the memory transport.
+    let languages = ["sh", "sh once", "sql", "toml", "ini", "text", "json", "mermaid"];
+    let tools = ["postrider", "cargo", "kafka-topics.sh", "nats", "mv", "export"];
+    // Their blocks are run as a whole.
+    let walkthroughs = ["README.md", "docs/guides/daemon.md", "docs/guides/outage.md"];
+    let mut unknown = Vec::new();
+    for page in documents::pages() {
+        for block in page.blocks() {
+            let is_known = match block.language.as_str() {
+                "rust" | "rust,no_run" => doctests.contains(&format!("/{}\")]", page.name)),
+                "rust,ignore" => block.text.lines().all(|line| line.starts_with("postrider_testkit::")),
+                "sh" | "sh once" if !walkthroughs.contains(&page.name.as_str()) => {
+                    let joined = block.text.replace("\\\n", " ");
+                    let mut commands = joined.lines().filter_map(|line| line.split_whitespace().next());
+                    commands.all(|command| tools.contains(&command))
+                }
+                language => languages.contains(&language),
+            };
+            if !is_known {
+                unknown.push(format!("{}: {}\n{}", page.name, block.language, block.text));
             }
         }
     }
-    assert!(count > 10, "only {count} commands were found");
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+}
+
+/// The manifest lines of the guides name packages of our build, with features that these have.
+#[test]
+fn manifest_lines_in_documents_are_valid() {
+    let metadata = MetadataCommand::new().exec().unwrap();
+    let pages = documents::pages();
+    let blocks = pages.iter().flat_map(Page::blocks).filter(|block| block.language == "toml");
+    let lines: Vec<_> = blocks
+        .flat_map(|block| block.text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter(|line| line.contains("{ version = "))
+        .collect();
+    assert!(!lines.is_empty(), "no line was found");
+    for line in lines {
+        let (name, rest) = line.split_once(" = ").unwrap();
+        let quoted: Vec<_> = rest.split('"').skip(1).step_by(2).collect();
+        let package = metadata.packages.iter().find(|package| package.name.as_str() == name).unwrap();
+        let [version, features @ ..] = &quoted[..] else { panic!("{line}: has no version") };
+        assert!(package.version.to_string().starts_with(version), "{line}: we build {}", package.version);
+        let unknown: Vec<_> =
+            features.iter().filter(|feature| !package.features.contains_key(**feature)).collect();
+        assert!(unknown.is_empty(), "{line}: {name} has no {unknown:?}");
+    }
 }
 
 /// A page that names a source file names one that exists.

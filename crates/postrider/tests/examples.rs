@@ -7,7 +7,7 @@
 mod receiver;
 mod support;
 
-use support::{run, run_with};
+use support::{run, run_as_printed_with};
 
 #[tokio::test]
 async fn quickstart_runs_a_worker_and_a_relay() {
@@ -150,9 +150,15 @@ async fn relay_broker_example_settles_by_the_reply_of_a_webhook() {
     let receiver = Receiver::start().await;
     receiver
         .respond_with(|arrived| ScriptedResponse::Status(if &arrived.body[..] == b"1" { 204 } else { 413 }));
-    let arguments = ["webhook", &receiver.url("/hooks"), "orders"];
     assert_eq!(
-        run_with("relay_broker", &arguments, &[("WEBHOOK_SECRET", SECRET)]).await,
+        run_as_printed_with(
+            "http",
+            "relay_broker",
+            &receiver.url("/hooks"),
+            "orders",
+            &[("WEBHOOK_SECRET", SECRET)]
+        )
+        .await,
         "warning plain_http: use https\n1 published, 0 to be retried, 1 dead\n"
     );
     let secret = Secret::parse(SECRET).unwrap();

@@ -7,7 +7,7 @@ mod support;
 
 use postrider_testkit::{Kind, shared};
 use std::process::Command;
-use support::run;
+use support::{run, run_as_printed};
 
 #[tokio::test]
 async fn relay_publishes_committed_messages_and_consumer_processes_them() {
@@ -26,11 +26,11 @@ async fn relay_publishes_committed_messages_and_consumer_processes_them() {
         .output()
         .unwrap();
     assert!(created.status.success(), "{created:?}");
-    let printed = run("relay_broker", &["kafka", &url, &topic]).await;
+    let printed = run_as_printed("kafka", "relay_broker", &url, &topic).await;
     // Tansu does not report how many replicas must have a message.
     assert!(printed.contains("not_visible: kafka-configs.sh"), "{printed}");
     assert!(printed.ends_with("2 published, 0 to be retried, 0 dead\n"), "{printed}");
-    let printed = run("consume_broker", &["kafka", &url, &topic]).await;
+    let printed = run_as_printed("kafka", "consume_broker", &url, &topic).await;
     assert!(printed.ends_with("2 processed, 0 duplicates\n"), "{printed}");
 }
 

@@ -10,7 +10,7 @@ use async_nats::jetstream::{
     stream::{Config, DiscardPolicy},
 };
 use postrider_testkit::{Kind, shared};
-use support::run;
+use support::{run, run_as_printed};
 
 #[tokio::test]
 async fn relay_publishes_committed_messages_and_consumer_processes_them() {
@@ -25,14 +25,14 @@ async fn relay_publishes_committed_messages_and_consumer_processes_them() {
     };
     context.create_stream(config).await.unwrap();
     assert_eq!(
-        run("relay_broker", &["nats", &url, &format!("{stream}.placed")]).await,
+        run_as_printed("nats", "relay_broker", &url, &format!("{stream}.placed")).await,
         format!(
             "note single_replica: nats stream edit {stream} --replicas=3 --force\n\
              note sync_interval: set jetstream {{ sync_interval: always }} in the configuration of the servers\n\
              2 published, 0 to be retried, 0 dead\n"
         )
     );
-    let printed = run("consume_broker", &["nats", &url, &stream]).await;
+    let printed = run_as_printed("nats", "consume_broker", &url, &stream).await;
     assert!(printed.ends_with("2 processed, 0 duplicates\n"), "{printed}");
 }
 

@@ -6,15 +6,19 @@
 mod support;
 
 use postrider_testkit::broker::Redis;
-use support::run;
+use support::{run, run_as_printed};
 
 #[tokio::test]
 async fn relay_publishes_committed_messages_and_consumer_processes_them_once() {
     let server = Redis::start_with(&["--appendfsync", "always"]).await;
-    let orders = ["redis", server.url(), "orders"];
-    assert_eq!(run("relay_broker", &orders).await, "2 published, 0 to be retried, 0 dead\n");
-    for expected in ["2 processed, 0 duplicates\n", "0 processed, 0 duplicates\n"] {
-        assert_eq!(run("consume_broker", &orders).await, expected);
+    assert_eq!(
+        run_as_printed("redis", "relay_broker", server.url(), "orders").await,
+        "2 published, 0 to be retried, 0 dead\n"
+    );
+    for (guide, expected) in
+        [("redis", "2 processed, 0 duplicates\n"), ("consuming", "0 processed, 0 duplicates\n")]
+    {
+        assert_eq!(run_as_printed(guide, "consume_broker", server.url(), "orders").await, expected);
     }
 
     let client = redis::Client::open(server.url()).unwrap();

@@ -6,7 +6,7 @@
 mod support;
 
 use postrider_testkit::{Kind, shared};
-use support::run;
+use support::run_as_printed;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -34,14 +34,13 @@ async fn create_queue(url: &str, queue: &str) {
 async fn relay_publishes_where_there_is_a_queue_and_consumer_processes_it() {
     let url = shared::url(Kind::Sqs);
     let queue = format!("example-{}", postrider::MessageId::at(std::time::SystemTime::now()));
-    let arguments = ["sqs", &url, &queue];
-    let printed = run("relay_broker", &arguments).await;
+    let printed = run_as_printed("sqs", "relay_broker", &url, &queue).await;
     assert!(printed.starts_with("problem no_queue: "), "{printed}");
     assert!(printed.ends_with("0 published, 2 to be retried, 0 dead\n"), "{printed}");
     create_queue(&url, &queue).await;
-    let printed = run("relay_broker", &arguments).await;
+    let printed = run_as_printed("sqs", "relay_broker", &url, &queue).await;
     assert!(printed.starts_with("warning no_redrive: "), "{printed}");
     assert!(printed.ends_with("2 published, 0 to be retried, 0 dead\n"), "{printed}");
-    let printed = run("consume_broker", &arguments).await;
+    let printed = run_as_printed("sqs", "consume_broker", &url, &queue).await;
     assert!(printed.ends_with("2 processed, 0 duplicates\n"), "{printed}");
 }

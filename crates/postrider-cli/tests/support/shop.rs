@@ -2,17 +2,21 @@
 
 use super::program::{CompletionOutcome, postrider, run};
 use postrider::{
-    Arrival, ClaimRequest, InboxExt, IntoMessage, LeaseSettlement, Message, MessageBuilder, MessageId,
-    OnFailure, Ordering, OutboxExt, QueueName, QueuePolicy, Reason, Settlement, Store, schema::Schema,
-    sqlite::SqliteStore,
+    Arrival, ClaimRequest, FollowUp, InboxExt, IntoMessage, LeaseSettlement, Message, MessageBuilder,
+    MessageId, OnFailure, Ordering, OutboxExt, QueueName, QueuePolicy, Reason, Reference, Settlement, Store,
+    schema::Schema, sqlite::SqliteStore,
 };
 use sqlx::SqlitePool;
 use std::{
+    fs,
     process::{Command, Stdio},
     time::{Duration, SystemTime},
 };
 use tempfile::{TempDir, tempdir};
 use uuid::Uuid;
+
+/// The id of a message in the guides.
+pub(crate) const ID_IN_GUIDES: &str = "0190f3a1-7b5c-7cc1-9f0e-3d2a5b6c7d8e";
 
 /// A SQLite file, `shop.db`, in a folder of its own.
 pub(crate) struct Shop {
@@ -135,6 +139,29 @@ impl Shop {
         shop.store.declare(&queue("invoices"), &parking).await.unwrap();
         shop.stage([Message::builder("invoices").id(id(5)).key("ann").json(&5)]).await;
         shop.bury("invoices", Reason::Rejected, "no such account").await;
+        shop
+    }
+
+    /// A database with something to show for each command of the guides, and a configuration file: kept messages, dead letters,
+    /// a parked key and abandoned follow-ups.
+    pub(crate) async fn of_the_guides() -> Self {
+        let shop = Self::parked().await;
+        let keeping = QueuePolicy::default().with_keep_for(Duration::from_secs(3600));
+        shop.store.declare(&queue("orders"), &keeping).await.unwrap();
+        let order = || Message::builder("orders").event_type("order.placed").key("order-17").json(&17);
+        shop.stage([order()]).await;
+        assert_eq!(shop.deliver("orders").await, 1);
+        let id: MessageId = ID_IN_GUIDES.parse().unwrap();
+        shop.stage([order().id(id), order()]).await;
+        shop.bury("orders", Reason::Rejected, "no such address: Elm Street 7").await;
+        let erase = |reference| {
+            FollowUp::new("customer-17", "payments", "erase", Reference::new("customer", reference)).unwrap()
+        };
+        shop.stage([erase("cus_17").with_id(id), erase("cus_18")]).await;
+        shop.bury("follow-ups", Reason::RetriesExhausted, "timeout").await;
+        let file = "source = \"/shop\"\n\n[databases.shop]\nurl = \"shop.db\"\n\n[destinations.hooks]\nkind = \"stdout\"\n\n\
+                    [[routes]]\nqueue = \"orders\"\nto = [{ destination = \"hooks\", address = \"orders\" }]\n";
+        fs::write(shop.folder.path().join("postrider.toml"), file).unwrap();
         shop
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use postrider_testkit::documents;
 use std::{path::PathBuf, process::Stdio};
 use tokio::process::{Child, Command};
 
@@ -38,4 +39,28 @@ pub(crate) async fn run_with(example: &str, arguments: &[&str], variables: &[(&s
 pub(crate) fn start(example: &str, variables: &[(&str, &str)]) -> Child {
     let mut command = command(example, &[], variables);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Runs a broker example with the arguments that a guide prints, `KIND URL NAME`, but on a server and a name of the test.
+pub(crate) async fn run_as_printed(guide: &str, example: &str, url: &str, name: &str) -> String {
+    run_as_printed_with(guide, example, url, name, &[]).await
+}
+
+pub(crate) async fn run_as_printed_with(
+    guide: &str,
+    example: &str,
+    url: &str,
+    name: &str,
+    variables: &[(&str, &str)],
+) -> String {
+    let page = documents::page(&format!("docs/guides/{guide}.md"));
+    let commands = page.commands("cargo run -p postrider");
+    let command = commands.iter().find(|command| command.after("--example") == Some(example));
+    let command = command.unwrap_or_else(|| panic!("{guide} does not print {example}"));
+    let printed: Vec<&str> =
+        command.words.iter().skip_while(|word| *word != "--").skip(1).map(String::as_str).collect();
+    let [kind, printed_url, _] = printed[..] else { panic!("{command}: expected KIND URL NAME") };
+    let scheme = |url: &str| url.split("://").next().unwrap_or_default().to_owned();
+    assert_eq!(scheme(printed_url), scheme(url), "{command}");
+    run_with(example, &[kind, url, name], variables).await
 }
