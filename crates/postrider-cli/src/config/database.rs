@@ -11,8 +11,7 @@ use crate::database::{Database, Way};
 
 pub(super) const DATABASE: TableType = TableType::Section { keys, check };
 
-/// Keys for PostgreSQL servers only.
-const SERVER_KEYS: [&str; 4] = ["behind_pooler", "listen_url", "listen_url_env", "listen_url_file"];
+const SERVERS: &str = "PostgreSQL servers";
 
 #[derive(Debug, Clone)]
 pub(crate) struct DatabaseSection {
@@ -30,7 +29,8 @@ fn keys() -> Vec<Key> {
             })
             .about("URL of a PostgreSQL database, `postgres://…`, or path of a SQLite file"),
         Key::flag("behind_pooler")
-            .about("PostgreSQL only: the URL points to a pooler in transaction mode, such as PgBouncer"),
+            .only_for(SERVERS)
+            .about("The URL points to a pooler in transaction mode, such as PgBouncer"),
         Key::new("listen_url", "\"postgres://server:5432/shop\"", ValueType::Url)
             .rule(|path, url| match url.parse() {
                 Ok(Database::Postgres { .. }) => Ok(()),
@@ -39,7 +39,8 @@ fn keys() -> Vec<Key> {
                     "write the server's own address, such as postgres://server:5432/shop",
                 )),
             })
-            .about("PostgreSQL only: the server's own URL, past the pooler, for notifications (LISTEN) and `--migrate`; without it a daemon behind a pooler polls"),
+            .only_for(SERVERS)
+            .about("The server's own URL, past the pooler, for notifications (LISTEN) and `--migrate`; without it a daemon behind a pooler polls"),
     ]
 }
 
@@ -48,10 +49,13 @@ fn check(table: &Table<'_>, section: &mut Section) {
     if !matches!(url.map(str::parse), Some(Ok(Database::File(_)))) {
         return;
     }
-    section.remove("behind_pooler");
-    for key in SERVER_KEYS.iter().filter(|key| table.has(key)) {
-        let what = format!("{} does not apply to a SQLite file", table.path(key));
-        table.report(table.line_of(key), what, "remove it: it is for PostgreSQL servers");
+    for key in keys() {
+        let Some(databases) = key.only_for else { continue };
+        section.remove(key.name);
+        for name in key.names().iter().filter(|name| table.has(name)) {
+            let what = format!("{} does not apply to a SQLite file", table.path(name));
+            table.report(table.line_of(name), what, format!("remove it: it is for {databases}"));
+        }
     }
 }
 

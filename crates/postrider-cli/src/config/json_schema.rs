@@ -70,7 +70,7 @@ fn properties(key: &Key) -> Vec<(String, Value)> {
     }
     if key.is_secret() {
         let [variable, file] = references(key.name);
-        let about = |what: &str| format!("{what} that holds `{}`. {}", key.name, key.about);
+        let about = |what: &str| format!("{what} that holds `{}`. {}", key.name, key.description());
         let variable_schema =
             json!({ "type": "string", "pattern": VARIABLE, "description": about("Environment variable") });
         properties.push((variable, variable_schema));
@@ -80,12 +80,14 @@ fn properties(key: &Key) -> Vec<(String, Value)> {
 }
 
 fn described(key: &Key, mut schema: Value) -> Value {
-    schema["description"] = key.about.into();
+    schema["description"] = key.description().into();
     // Scalars and lists of them are the same in TOML and in JSON.
     if let Some(default) = key.default.and_then(|toml| serde_json::from_str::<Value>(toml).ok()) {
         schema["default"] = default;
     }
-    if let Ok(example) = serde_json::from_str::<Value>(key.example) {
+    if !matches!(key.value_type, ValueType::Choice(_) | ValueType::Flag)
+        && let Ok(example) = serde_json::from_str::<Value>(key.example)
+    {
         schema["examples"] = json!([example]);
     }
     schema
@@ -170,6 +172,54 @@ fn pairs<T>(all: &[T]) -> impl Iterator<Item = [&T; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All tables below these keys that have no tables themselves.
+    fn innermost_tables(keys: Vec<Key>) -> Vec<TableType> {
+        let tables = keys.iter().filter_map(|key| match key.value_type {
+            ValueType::Table(table) | ValueType::Tables(table) | ValueType::NamedTables(table) => Some(table),
+            _ => None,
+        });
+        let inner = |table: TableType| {
+            let below: Vec<_> =
+                table.variants().into_iter().flat_map(|(_, keys)| innermost_tables(keys)).collect();
+            if below.is_empty() { vec![table] } else { below }
+        };
+        tables.flat_map(inner).collect()
+    }
+
+    /// The key with its example; a secret, or a URL, in a variable.
+    fn written(key: &Key) -> (String, Value) {
+        match key.is_secret() {
+            true => (format!("{}_env", key.name), "VARIABLE".into()),
+            false => (key.name.to_owned(), serde_json::from_str(key.example).unwrap()),
+        }
+    }
+
+    /// Every key is accepted with its example beside the required ones, and rejected with a table as its value.
+    #[test]
+    fn schema_accepts_the_example_of_every_key() {
+        let mut count = 0;
+        for table_type in innermost_tables(root::keys()) {
+            for (kind, keys) in table_type.variants() {
+                let kind = kind.map(|kind| ("kind".to_owned(), kind.to_string().into()));
+                let required: Map<_, _> =
+                    keys.iter().filter(|key| key.is_required).map(written).chain(kind).collect();
+                let schema = jsonschema::draft202012::new(&table(table_type)).unwrap();
+                for key in keys.iter().filter(|key| key.name != "kind") {
+                    let group = REQUIRED_TOGETHER.into_iter().find(|group| group.contains(&key.name));
+                    let others =
+                        keys.iter().filter(|other| group.is_some_and(|group| group.contains(&other.name)));
+                    let mut file = required.clone();
+                    file.extend(others.chain([key]).map(written));
+                    assert!(schema.is_valid(&file.clone().into()), "{file:?}");
+                    file.insert(written(key).0, json!({}));
+                    assert!(!schema.is_valid(&file.clone().into()), "{file:?}");
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 80, "only {count} keys were found");
+    }
 
     fn matches(pattern: &str, text: &str) -> bool {
         jsonschema::is_valid(&json!({ "type": "string", "pattern": pattern }), &text.into())

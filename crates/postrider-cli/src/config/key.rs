@@ -98,6 +98,8 @@ pub(super) struct Key {
     /// Another key of the table that it conflicts with, and the reason.
     pub(super) conflict: Option<(&'static str, &'static str)>,
     pub(super) overridden_by: Option<Override>,
+    /// The kind of database that it is for, if not for all.
+    pub(super) only_for: Option<&'static str>,
 }
 
 impl Key {
@@ -113,6 +115,7 @@ impl Key {
             old_name: None,
             conflict: None,
             overridden_by: None,
+            only_for: None,
         }
     }
 
@@ -159,6 +162,21 @@ impl Key {
 
     pub(super) const fn overridden_by(self, flag: &'static str, variable: &'static str) -> Self {
         Self { overridden_by: Some(Override { flag, variable }), ..self }
+    }
+
+    pub(super) const fn only_for(self, databases: &'static str) -> Self {
+        Self { only_for: Some(databases), ..self }
+    }
+
+    /// The description with the rules that the key has as data.
+    pub(super) fn description(&self) -> String {
+        let only_for = self.only_for.map(|databases| format!("; for {databases} only"));
+        let conflict =
+            self.conflict.map(|(other, reason)| format!("; not together with `{other}`: {reason}"));
+        let overridden =
+            self.overridden_by.map(|by| format!(". `{}` and `{}` override it", by.flag, by.variable));
+        let rules = [only_for, conflict, overridden].into_iter().flatten();
+        rules.fold(self.about.to_owned(), |text, rule| text + &rule)
     }
 
     /// The names under which it may be set.

@@ -62,7 +62,7 @@ fn table(keys: &[Key], path: &str) -> String {
     let mut table = "| key | type | default | description |\n|---|---|---|---|\n".to_owned();
     for key in keys {
         let names: Vec<_> = key.names().iter().map(|name| format!("`{name}`")).collect();
-        let about = description(key).replace('|', "\\|");
+        let about = key.description().replace('|', "\\|");
         let _ = writeln!(
             table,
             "| {} | {} | {} | {about} |",
@@ -108,12 +108,6 @@ fn default(key: &Key) -> String {
         (false, None, ValueType::Reference(_)) => "the only one".to_owned(),
         (false, None, _) => String::new(),
     }
-}
-
-fn description(key: &Key) -> String {
-    let conflict = key.conflict.map(|(other, reason)| format!("; not together with `{other}`: {reason}"));
-    let overridden = key.overridden_by.map(|by| format!(". `{}` and `{}` override it", by.flag, by.variable));
-    [key.about, &conflict.unwrap_or_default(), &overridden.unwrap_or_default()].concat()
 }
 
 /// The rules of keys that require or exclude each other, as sentences.

@@ -1,4 +1,4 @@
-//! The whole file: its sections, and what holds between them.
+//! The whole file: its sections, and the rules between them.
 
 use super::{
     consumer::CONSUMER,
