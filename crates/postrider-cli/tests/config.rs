@@ -519,6 +519,7 @@ fn schema_rejects_invalid_files() {
         (with_route("retry = { initial = \"1s\", schedule = [\"1s\"] }"), "/routes/0/retry"),
         (with_route("[http]\nlisten = \"here\""), "/http/listen"),
         (format!("{source}\n[databases.shop]\n{database}\n"), ""),
+        (format!("{source}\nroutes = []\n[databases.shop]\n{database}\n"), ""),
     ] {
         let errors = schema_errors(&text);
         assert!(errors.iter().any(|error| error.starts_with(&format!("{place}: "))), "{text}{errors:#?}");

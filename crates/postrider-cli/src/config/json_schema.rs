@@ -19,7 +19,9 @@ pub(crate) fn json_schema() -> Value {
     schema["$schema"] = DIALECT.into();
     schema["title"] = "postrider.toml".into();
     schema["description"] = "Configuration of `postrider run`".into();
-    schema["anyOf"] = root::ANY_OF.iter().map(|section| json!({ "required": [section] })).collect();
+    let not_empty =
+        |section: &&str| json!({ "required": [section], "properties": { *section: { "minItems": 1 } } });
+    schema["anyOf"] = root::ANY_OF.iter().map(not_empty).collect();
     schema
 }
 

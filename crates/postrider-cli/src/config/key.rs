@@ -85,7 +85,7 @@ pub(super) type Rule = fn(&str, &str) -> Result<(), Mistake>;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key {
     pub(super) name: &'static str,
-    /// The value to write, in TOML.
+    /// The value to write, in TOML; or how to write a section of the file.
     pub(super) example: &'static str,
     pub(super) value_type: ValueType,
     pub(super) is_required: bool,

@@ -269,6 +269,7 @@ fn variable_text(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     const GUIDE: &str = include_str!("../../../../docs/guides/daemon.md");
 
@@ -287,6 +288,57 @@ mod tests {
                 Value::parse(&key, key.name, example.get_ref()).unwrap();
             }
         }
+    }
+
+    /// The functions of a section that take a key, and the types of the keys that they read.
+    const GETTERS: [(&str, fn(ValueType) -> bool); 15] = [
+        ("text", is_text),
+        ("string", is_text),
+        ("required", is_text),
+        ("choice", |read| matches!(read, ValueType::Choice(_))),
+        ("flag", |read| matches!(read, ValueType::Flag)),
+        ("number", |read| matches!(read, ValueType::Number)),
+        ("decimal", |read| matches!(read, ValueType::Decimal)),
+        ("duration", |read| matches!(read, ValueType::Duration)),
+        ("durations", |read| matches!(read, ValueType::Durations)),
+        ("rate", |read| matches!(read, ValueType::Rate)),
+        ("strings", |read| matches!(read, ValueType::Strings)),
+        ("numbers", |read| matches!(read, ValueType::Numbers)),
+        ("secret", |read| matches!(read, ValueType::Url | ValueType::Database | ValueType::Secret)),
+        ("table", |read| matches!(read, ValueType::Table(_))),
+        ("tables", |read| matches!(read, ValueType::Tables(_) | ValueType::NamedTables(_))),
+    ];
+
+    fn is_text(read: ValueType) -> bool {
+        matches!(read, ValueType::String | ValueType::Choice(_) | ValueType::Reference(_))
+    }
+
+    fn sources(folder: &Path) -> Vec<String> {
+        let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let texts = paths.map(|path| match path.is_dir() {
+            true => sources(&path),
+            false => vec![fs::read_to_string(path).unwrap()],
+        });
+        texts.flatten().collect()
+    }
+
+    /// Sections are read by the names of keys: the program reads every key, by its type, and no other.
+    #[test]
+    fn program_reads_every_key_by_its_type() {
+        let keys = key::with_nested(root::keys());
+        let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+        let mut read = BTreeSet::from(["listen"]);
+        for (getter, is_of_type) in GETTERS {
+            let call = format!(".{getter}(\"");
+            for rest in sources.iter().flat_map(|text| text.split(&call).skip(1)) {
+                let name = rest.split('"').next().unwrap();
+                let is_key = keys.iter().any(|key| key.name == name && is_of_type(key.value_type));
+                assert!(is_key, "{getter}({name:?}) reads no key");
+                read.insert(name);
+            }
+        }
+        let unread: Vec<_> = keys.iter().map(|key| key.name).filter(|name| !read.contains(name)).collect();
+        assert!(unread.is_empty(), "the program does not read {unread:?}");
     }
 
     #[test]
