@@ -2,7 +2,8 @@
 
 use super::{
     endpoint::EndpointSection,
-    key::{Direction, Key, TableType, ValueType},
+    key::Direction,
+    key_type::{Key, TableType, ValueType},
     origin::ConfigValue,
     route::queue_name,
     section::Section,

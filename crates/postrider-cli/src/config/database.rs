@@ -1,7 +1,7 @@
 //! `[databases.…]`: the databases that messages are staged in.
 
 use super::{
-    key::{Key, TableType, ValueType},
+    key_type::{Key, TableType, ValueType},
     secret::Secret,
     section::Section,
     table::Table,

@@ -1,7 +1,8 @@
 //! `[[follow_ups]]`: outbound calls that follow a change, made as webhooks.
 
 use super::{
-    key::{self, Key, TableType, ValueType},
+    key::webhook,
+    key_type::{Key, TableType, ValueType},
     origin::ConfigValue,
     route::{queue_name, template},
     section::Section,
@@ -46,7 +47,7 @@ fn keys() -> Vec<Key> {
             })
             .about("Operations that the resolver supports"),
     ];
-    keys.extend(key::webhook(url, "\"30s\""));
+    keys.extend(webhook(url, "\"30s\""));
     keys.extend([
         Key::string("address", "\"{type}\"")
             .default("\"{type}\"")

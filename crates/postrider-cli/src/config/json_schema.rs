@@ -4,7 +4,8 @@
 //! `postrider config check`.
 
 use super::{
-    key::{Direction, Key, MUTUALLY_EXCLUSIVE, REQUIRED_TOGETHER, TableType, ValueType, references},
+    key::{Direction, MUTUALLY_EXCLUSIVE, REQUIRED_TOGETHER},
+    key_type::{Key, TableType, ValueType, references},
     kind, root,
 };
 use crate::{duration, rate};

@@ -1,7 +1,8 @@
 //! The kinds of destinations and sources: a broker, webhooks, or standard output. Not every build has all of them.
 
 use super::{
-    key::{Direction, Key, ValueType, words as words_of},
+    key::Direction,
+    key_type::{Key, ValueType, words as words_of},
     table::Table,
 };
 use std::fmt;

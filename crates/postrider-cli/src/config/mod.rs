@@ -9,6 +9,7 @@ mod endpoint;
 mod follow_up;
 mod json_schema;
 mod key;
+mod key_type;
 mod kind;
 mod listen;
 mod origin;
@@ -46,7 +47,7 @@ use crate::{
     problem::{Code, Problem},
     traces,
 };
-use key::{Override, TableType, ValueType};
+use key_type::{Override, TableType, ValueType};
 use origin::{ConfigValue, Origin};
 use reader::ConfigReader;
 use std::{
@@ -276,7 +277,7 @@ mod tests {
     /// Every key has a description, an example of its type, and a default that can be read.
     #[test]
     fn every_key_is_described() {
-        for key in key::with_nested(root::keys()) {
+        for key in key_type::with_nested(root::keys()) {
             assert!(!key.about.is_empty() && !key.about.ends_with('.'), "{}: {:?}", key.name, key.about);
             assert_eq!(key.default.is_some(), key.default_value().is_some(), "{}", key.name);
             let is_table = matches!(
@@ -325,7 +326,7 @@ mod tests {
     /// Sections are read by the names of keys: the program reads every key, by its type, and no other.
     #[test]
     fn program_reads_every_key_by_its_type() {
-        let keys = key::with_nested(root::keys());
+        let keys = key_type::with_nested(root::keys());
         let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
         let mut read = BTreeSet::from(["listen"]);
         for (getter, is_of_type) in GETTERS {

@@ -1,7 +1,7 @@
 //! The text of the configuration file without anything that may be a secret, for error messages.
 
 use super::{
-    key::{Key, with_nested},
+    key_type::{Key, with_nested},
     root,
     table::is_variable,
 };

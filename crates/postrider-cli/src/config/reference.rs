@@ -2,7 +2,8 @@
 //! the page.
 
 use super::{
-    key::{Key, MUTUALLY_EXCLUSIVE, REQUIRED_TOGETHER, TableType, ValueType},
+    key::{MUTUALLY_EXCLUSIVE, REQUIRED_TOGETHER},
+    key_type::{Key, TableType, ValueType},
     kind, root,
 };
 use std::{env, fmt::Write, fs};

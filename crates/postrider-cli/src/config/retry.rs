@@ -1,7 +1,7 @@
 //! `max_attempts` and `retry = { … }` of a route: the backoff between attempts, and when a message becomes a dead letter.
 
 use super::{
-    key::{Key, TableType, ValueType, words},
+    key_type::{Key, TableType, ValueType, words},
     section::Section,
     table::Table,
 };

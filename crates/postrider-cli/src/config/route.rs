@@ -1,7 +1,7 @@
 //! `[[routes]]`: the destinations of a queue.
 
 use super::{
-    key::{Key, TableType, ValueType, words},
+    key_type::{Key, TableType, ValueType, words},
     origin::{ConfigValue, Origin},
     pattern::TypePattern,
     retry::{self, RETRY},

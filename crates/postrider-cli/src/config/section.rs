@@ -1,7 +1,8 @@
 //! A section of the file: the values of its keys, read and printed by the data of the keys.
 
 use super::{
-    key::{Key, MUTUALLY_EXCLUSIVE, REQUIRED_TOGETHER, TableType, ValueType, keys},
+    key::{MUTUALLY_EXCLUSIVE, REQUIRED_TOGETHER, keys},
+    key_type::{Key, TableType, ValueType},
     kind::{self, KINDS},
     origin::{ConfigValue, Origin, SectionLine},
     secret::Secret,

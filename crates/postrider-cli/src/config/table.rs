@@ -1,7 +1,7 @@
 //! One table of the configuration file. It reads typed values, and rejects unknown keys with the key that was probably meant.
 
 use super::{
-    key::{Key, ValueType, references},
+    key_type::{Key, ValueType, references},
     origin::{ConfigValue, Origin},
     reader::ConfigReader,
     secret::Secret,

@@ -1,7 +1,7 @@
 //! A value of a key: read from TOML by the key's type, and printed without secrets.
 
 use super::{
-    key::{Key, ValueType},
+    key_type::{Key, ValueType},
     listen::Listen,
     secret::Secret,
     section::Section,
