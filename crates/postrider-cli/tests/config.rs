@@ -220,6 +220,10 @@ fn check_reports_every_problem_with_line_and_fix() {
         problems("source = \"/shop\"\n[databases]\n[[routes]]\nqueue = \"orders\"\nto = [\"lines\"]\n")
     );
     insta::assert_snapshot!("invalid_toml", problems("source = /shop\n[databases.shop\n"));
+    insta::assert_snapshot!(
+        "invalid_variables",
+        problems_with(VALID, &[("POSTRIDER_HTTP_LISTEN", "here"), ("POSTRIDER_LOG_FORMAT", "jason")])
+    );
     insta::assert_snapshot!("invalid_secret", problems_with(VALID, &[("HOOKS_SECRET", "secret")]));
 }
 

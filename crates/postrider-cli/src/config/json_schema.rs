@@ -177,14 +177,14 @@ mod tests {
     use super::*;
 
     /// All tables below these keys that have no tables themselves.
-    fn innermost_tables(keys: Vec<Key>) -> Vec<TableType> {
+    fn innermost_tables(keys: &[Key]) -> Vec<TableType> {
         let tables = keys.iter().filter_map(|key| match key.value_type {
             ValueType::Table(table) | ValueType::Tables(table) | ValueType::NamedTables(table) => Some(table),
             _ => None,
         });
         let inner = |table: TableType| {
             let below: Vec<_> =
-                table.variants().into_iter().flat_map(|(_, keys)| innermost_tables(keys)).collect();
+                table.variants().into_iter().flat_map(|(_, keys)| innermost_tables(&keys)).collect();
             if below.is_empty() { vec![table] } else { below }
         };
         tables.flat_map(inner).collect()
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn schema_accepts_the_example_of_every_key() {
         let mut count = 0;
-        for table_type in innermost_tables(root::keys()) {
+        for table_type in innermost_tables(&root::keys()) {
             for (kind, keys) in table_type.variants() {
                 let kind = kind.map(|kind| ("kind".to_owned(), kind.to_string().into()));
                 let required: Map<_, _> =

@@ -291,8 +291,10 @@ mod tests {
         }
     }
 
+    type IsOfType = fn(ValueType) -> bool;
+
     /// The functions of a section that take a key, and the types of the keys that they read.
-    const GETTERS: [(&str, fn(ValueType) -> bool); 15] = [
+    const GETTERS: [(&str, IsOfType); 15] = [
         ("text", is_text),
         ("string", is_text),
         ("required", is_text),

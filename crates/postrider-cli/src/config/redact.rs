@@ -54,7 +54,7 @@ mod tests {
     fn redact_replaces_secrets_by_stars_and_keeps_positions() {
         let text = "source = \"/shop\"\n[databases.shop]\nurl = \"postgres://nell:clöver@db/shop\"\npasword = 123456\n\
                     url_env = \"SHOP_DB\"\nlisten_url_env = \"postgres://db\"\nurl_file = \"/run/db\"\n\
-                    [[routes]]\nto = [{ adress = \"x\", destination = \"events\" }]\n";
+                    [[routes]]\nto = [{ adress = \"x\", destination = \"events\" }]\nconcurrency = 0\n";
         let content = DeTable::parse(text).unwrap();
         let redacted = redact(text, content.get_ref());
         assert_eq!(redacted.len(), text.len());
@@ -62,7 +62,7 @@ mod tests {
         let expected = format!(
             "source = \"/shop\"\n[databases.shop]\nurl = {}\npasword = {}\n\
              url_env = \"SHOP_DB\"\nlisten_url_env = {}\nurl_file = \"/run/db\"\n\
-             [[routes]]\nto = [{{ adress = {}, destination = \"events\" }}]\n",
+             [[routes]]\nto = [{{ adress = {}, destination = \"events\" }}]\nconcurrency = 0\n",
             stars("\"postgres://nell:clöver@db/shop\"".len()),
             stars(6),
             stars("\"postgres://db\"".len()),

@@ -86,7 +86,7 @@ fn otlp() -> Vec<Key> {
 }
 
 fn check(table: &Table<'_>, root: &mut Section) {
-    if ANY_OF.iter().all(|section| root.tables(section).is_empty() && table.is_empty(section)) {
+    if ANY_OF.iter().all(|section| table.is_empty(section)) {
         let help = "write [[routes]], and below it queue and to; or [[consumers]], or [[follow_ups]]";
         table.report(1, "the file defines no routes, consumers or follow-ups", help);
     }

@@ -83,10 +83,8 @@ impl Section {
     }
 
     pub(crate) fn string(&self, key: &str) -> Option<&str> {
-        match &self.value(key)?.value {
-            Value::String(text) => Some(text),
-            _ => None,
-        }
+        let Value::String(text) = &self.value(key)?.value else { return None };
+        Some(text)
     }
 
     /// The value that a word stands for.
@@ -104,38 +102,28 @@ impl Section {
     }
 
     pub(crate) fn number(&self, key: &str) -> Option<u32> {
-        match self.value(key)?.value {
-            Value::Number(number) => Some(number),
-            _ => None,
-        }
+        let Value::Number(number) = self.value(key)?.value else { return None };
+        Some(number)
     }
 
     pub(super) fn decimal(&self, key: &str) -> Option<f64> {
-        match self.value(key)?.value {
-            Value::Decimal(number) => Some(number),
-            _ => None,
-        }
+        let Value::Decimal(number) = self.value(key)?.value else { return None };
+        Some(number)
     }
 
     pub(crate) fn duration(&self, key: &str) -> Option<Duration> {
-        match self.value(key)?.value {
-            Value::Duration(duration) => Some(duration),
-            _ => None,
-        }
+        let Value::Duration(duration) = self.value(key)?.value else { return None };
+        Some(duration)
     }
 
     pub(super) fn durations(&self, key: &str) -> Option<&[Duration]> {
-        match &self.value(key)?.value {
-            Value::Durations(durations) => Some(durations),
-            _ => None,
-        }
+        let Value::Durations(durations) = &self.value(key)?.value else { return None };
+        Some(durations)
     }
 
     pub(crate) fn rate(&self, key: &str) -> Option<Rate> {
-        match self.value(key)?.value {
-            Value::Rate(rate) => Some(rate),
-            _ => None,
-        }
+        let Value::Rate(rate) = self.value(key)?.value else { return None };
+        Some(rate)
     }
 
     pub(crate) fn strings(&self, key: &str) -> &[String] {
@@ -153,25 +141,19 @@ impl Section {
     }
 
     pub(crate) fn secret(&self, key: &str) -> Option<&Secret> {
-        match &self.value(key)?.value {
-            Value::Secret(secret) | Value::Database(secret) => Some(secret),
-            _ => None,
-        }
+        let (Value::Secret(secret) | Value::Database(secret)) = &self.value(key)?.value else { return None };
+        Some(secret)
     }
 
     pub(super) fn table(&self, key: &str) -> Option<&Self> {
-        match &self.value(key)?.value {
-            Value::Table(section) => Some(section),
-            _ => None,
-        }
+        let Value::Table(section) = &self.value(key)?.value else { return None };
+        Some(section)
     }
 
     pub(super) fn table_mut(&mut self, key: &str) -> Option<&mut Self> {
         let (_, found) = self.values.iter_mut().find(|(name, _)| *name == key)?;
-        match &mut found.value {
-            Value::Table(section) => Some(section),
-            _ => None,
-        }
+        let Value::Table(section) = &mut found.value else { return None };
+        Some(section)
     }
 
     /// The tables under `key` with their names or numbers.
@@ -189,9 +171,9 @@ impl Section {
             match &found.value {
                 Value::Table(section) => section.add_to(settings, &format!("{path}.")),
                 Value::Tables(tables) => {
-                    tables
-                        .iter()
-                        .for_each(|(name, section)| section.add_to(settings, &format!("{path}.{name}.")));
+                    for (name, section) in tables {
+                        section.add_to(settings, &format!("{path}.{name}."));
+                    }
                 }
                 value => settings.add(path, found, value.printed()),
             }
