@@ -94,7 +94,8 @@ impl<'r> Table<'r> {
 
     /// Whether `key` is not set under any of its names, or is an empty list or table.
     pub(super) fn is_missing(&self, key: &Key) -> bool {
-        self.is_empty(key.name) && !key.names().iter().skip(1).any(|name| self.has(name))
+        let is_referred_to = key.is_secret() && self.is_set(key.name);
+        !is_referred_to && self.is_empty(key.name)
     }
 
     /// Whether `key` is missing, or is an empty list or table.
@@ -119,6 +120,7 @@ impl<'r> Table<'r> {
         }
     }
 
+    /// A string under a name that may be that of a reference.
     fn string(&self, key: &str, example: &str) -> Option<ConfigValue<String>> {
         let (line, value) = self.value(key)?;
         let Some(text) = value.as_str() else {
