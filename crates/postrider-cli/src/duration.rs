@@ -6,6 +6,13 @@ use std::time::Duration;
 /// The longest duration that any setting accepts.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
+/// Accepts every text that `parse` accepts, unless it is spelt in an unusual way: numbers with units, or a number of seconds.
+pub(crate) const PATTERN: &str = concat!(
+    r"^[0-9]+([.][0-9]+)?$|^([0-9]+([.][0-9]+)? ?",
+    "(w|wks?|weeks?|d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|msecs?|millis?|milliseconds?)",
+    "(, ?| )?)+$"
+);
+
 /// Parses a duration between a millisecond and a year.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let duration = seconds(text).or_else(|| days(text)).or_else(|| friendly(text)).ok_or_else(|| {

@@ -3,6 +3,9 @@
 use std::{fmt, time::Duration};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+/// Accepts every rate, and nothing else.
+pub(crate) const PATTERN: &str = "^[0-9]*[1-9][0-9]*(/[smh])?$";
+
 /// A rate such as `100/s`, `6000/m` or `360000/h`; a bare number is per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate {

@@ -71,9 +71,9 @@ impl Webhook {
     }
 
     fn build(source: &str, section: &FollowUpSection) -> Result<Self, Invalid> {
-        let mut options = webhook::options(&section.webhook)?.with_concurrency(CONCURRENT_CALLS);
+        let mut options = webhook::options(section)?.with_concurrency(CONCURRENT_CALLS);
         let mut done = BTreeSet::new();
-        for status in &section.done_on.value {
+        for status in section.numbers("done_on") {
             let status = u16::try_from(*status).unwrap_or(u16::MAX);
             options = options.with_accepted(status)?;
             done.insert(status);
@@ -84,7 +84,7 @@ impl Webhook {
         }
         Ok(Self {
             name: section.resolver.value.clone(),
-            operations: section.operations.value.clone(),
+            operations: section.strings("operations").to_vec(),
             source: source.into(),
             address: Template::parse(section.address.as_str())?,
             transport: HttpTransport::new(options)?,

@@ -5,9 +5,15 @@
 
 mod support;
 
-use std::{fs, process::Command};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 use support::program::{CompletionOutcome, postrider, run};
 use tempfile::{TempDir, tempdir};
+use toml::de::{DeTable, DeValue};
 
 const VALID: &str = r#"source = "/shop"
 
@@ -52,6 +58,34 @@ fn folder_with(text: &str) -> TempDir {
     folder
 }
 
+/// A folder with a file that the JSON Schema accepts.
+fn folder_with_valid(text: &str) -> TempDir {
+    assert_eq!(schema_errors(text), [""; 0], "{text}");
+    folder_with(text)
+}
+
+/// The errors of a file by the JSON Schema that the program prints.
+fn schema_errors(text: &str) -> Vec<String> {
+    let schema: Value = serde_json::from_str(&output(run(&mut postrider(&["config", "schema"])))).unwrap();
+    let schema = jsonschema::draft202012::new(&schema).unwrap();
+    let file = as_json(&DeValue::Table(DeTable::parse(text).unwrap().into_inner()));
+    schema.iter_errors(&file).map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
+
+fn as_json(toml: &DeValue<'_>) -> Value {
+    match toml {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Integer(number) => number.as_str().parse::<i64>().unwrap().into(),
+        DeValue::Float(number) => number.as_str().parse::<f64>().unwrap().into(),
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Datetime(time) => time.to_string().into(),
+        DeValue::Array(list) => list.iter().map(|each| as_json(each.get_ref())).collect(),
+        DeValue::Table(table) => {
+            table.iter().map(|(key, each)| (key.get_ref().to_string(), as_json(each.get_ref()))).collect()
+        }
+    }
+}
+
 /// The problems that `config check` reports; it exits with 1.
 fn problems(text: &str) -> String {
     problems_with(text, &[])
@@ -76,6 +110,8 @@ fn init_writes_a_valid_file_and_never_overwrites() {
     let folder = tempdir().unwrap();
     let init = || run(&mut config(&folder, &["init"]));
     assert_eq!(init().code, Some(0));
+    let text = fs::read_to_string(folder.path().join("postrider.toml")).unwrap();
+    assert_eq!(schema_errors(&text), [""; 0]);
     let checked = run(&mut config(&folder, &["check"]));
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert_eq!(checked.err, "postrider.toml: ok: 1 database, 1 destination, 1 route\n");
@@ -101,7 +137,9 @@ fn init_comments_are_valid_when_uncommented() {
             _ => line,
         })
         .collect();
-    fs::write(&file, uncommented.join("\n").replace("\"nats\"", "\"webhook\"")).unwrap();
+    let text = uncommented.join("\n");
+    assert_eq!(schema_errors(&text), [""; 0]);
+    fs::write(&file, text.replace("\"nats\"", "\"webhook\"")).unwrap();
     let mut check = config(&folder, &["check"]);
     check
         .env("HOOKS_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
@@ -182,6 +220,10 @@ fn check_reports_every_problem_with_line_and_fix() {
         problems("source = \"/shop\"\n[databases]\n[[routes]]\nqueue = \"orders\"\nto = [\"lines\"]\n")
     );
     insta::assert_snapshot!("invalid_toml", problems("source = /shop\n[databases.shop\n"));
+    insta::assert_snapshot!(
+        "invalid_variables",
+        problems_with(VALID, &[("POSTRIDER_HTTP_LISTEN", "here"), ("POSTRIDER_LOG_FORMAT", "jason")])
+    );
     insta::assert_snapshot!("invalid_secret", problems_with(VALID, &[("HOOKS_SECRET", "secret")]));
 }
 
@@ -300,7 +342,7 @@ fn check_reports_missing_certificate_files() {
 #[cfg(all(feature = "nats", feature = "kafka", feature = "redis", feature = "sns"))]
 #[test]
 fn show_prints_every_destination_setting_with_its_origin() {
-    let folder = folder_with(
+    let folder = folder_with_valid(
         "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n\
          [destinations.kafka]\nkind = \"kafka\"\nurl = \"kafka+ssl://127.0.0.1:9093\"\nsasl = \"scram-sha-512\"\nuser = \"relay\"\n\
          password_env = \"SECRET\"\n\
@@ -333,7 +375,7 @@ fn full_build_accepts_every_kind() {
              to = [{{ destination = \"{kind}\", address = \"orders\" }}]\n"
         );
     }
-    let checked = run(&mut config(&folder_with(&text), &["check"]));
+    let checked = run(&mut config(&folder_with_valid(&text), &["check"]));
     assert_eq!(checked.err, "postrider.toml: ok: 1 database, 5 destinations, 5 routes\n");
 }
 
@@ -348,7 +390,7 @@ fn check_names_the_feature_of_a_kind_that_the_build_lacks() {
 
 #[test]
 fn show_prints_effective_configuration_without_secrets() {
-    let folder = folder_with(VALID);
+    let folder = folder_with_valid(VALID);
     let mut show = config(&folder, &["show", "--origin", "--listen", "off"]);
     let shown = output(run(show.env("POSTRIDER_LOG_FORMAT", "human")));
     assert!(!shown.contains("secret@") && !shown.contains("whsec"), "{shown}");
@@ -361,7 +403,7 @@ fn show_prints_effective_configuration_without_secrets() {
 /// Precedence: flags, environment variables, file, defaults.
 #[test]
 fn flags_override_environment_file_and_deproblems() {
-    let folder = folder_with(&format!("{VALID}\n[http]\nlisten = \"127.0.0.1:1\"\n"));
+    let folder = folder_with_valid(&format!("{VALID}\n[http]\nlisten = \"127.0.0.1:1\"\n"));
     let listen = |command: &mut Command| {
         let shown = output(run(command));
         shown
@@ -415,4 +457,86 @@ fn example_of_the_daemon_guide_is_valid() {
         checked.err,
         "postrider.toml: ok: 1 database, 2 destinations, 1 route, 1 consumer, 1 resolver\n"
     );
+}
+
+/// Every whole file in the documents.
+#[test]
+fn schema_accepts_the_examples_in_the_documents() {
+    fn pages(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        entries.flat_map(|path| if path.is_dir() { pages(&path) } else { vec![path] }).collect()
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = pages(&root.join("docs"));
+    pages.push(root.join("README.md"));
+    let mut count = 0;
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+        let text = fs::read_to_string(page).unwrap();
+        let blocks = text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+        for block in blocks.filter(|block| block.contains("source = ") && block.contains("[databases")) {
+            assert_eq!(schema_errors(block), [""; 0], "{}", page.display());
+            count += 1;
+        }
+    }
+    assert!(count > 1, "only {count} examples were found");
+}
+
+/// A wrong line of each sort: the schema and `config check` reject it.
+#[test]
+fn schema_rejects_invalid_files() {
+    let file = |source: &str, database: &str, destination: &str, route: &str| {
+        format!(
+            "{source}\n[databases.shop]\n{database}\n[destinations.lines]\n{destination}\n[[routes]]\nqueue = \"orders\"\n{route}\n"
+        )
+    };
+    let (source, database, destination) = ("source = \"/shop\"", "url = \"shop.db\"", "kind = \"stdout\"");
+    let route = "to = [{ destination = \"lines\", address = \"a\" }]";
+    assert_eq!(schema_errors(&file(source, database, destination, route)), [""; 0]);
+    let with_route = |line: &str| file(source, database, destination, &format!("{route}\n{line}"));
+    let with_destination = |lines: &str| file(source, database, lines, route);
+    for (text, place) in [
+        (file("", database, destination, route), ""),
+        (file("source = 17", database, destination, route), "/source"),
+        (file(source, "", destination, route), "/databases/shop"),
+        (file(source, "url = \"shop.db\"\nurl_env = \"SHOP_DB\"", destination, route), "/databases/shop"),
+        (file(source, "urll = \"shop.db\"", destination, route), "/databases/shop"),
+        (file(source, "url_env = \"not a name\"", destination, route), "/databases/shop/url_env"),
+        (with_destination("kind = \"stdot\""), "/destinations/lines/kind"),
+        (with_destination(""), "/destinations/lines"),
+        (with_destination("kind = \"stdout\"\nurl = \"x\""), "/destinations/lines"),
+        (with_destination("kind = \"webhook\"\nsecret = \"whsec_x\""), "/destinations/lines"),
+        (with_destination("kind = \"stdout\"\nrate_limit = \"fast\""), "/destinations/lines"),
+        (with_destination("kind = \"nats\""), "/destinations/lines"),
+        (with_destination("kind = \"kafka\"\nurl = \"kafka://a\"\nsasl = \"plain\""), "/destinations/lines"),
+        (
+            with_destination("kind = \"nats\"\nurl = \"nats://a\"\ntoken_env = \"A\"\nnkey_env = \"A\""),
+            "/destinations/lines",
+        ),
+        (file(source, database, destination, "to = []"), "/routes/0/to"),
+        (file(source, database, destination, "to = [{ destination = \"lines\" }]"), "/routes/0/to/0"),
+        (with_route("max_atempts = 3"), "/routes/0"),
+        (with_route("max_attempts = \"ten\""), "/routes/0/max_attempts"),
+        (with_route("concurrency = 0"), "/routes/0/concurrency"),
+        (with_route("dead_letters = \"no\""), "/routes/0/dead_letters"),
+        (with_route("keep_for = \"a week\""), "/routes/0/keep_for"),
+        (with_route("ordered = \"strictly\""), "/routes/0/ordered"),
+        (with_route("retry = { initial = \"1s\", schedule = [\"1s\"] }"), "/routes/0/retry"),
+        (with_route("[http]\nlisten = \"here\""), "/http/listen"),
+        (format!("{source}\n[databases.shop]\n{database}\n"), ""),
+        (format!("{source}\nroutes = []\n[databases.shop]\n{database}\n"), ""),
+    ] {
+        let errors = schema_errors(&text);
+        assert!(errors.iter().any(|error| error.starts_with(&format!("{place}: "))), "{text}{errors:#?}");
+        assert!(problems(&text).starts_with("error[config]"), "{text}");
+    }
+}
+
+#[test]
+fn schema_is_valid_json_schema() {
+    let schema: Value = serde_json::from_str(&output(run(&mut postrider(&["config", "schema"])))).unwrap();
+    jsonschema::meta::validate(&schema).unwrap();
+    let format = &schema["properties"]["routes"]["items"]["properties"]["format"];
+    assert_eq!(format["enum"], json!(["binary", "structured", "plain", "debezium"]));
+    assert_eq!(format["default"], "binary");
+    assert!(format["description"].as_str().unwrap().starts_with("Wire format"), "{format}");
 }

@@ -40,6 +40,7 @@ const CASES: &[Case] = &[
     error_only("completions", "tcsh"),
     error_only("config check", "--config none.toml"),
     error_only("config init", "taken.toml"),
+    error_only("config schema", "postrider.toml"),
     case("config show", "--origin --json", "--config none.toml"),
     case("dead discard", "--queue orders --yes --why old --json", "--queue orders --why old"),
     case("dead groups", "--json", "--limit none"),

@@ -1,6 +1,6 @@
 //! Webhooks, sent and received.
 
-use crate::config::{EndpointSection, Secret};
+use crate::config::{EndpointSection, Secret, Section};
 use axum::Router;
 use postrider::{
     Invalid,
@@ -13,7 +13,7 @@ pub(crate) fn transport(section: &EndpointSection) -> Result<HttpTransport, Inva
 }
 
 /// The options of a webhook receiver.
-pub(crate) fn options(section: &EndpointSection) -> Result<HttpOptions, Invalid> {
+pub(crate) fn options(section: &Section) -> Result<HttpOptions, Invalid> {
     let mut options = match section.secret("url") {
         Some(url) => HttpOptions::below(url.reveal())?,
         None => HttpOptions::new(),
@@ -60,7 +60,7 @@ pub(crate) fn source(section: &EndpointSection) -> Result<(HttpSource, SocketAdd
 }
 
 /// Signing secrets, separated by spaces: several are valid while a secret is rotated.
-fn secrets(section: &EndpointSection) -> Result<Vec<signature::Secret>, Invalid> {
+fn secrets(section: &Section) -> Result<Vec<signature::Secret>, Invalid> {
     let text = section.secret("secret").map(Secret::reveal).unwrap_or_default();
     text.split_whitespace().map(signature::Secret::parse).collect()
 }

@@ -3,90 +3,78 @@
 use super::{
     endpoint::EndpointSection,
     key::Direction,
-    origin::{ConfigValue, SectionLine},
-    route::{database, queue},
-    setting::Settings,
-    table::Table,
+    key_type::{Key, TableType, ValueType},
+    origin::ConfigValue,
+    route::queue_name,
+    section::Section,
+    value::Mistake,
 };
 use postrider::ConsumerName;
-use std::time::Duration;
+use std::ops::Deref;
 
-/// The consumer's default.
-const CONCURRENCY: u32 = 5;
-
-pub(super) const KEYS: [&str; 8] = [
-    "database",
-    "name",
-    "source",
-    "to",
-    "concurrency",
-    "max_deliveries",
-    "keep_deduplication_records_for",
-    "redelivery_window",
-];
+pub(super) const CONSUMER: TableType = TableType::Section { keys, check: |_, _| {} };
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ConsumerSection {
-    pub(crate) line: SectionLine,
     pub(crate) database: ConfigValue<String>,
     pub(crate) name: ConfigValue<String>,
     pub(crate) source: EndpointSection,
     pub(crate) to: ConfigValue<String>,
-    pub(crate) concurrency: ConfigValue<u32>,
-    pub(crate) max_deliveries: Option<ConfigValue<u32>>,
-    pub(crate) keep_deduplication_records_for: Option<ConfigValue<Duration>>,
-    pub(crate) redelivery_window: Option<ConfigValue<Duration>>,
+    section: Section,
+}
+
+fn keys() -> Vec<Key> {
+    vec![
+        Key::new("database", "\"shop\"", ValueType::Reference("databases"))
+            .about("Database to stage received messages in; optional if there is only one"),
+        Key::string("name", "\"billing\"")
+            .required()
+            .rule(|path, name| {
+                let invalid = |error| Mistake::new(format!("{path} is not a valid consumer name"), error);
+                ConsumerName::new(name).map(drop).map_err(|error| invalid(error.to_string()))
+            })
+            .about("Owner of the deduplication records. Two consumers with different names each get every message"),
+        Key::new(
+            "source",
+            "{ kind = \"rabbitmq\", url_env = \"AMQP_URL\", queue = \"orders\" }",
+            ValueType::Table(TableType::Endpoint(Direction::Source)),
+        )
+        .required()
+        .about("Source to receive from"),
+        Key::string("to", "\"incoming-orders\"")
+            .required()
+            .rule(queue_name)
+            .about("Queue of the database that messages are staged in"),
+        Key::new("concurrency", "5", ValueType::Number)
+            .default("5")
+            .about("Concurrent transactions; 1 is enough on SQLite"),
+        Key::new("max_deliveries", "20", ValueType::Number)
+            .about("A message that is delivered more often becomes a dead letter of `inbox.<name>`, and is not staged; unlimited by default"),
+        Key::new("keep_deduplication_records_for", "\"30d\"", ValueType::Duration)
+            .renamed_from("keep_marks_for")
+            .about("Retention of deduplication records; a value that is too short is rejected. By default the redelivery window of the broker, plus a day"),
+        Key::new("redelivery_window", "\"14d\"", ValueType::Duration)
+            .renamed_from("redelivered_within")
+            .about("How long the broker may redeliver a message, for brokers that cannot report it or keep messages without limit"),
+    ]
 }
 
 impl ConsumerSection {
-    pub(crate) fn read(table: &Table<'_>, databases: &[&str]) -> Option<Self> {
-        table.reject_unknown_keys(&KEYS);
-        let database = database(table, databases);
-        let name = table.required("name", "\"billing\"");
-        if let Some(name) = &name
-            && let Err(error) = ConsumerName::new(name.as_str())
-        {
-            let what = format!("{} is not a valid consumer name", table.path("name"));
-            table.report(table.line_of_value(name), what, error.to_string());
-        }
-        let to = queue(table, "to", "\"incoming-orders\"");
-        if table.is_empty_or_missing("source") {
-            table.report_missing(
-                "source",
-                "{ kind = \"rabbitmq\", url_env = \"AMQP_URL\", queue = \"orders\" }",
-            );
-        }
-        let source = table.table("source").and_then(|table| EndpointSection::read(&table, Direction::Source));
+    pub(super) fn new(section: Section) -> Option<Self> {
         Some(Self {
-            line: SectionLine(table.line()),
-            concurrency: table.number("concurrency", "5").unwrap_or(ConfigValue::default(CONCURRENCY)),
-            max_deliveries: table.number("max_deliveries", "20"),
-            keep_deduplication_records_for: table.duration("keep_deduplication_records_for", "\"30d\""),
-            redelivery_window: table.duration("redelivery_window", "\"14d\""),
-            database: database?,
-            name: name?,
-            source: source?,
-            to: to?,
+            database: section.text("database")?,
+            name: section.text("name")?,
+            source: EndpointSection::new(section.table("source")?.clone())?,
+            to: section.text("to")?,
+            section,
         })
     }
+}
 
-    pub(crate) fn settings(&self, number: usize, settings: &mut Settings) {
-        let key = |last: &str| format!("consumers.{number}.{last}");
-        settings.text(key("database"), &self.database);
-        settings.text(key("name"), &self.name);
-        self.source.settings(&key("source"), settings);
-        settings.text(key("to"), &self.to);
-        settings.add(key("concurrency"), &self.concurrency, self.concurrency.value);
-        if let Some(max_deliveries) = &self.max_deliveries {
-            settings.add(key("max_deliveries"), max_deliveries, max_deliveries.value);
-        }
-        for (last, duration) in [
-            ("keep_deduplication_records_for", &self.keep_deduplication_records_for),
-            ("redelivery_window", &self.redelivery_window),
-        ] {
-            if let Some(duration) = duration {
-                settings.add(key(last), duration, format!("{:?}", duration.value));
-            }
-        }
+impl Deref for ConsumerSection {
+    type Target = Section;
+
+    fn deref(&self) -> &Section {
+        &self.section
     }
 }

@@ -1,78 +1,81 @@
 //! `[databases.…]`: the databases that messages are staged in.
 
-use super::{origin::ConfigValue, secret::Secret, setting::Settings, table::Table};
+use super::{
+    key_type::{Key, TableType, ValueType},
+    secret::Secret,
+    section::Section,
+    table::Table,
+    value::Mistake,
+};
 use crate::database::{Database, Way};
 
-pub(super) const KEYS: [&str; 7] =
-    ["url", "url_env", "url_file", "behind_pooler", "listen_url", "listen_url_env", "listen_url_file"];
+pub(super) const DATABASE: TableType = TableType::Section { keys, check };
+
+const SERVERS: &str = "PostgreSQL servers";
 
 #[derive(Debug, Clone)]
 pub(crate) struct DatabaseSection {
-    url: ConfigValue<Secret>,
-    /// Whether the URL points to a pooler in transaction mode.
-    behind_pooler: ConfigValue<bool>,
-    /// The direct URL of the server, for notifications (LISTEN) and migrations.
-    listen_url: Option<ConfigValue<Secret>>,
     database: Database,
+    section: Section,
+}
+
+fn keys() -> Vec<Key> {
+    vec![
+        Key::new("url", "\"shop.db\"", ValueType::Database)
+            .required()
+            .rule(|path, url| match url.parse::<Database>() {
+                Ok(_) => Ok(()),
+                Err(help) => Err(Mistake::new(format!("invalid {path}"), help)),
+            })
+            .about("URL of a PostgreSQL database, `postgres://…`, or path of a SQLite file"),
+        Key::flag("behind_pooler")
+            .only_for(SERVERS)
+            .about("The URL points to a pooler in transaction mode, such as PgBouncer"),
+        Key::new("listen_url", "\"postgres://server:5432/shop\"", ValueType::Url)
+            .rule(|path, url| match url.parse() {
+                Ok(Database::Postgres { .. }) => Ok(()),
+                _ => Err(Mistake::new(
+                    format!("{path} is not the URL of a PostgreSQL server"),
+                    "write the server's own address, such as postgres://server:5432/shop",
+                )),
+            })
+            .only_for(SERVERS)
+            .about("The server's own URL, past the pooler, for notifications (LISTEN) and `--migrate`; without it a daemon behind a pooler polls"),
+    ]
+}
+
+fn check(table: &Table<'_>, section: &mut Section) {
+    let url = section.secret("url").map(Secret::reveal);
+    if !matches!(url.map(str::parse), Some(Ok(Database::File(_)))) {
+        return;
+    }
+    for key in keys() {
+        let Some(databases) = key.only_for else { continue };
+        section.remove(key.name);
+        for name in key.names().iter().filter(|name| table.has(name)) {
+            let what = format!("{} does not apply to a SQLite file", table.path(name));
+            table.report(table.line_of(name), what, format!("remove it: it is for {databases}"));
+        }
+    }
 }
 
 impl DatabaseSection {
-    pub(crate) fn read(table: &Table<'_>) -> Option<Self> {
-        table.reject_unknown_keys(&KEYS);
-        let example = "\"shop.db\"";
-        let url = table.url("url", example);
-        if !table.is_set("url") {
-            table.report_missing("url", example);
-        }
-        let behind_pooler = table.flag("behind_pooler").unwrap_or(ConfigValue::default(false));
-        let listen_url = table.url("listen_url", "\"postgres://server:5432/shop\"");
-        if let Some(listen_url) = &listen_url
-            && !matches!(listen_url.reveal().parse(), Ok(Database::Postgres { .. }))
-        {
-            let what = format!("{} is not the URL of a PostgreSQL server", table.path("listen_url"));
-            let help = "write the server's own address, such as postgres://server:5432/shop";
-            table.report(table.line_of_value(listen_url), what, help);
-        }
-        let url = url?;
-        let database: Database = match url.reveal().parse() {
-            Ok(database) => database,
-            Err(help) => {
-                table.report(table.line_of_value(&url), format!("invalid {}", table.path("url")), help);
-                return None;
-            }
-        };
-        for key in ["behind_pooler", "listen_url", "listen_url_env", "listen_url_file"] {
-            if table.has(key) && matches!(database, Database::File(_)) {
-                let what = format!("{} does not apply to a SQLite file", table.path(key));
-                table.report(table.line_of(key), what, "remove it: it is for PostgreSQL servers");
-            }
-        }
+    pub(super) fn new(section: Section) -> Option<Self> {
+        let database: Database = section.secret("url")?.reveal().parse().ok()?;
         let way = Way {
-            behind_pooler: behind_pooler.value,
-            listen_url: listen_url.as_ref().map(|url| url.reveal().to_owned()),
+            behind_pooler: section.flag("behind_pooler"),
+            listen_url: section.secret("listen_url").map(|url| url.reveal().to_owned()),
         };
-        Some(Self { url, behind_pooler, listen_url, database: database.reached(way) })
+        Some(Self { database: database.reached(way), section })
     }
 
     pub(crate) fn database(&self) -> &Database {
         &self.database
     }
-
-    pub(crate) fn settings(&self, name: &str, settings: &mut Settings) {
-        let key = |last: &str| format!("databases.{name}.{last}");
-        settings.add(key("url"), &self.url, self.database.to_string());
-        if let Database::Postgres { .. } = self.database {
-            settings.add(key("behind_pooler"), &self.behind_pooler, self.behind_pooler.value);
-        }
-        if let Some(listen_url) = &self.listen_url {
-            settings.text(key("listen_url"), listen_url);
-        }
-    }
 }
 
 impl PartialEq for DatabaseSection {
     fn eq(&self, other: &Self) -> bool {
-        (&self.url, &self.behind_pooler, &self.listen_url)
-            == (&other.url, &other.behind_pooler, &other.listen_url)
+        self.section == other.section
     }
 }

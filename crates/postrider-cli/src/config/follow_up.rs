@@ -1,105 +1,98 @@
 //! `[[follow_ups]]`: outbound calls that follow a change, made as webhooks.
 
 use super::{
-    endpoint::{EndpointSection, names},
-    key,
-    kind::Kind,
-    origin::{ConfigValue, SectionLine},
-    route::{check_template, database},
-    setting::Settings,
-    table::Table,
+    key::webhook,
+    key_type::{Key, TableType, ValueType},
+    origin::ConfigValue,
+    route::{queue_name, template},
+    section::Section,
+    value::Mistake,
 };
-use postrider::{EventType, QueueName, ResolverName, follow_up};
-use std::time::Duration;
+use postrider::{EventType, ResolverName};
+use std::ops::Deref;
 
-/// The default timeout of a call, which is retried after it.
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// 410 Gone: nothing is left to do.
-const GONE: u32 = 410;
-
-pub(super) const KEYS: [&str; 7] =
-    ["database", "queue", "resolver", "operations", "address", "done_on", "complete_to"];
+pub(super) const FOLLOW_UP: TableType = TableType::Section { keys, check: |_, _| {} };
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FollowUpSection {
-    pub(crate) line: SectionLine,
     pub(crate) database: ConfigValue<String>,
     pub(crate) queue: ConfigValue<String>,
     pub(crate) resolver: ConfigValue<String>,
-    pub(crate) operations: ConfigValue<Vec<String>>,
-    /// The receiver of the calls.
-    pub(crate) webhook: EndpointSection,
     pub(crate) address: ConfigValue<String>,
-    /// Response statuses that count as success.
-    pub(crate) done_on: ConfigValue<Vec<u32>>,
-    pub(crate) complete_to: Option<ConfigValue<String>>,
+    section: Section,
+}
+
+fn keys() -> Vec<Key> {
+    let url =
+        Key::url("\"https://payments.example/hooks\"").required().about("URL of the receiver of the calls");
+    let mut keys = vec![
+        Key::new("database", "\"shop\"", ValueType::Reference("databases"))
+            .about("Database of the follow-ups; optional if there is only one"),
+        Key::string("queue", "\"follow-ups\"")
+            .default("\"follow-ups\"")
+            .rule(queue_name)
+            .about("Queue of the follow-ups"),
+        Key::string("resolver", "\"payments\"")
+            .required()
+            .rule(|path, name| {
+                let invalid = |error| Mistake::new(format!("{path} is not a valid resolver name"), error);
+                ResolverName::new(name).map(drop).map_err(|error| invalid(error.to_string()))
+            })
+            .about("Name of the resolver, as follow-ups refer to it"),
+        Key::new("operations", "[\"erase\"]", ValueType::Strings)
+            .required()
+            .rule(|path, operation| {
+                let invalid = |error| Mistake::new(format!("{path} has an invalid entry"), error);
+                EventType::new(operation).map(drop).map_err(|error| invalid(error.to_string()))
+            })
+            .about("Operations that the resolver supports"),
+    ];
+    keys.extend(webhook(url, "\"30s\""));
+    keys.extend([
+        Key::string("address", "\"{type}\"")
+            .default("\"{type}\"")
+            .rule(template)
+            .about("Path below `url`; `{type}` is the operation, `{key}` the value of the reference, `{tenant}` the tenant"),
+        Key::new("done_on", "[404, 410]", ValueType::Numbers)
+            .default("[410]")
+            .about("4xx statuses that count as success, because nothing is left to do"),
+        Key::string("complete_to", "\"erased\"")
+            .rule(queue_name)
+            .about("Queue in which a message is staged when the last call about a subject has succeeded"),
+    ]);
+    keys
 }
 
 impl FollowUpSection {
-    pub(crate) fn read(table: &Table<'_>, databases: &[&str]) -> Option<Self> {
-        let keys = key::webhook(TIMEOUT);
-        table.reject_unknown_keys(&[&KEYS.map(str::to_owned), &names(&keys)[..]].concat());
-        let database = database(table, databases);
-        let queue = table
-            .string("queue", "\"follow-ups\"")
-            .unwrap_or(ConfigValue::default(follow_up::QUEUE.to_owned()));
-        let complete_to = table.string("complete_to", "\"erased\"");
-        for (key, name) in [("queue", Some(&queue)), ("complete_to", complete_to.as_ref())] {
-            if let Some(name) = name
-                && let Err(error) = QueueName::new(name.as_str())
-            {
-                let what = format!("{} is not a valid queue name", table.path(key));
-                table.report(table.line_of_value(name), what, error.to_string());
-            }
-        }
-        let resolver = table.required("resolver", "\"payments\"");
-        if let Some(name) = &resolver
-            && let Err(error) = ResolverName::new(name.as_str())
-        {
-            let what = format!("{} is not a valid resolver name", table.path("resolver"));
-            table.report(table.line_of_value(name), what, error.to_string());
-        }
-        if table.is_empty_or_missing("operations") {
-            table.report_missing("operations", "[\"erase\"]");
-        }
-        let operations = table.strings("operations", "[\"erase\"]");
-        for operation in operations.iter().flat_map(|operations| &operations.value) {
-            if let Err(error) = EventType::new(operation.as_str()) {
-                let what = format!("{} has an invalid entry", table.path("operations"));
-                table.report(table.line_of("operations"), what, error.to_string());
-            }
-        }
-        let webhook = EndpointSection::read_keys(table, ConfigValue::default(Kind::Webhook), &keys);
-        if !table.is_set("url") {
-            table.report_missing("url", "\"https://payments.example/hooks\"");
-        }
-        let address =
-            table.string("address", "\"{type}\"").unwrap_or(ConfigValue::default("{type}".to_owned()));
-        check_template(table, &address);
+    pub(super) fn new(section: Section) -> Option<Self> {
         Some(Self {
-            line: SectionLine(table.line()),
-            done_on: table.numbers("done_on", "[404, 410]").unwrap_or(ConfigValue::default(vec![GONE])),
-            database: database?,
-            queue,
-            resolver: resolver?,
-            operations: operations?,
-            webhook,
-            address,
-            complete_to,
+            database: section.text("database")?,
+            queue: section.text("queue")?,
+            resolver: section.text("resolver")?,
+            address: section.text("address")?,
+            section,
         })
     }
+}
 
-    pub(crate) fn settings(&self, number: usize, settings: &mut Settings) {
-        let key = |last: &str| format!("follow_ups.{number}.{last}");
-        settings.text(key("database"), &self.database);
-        settings.text(key("queue"), &self.queue);
-        settings.text(key("resolver"), &self.resolver);
-        settings.add(key("operations"), &self.operations, self.operations.value.clone());
-        self.webhook.add_values(&format!("follow_ups.{number}"), settings);
-        settings.text(key("address"), &self.address);
-        settings.add(key("done_on"), &self.done_on, self.done_on.value.clone());
-        if let Some(queue) = &self.complete_to {
-            settings.text(key("complete_to"), queue);
-        }
+impl Deref for FollowUpSection {
+    type Target = Section;
+
+    fn deref(&self) -> &Section {
+        &self.section
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::value::Value;
+    use postrider::follow_up;
+
+    #[test]
+    fn default_queue_is_that_of_follow_ups() {
+        let keys = keys();
+        let queue = keys.iter().find(|key| key.name == "queue").unwrap();
+        assert_eq!(queue.default_value(), Some(Value::String(follow_up::QUEUE.to_owned())));
     }
 }

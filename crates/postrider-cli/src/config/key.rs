@@ -1,10 +1,10 @@
-//! The keys of destinations and sources: their types, and which of them require or exclude each other.
+//! The keys of destinations and sources, and which of them require or exclude each other. A key is one line; those of other sections are
+//! in the file of the section.
 
-use super::kind::Kind;
-use std::time::Duration;
-
-/// The default timeout of a webhook.
-const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(10);
+use super::{
+    key_type::{Key, ValueType},
+    kind::{self, Kind},
+};
 
 /// SASL mechanisms.
 const SASL: &[&str] = &["plain", "scram-sha-256", "scram-sha-512"];
@@ -16,6 +16,10 @@ pub(super) const REQUIRED_TOGETHER: [&[&str]; 2] =
 /// Keys of which at most one may be set: each is a login.
 pub(super) const MUTUALLY_EXCLUSIVE: [&[&str]; 1] = [&["token", "nkey", "credentials"]];
 
+const BROKER: &str = "URL of the broker";
+const SIGNING_SECRETS: &str =
+    "Signing secrets (`whsec_…`), separated by spaces: Postrider signs each request with all of them";
+
 /// Whether messages are sent there or received from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -23,124 +27,83 @@ pub(crate) enum Direction {
     Source,
 }
 
-/// The type of a key's value.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum ValueType {
-    String,
-    Choice(&'static [&'static str]),
-    Flag,
-    Number,
-    /// With this default.
-    Duration(Duration),
-    /// Such as `"100/s"`.
-    Rate,
-    Strings,
-    /// In the file if it holds no password, otherwise a secret.
-    Url,
-    /// Never in the file: an environment variable or another file holds it.
-    Secret,
-}
-
-/// A key of a destination or source.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Key {
-    pub(super) name: &'static str,
-    pub(super) example: &'static str,
-    pub(super) value_type: ValueType,
-    pub(super) is_required: bool,
-}
-
-impl Key {
-    const fn new(name: &'static str, example: &'static str, value_type: ValueType) -> Self {
-        Self { name, example, value_type, is_required: false }
-    }
-
-    const fn string(name: &'static str, example: &'static str) -> Self {
-        Self::new(name, example, ValueType::String)
-    }
-
-    const fn flag(name: &'static str) -> Self {
-        Self::new(name, "true", ValueType::Flag)
-    }
-
-    const fn secret(name: &'static str) -> Self {
-        Self::new(name, "", ValueType::Secret)
-    }
-
-    const fn url(example: &'static str) -> Self {
-        Self::new("url", example, ValueType::Url)
-    }
-
-    const fn required(self) -> Self {
-        Self { is_required: true, ..self }
-    }
-
-    /// The names under which it may be set.
-    pub(super) fn names(&self) -> Vec<String> {
-        let [env, file] = [format!("{}_env", self.name), format!("{}_file", self.name)];
-        match self.value_type {
-            ValueType::Url => vec![self.name.to_owned(), env, file],
-            ValueType::Secret => vec![env, file],
-            _ => vec![self.name.to_owned()],
-        }
-    }
-}
-
-const CA: Key = Key::string("ca_file", "\"/etc/ssl/broker-ca.pem\"");
+const CA: Key = Key::string("ca_file", "\"/etc/ssl/broker-ca.pem\"")
+    .about("CA bundle (PEM) that replaces the default roots; requires a TLS scheme in `url`");
 const CERTIFICATE: [Key; 2] = [
-    Key::string("certificate_file", "\"/etc/ssl/postrider.pem\""),
-    Key::string("key_file", "\"/etc/ssl/postrider.key\""),
+    Key::string("certificate_file", "\"/etc/ssl/postrider.pem\"").about("Client certificate (mTLS), in PEM"),
+    Key::string("key_file", "\"/etc/ssl/postrider.key\"").about("Key of the client certificate, in PEM"),
 ];
 
-/// The keys of a webhook receiver, with this default timeout.
-pub(super) fn webhook(timeout: Duration) -> Vec<Key> {
+/// The keys of a webhook receiver with this `url`, and with this default timeout.
+pub(super) fn webhook(url: Key, timeout: &'static str) -> Vec<Key> {
     vec![
-        Key::url("\"https://shop.example/hooks\""),
-        Key::secret("secret"),
-        Key::secret("authorization"),
-        Key::flag("allow_http"),
-        Key::new("allow_networks", "[\"10.0.0.0/8\"]", ValueType::Strings),
-        Key::new("timeout", "\"10s\"", ValueType::Duration(timeout)),
-        CA,
+        url,
+        Key::secret("secret").about(SIGNING_SECRETS),
+        Key::secret("authorization").about("Value of the `Authorization` header"),
+        Key::flag("allow_http").about("Also send unencrypted, to `http://` URLs"),
+        Key::new("allow_networks", "[\"10.0.0.0/8\"]", ValueType::Strings)
+            .default("[]")
+            .about("Private networks to which Postrider may also send"),
+        Key::new("timeout", "\"10s\"", ValueType::Duration)
+            .default(timeout)
+            .about("Time to wait for a response; after it, the request is retried"),
+        CA.about("CA bundle (PEM) that is added to the default roots"),
     ]
 }
 
-/// The keys of this kind, except `kind` itself.
+/// The keys of this kind.
 pub(super) fn keys(kind: Kind, direction: Direction) -> Vec<Key> {
-    let mut keys = connection_keys(kind, direction);
+    let mut keys = vec![kind::key(direction)];
+    keys.extend(connection_keys(kind, direction));
     if direction == Direction::Destination {
-        keys.push(Key::new("rate_limit", "\"100/s\"", ValueType::Rate));
+        keys.push(
+            Key::new("rate_limit", "\"100/s\"", ValueType::Rate)
+                .renamed_from("max_per_second")
+                .about("Maximum rate of messages, per process"),
+        );
     }
     keys.extend(match (kind, direction) {
-        (Kind::Nats, Direction::Destination) => vec![Key::string("stream", "\"ORDERS\"")],
-        (Kind::Redis, Direction::Destination) => {
-            vec![Key::new("replicas", "1", ValueType::Number), Key::flag("must_exist")]
+        (Kind::Nats, Direction::Destination) => {
+            vec![Key::string("stream", "\"ORDERS\"").about("Accept acks from this stream only")]
         }
+        (Kind::Redis, Direction::Destination) => vec![
+            Key::new("replicas", "1", ValueType::Number).about("Replicas that must confirm each message"),
+            Key::flag("must_exist").about("Do not create streams"),
+        ],
         (_, Direction::Destination) | (Kind::Stdout | Kind::Sns, Direction::Source) => Vec::new(),
         (Kind::Webhook, Direction::Source) => vec![
-            Key::string("path", "\"/hooks/orders\"").required(),
-            Key::string("listen", "\"127.0.0.1:8080\"").required(),
-            Key::secret("secret"),
+            Key::string("path", "\"/hooks/orders\"").required().about("Path of the requests to receive"),
+            Key::string("listen", "\"127.0.0.1:8080\"")
+                .required()
+                .about("Address of its own to listen on"),
+            Key::secret("secret").about(
+                "Signing secrets, separated by spaces: Postrider accepts a request signed with any of them; without one it accepts unsigned requests, and logs a warning",
+            ),
         ],
-        (Kind::RabbitMq, Direction::Source) => {
-            vec![Key::string("queue", "\"orders\"").required(), Key::flag("quorum")]
-        }
+        (Kind::RabbitMq, Direction::Source) => vec![
+            Key::string("queue", "\"orders\"").required().about("Queue to receive from"),
+            Key::flag("quorum").about("The queue is a quorum queue, which counts deliveries"),
+        ],
         (Kind::Nats, Direction::Source) => vec![
-            Key::string("stream", "\"ORDERS\"").required(),
-            Key::string("durable", "\"billing\"").required(),
-            Key::string("subject", "\"orders.>\""),
+            Key::string("stream", "\"ORDERS\"").required().about("JetStream stream to receive from"),
+            Key::string("durable", "\"billing\"").required().about("Durable name of the JetStream consumer"),
+            Key::string("subject", "\"orders.>\"")
+                .about("Subject filter; with it, Postrider creates a missing JetStream consumer"),
         ],
         (Kind::Redis, Direction::Source) => vec![
-            Key::string("stream", "\"orders\"").required(),
-            Key::string("group", "\"billing\""),
-            Key::flag("create_group"),
+            Key::string("stream", "\"orders\"").required().about("Stream to receive from"),
+            Key::string("group", "\"billing\"").about("Consumer group; `postrider` by default"),
+            Key::flag("create_group").about("Create a missing group and stream"),
         ],
         (Kind::Kafka, Direction::Source) => vec![
-            Key::string("topic", "\"orders\"").required(),
-            Key::string("group", "\"billing\""),
-            Key::string("instance", "\"billing-1\""),
+            Key::string("topic", "\"orders\"").required().about("Topic to receive from"),
+            Key::string("group", "\"billing\"").about("Consumer group; `postrider` by default"),
+            Key::string("instance", "\"billing-1\"")
+                .about("Name for static membership: the process keeps its partitions across a restart"),
         ],
-        (Kind::Sqs, Direction::Source) => vec![Key::string("queue", "\"orders\"").required()],
+        (Kind::Sqs, Direction::Source) => {
+            vec![Key::string("queue", "\"orders\"").required().about("Queue to receive from")]
+        }
     });
     keys
 }
@@ -149,32 +112,44 @@ pub(super) fn keys(kind: Kind, direction: Direction) -> Vec<Key> {
 fn connection_keys(kind: Kind, direction: Direction) -> Vec<Key> {
     match kind {
         Kind::Stdout => Vec::new(),
-        Kind::Webhook if direction == Direction::Destination => webhook(WEBHOOK_TIMEOUT),
+        Kind::Webhook if direction == Direction::Destination => webhook(
+            Key::url("\"https://shop.example/hooks\"")
+                .about("URL that addresses are paths below; without it, addresses are whole URLs"),
+            "\"10s\"",
+        ),
         Kind::Webhook => Vec::new(),
         Kind::RabbitMq => {
-            [&[Key::url("\"amqp://localhost:5672/%2f\"").required(), CA][..], &CERTIFICATE].concat()
+            [&[Key::url("\"amqp://localhost:5672/%2f\"").required().about(BROKER), CA][..], &CERTIFICATE]
+                .concat()
         }
         Kind::Nats => [
-            &[Key::url("\"nats://127.0.0.1:4222\"").required()][..],
-            &["token", "nkey", "credentials"].map(Key::secret),
+            &[Key::url("\"nats://127.0.0.1:4222\"").required().about(BROKER)][..],
+            &[
+                Key::secret("token").about("Token to authenticate with"),
+                Key::secret("nkey").about("Seed of the NKey to authenticate with"),
+                Key::secret("credentials").about("Credentials to authenticate with: the content of a `.creds` file"),
+            ],
             &[CA],
             &CERTIFICATE,
         ]
         .concat(),
-        Kind::Redis => vec![Key::url("\"redis://127.0.0.1:6379\"").required(), CA],
+        Kind::Redis => vec![Key::url("\"redis://127.0.0.1:6379\"").required().about(BROKER), CA],
         Kind::Kafka => [
             &[
-                Key::url("\"kafka://127.0.0.1:9092\"").required(),
-                Key::new("sasl", "\"scram-sha-512\"", ValueType::Choice(SASL)),
-                Key::string("user", "\"relay\""),
-                Key::secret("password"),
+                Key::url("\"kafka://127.0.0.1:9092\"").required().about(BROKER),
+                Key::new("sasl", "\"scram-sha-512\"", ValueType::Choice(SASL))
+                    .about("SASL mechanism to authenticate with"),
+                Key::string("user", "\"relay\"").about("User name for SASL"),
+                Key::secret("password").about("Password for SASL"),
                 CA,
             ][..],
             &CERTIFICATE,
         ]
         .concat(),
-        Kind::Sqs | Kind::Sns => {
-            vec![Key::url("\"http://localhost:4566\""), Key::string("region", "\"eu-central-1\"")]
-        }
+        Kind::Sqs | Kind::Sns => vec![
+            Key::url("\"http://localhost:4566\"").about("Custom endpoint; by default that of AWS"),
+            Key::string("region", "\"eu-central-1\"")
+                .about("AWS region; by default that of the AWS configuration. Credentials come from the AWS default chain"),
+        ],
     }
 }

@@ -1,6 +1,10 @@
 //! The kinds of destinations and sources: a broker, webhooks, or standard output. Not every build has all of them.
 
-use super::table::Table;
+use super::{
+    key::Direction,
+    key_type::{Key, ValueType, words as words_of},
+    table::Table,
+};
 use std::fmt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +29,24 @@ pub(super) const KINDS: [(&str, Kind); 8] = [
     ("sqs", Kind::Sqs),
     ("sns", Kind::Sns),
 ];
+
+const WORDS: [&str; 8] = words_of(&KINDS);
+
+/// The names of the kinds of destinations or sources.
+pub(super) const fn words(direction: Direction) -> &'static [&'static str] {
+    match (direction, &WORDS) {
+        (Direction::Destination, words) => words,
+        // Standard output and SNS topics are destinations only: an SNS topic delivers to SQS queues.
+        (Direction::Source, [_, words @ .., _]) => words,
+    }
+}
+
+/// The key `kind`.
+pub(super) const fn key(direction: Direction) -> Key {
+    Key::new("kind", "\"webhook\"", ValueType::Choice(words(direction)))
+        .required()
+        .about("Kind, which determines the other keys. All except `stdout` and `webhook` are in builds with the Cargo feature of the same name")
+}
 
 impl Kind {
     fn is_built(self) -> bool {

@@ -7,30 +7,39 @@ mod consumer;
 mod database;
 mod endpoint;
 mod follow_up;
+mod json_schema;
 mod key;
+mod key_type;
 mod kind;
+mod listen;
 mod origin;
 mod pattern;
 mod plan;
 mod reader;
 mod redact;
-mod renamed;
+#[cfg(test)]
+mod reference;
 mod retry;
+mod root;
 mod route;
 mod secret;
+mod section;
 mod setting;
 mod table;
+mod value;
 
 pub(crate) use consumer::ConsumerSection;
 pub(crate) use database::DatabaseSection;
 pub(crate) use endpoint::{EndpointSection, EndpointSection as Place};
 pub(crate) use follow_up::FollowUpSection;
+pub(crate) use json_schema::json_schema;
 pub(crate) use kind::Kind;
-pub(crate) use origin::{ConfigValue, Origin};
+pub(crate) use listen::Listen;
 pub(crate) use pattern::TypePattern;
 pub(crate) use plan::{ConsumerPlan, FollowUpPlan, Plan, RelayPlan};
 pub(crate) use route::{RouteSection, ToSection};
 pub(crate) use secret::Secret;
+pub(crate) use section::Section;
 pub(crate) use setting::Settings;
 
 use crate::{
@@ -38,28 +47,23 @@ use crate::{
     problem::{Code, Problem},
     traces,
 };
-use key::Direction;
+use key_type::{Override, TableType, ValueType};
+use origin::{ConfigValue, Origin};
 use reader::ConfigReader;
 use std::{
     collections::BTreeMap,
     env, fs,
-    net::SocketAddr,
     path::{Path, PathBuf},
 };
 use table::Table;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
+use value::Value;
 
 /// The file that `postrider config init` writes.
 pub(crate) const STARTER: &str = include_str!("starter.toml");
 
 const FILE: &str = "postrider.toml";
 const FILE_VARIABLE: &str = "POSTRIDER_CONFIG";
-const LISTEN_VARIABLE: &str = "POSTRIDER_HTTP_LISTEN";
-const FORMAT_VARIABLE: &str = "POSTRIDER_LOG_FORMAT";
-const OTLP_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-const LISTEN_HELP: &str = "write an address and a port such as 127.0.0.1:9464, or off";
-const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9464);
-
 /// The configuration file, and the flags that override it.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
@@ -68,7 +72,7 @@ pub(crate) struct Flags {
     config: Option<PathBuf>,
 
     /// Address that serves /healthz, /readyz and /metrics, or off
-    #[arg(long, value_name = "ADDRESS", value_parser = listen)]
+    #[arg(long, value_name = "ADDRESS", value_parser = str::parse::<Listen>)]
     listen: Option<Listen>,
 
     /// Log format
@@ -80,21 +84,18 @@ pub(crate) struct Flags {
     otlp: Option<String>,
 }
 
-/// The address to listen on; none is off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
-
 #[derive(Debug)]
 pub(crate) struct Config {
-    pub(crate) source: ConfigValue<String>,
+    pub(crate) source: String,
     pub(crate) databases: BTreeMap<String, DatabaseSection>,
     pub(crate) destinations: BTreeMap<String, EndpointSection>,
     pub(crate) routes: Vec<RouteSection>,
     pub(crate) consumers: Vec<ConsumerSection>,
     pub(crate) follow_ups: Vec<FollowUpSection>,
-    pub(crate) listen: ConfigValue<Listen>,
-    pub(crate) log_format: ConfigValue<logs::Format>,
-    pub(crate) otlp: Option<ConfigValue<Secret>>,
+    pub(crate) listen: Listen,
+    pub(crate) log_format: logs::Format,
+    pub(crate) otlp: Option<Secret>,
+    root: Section,
 }
 
 impl Flags {
@@ -135,7 +136,8 @@ impl Flags {
             let what = format!("invalid TOML: {}", error.message());
             reader.report(line, what, "write keys as name = \"value\", and tables as [name]");
         }
-        let config = if errors.is_empty() { self.config(&Table::root(&reader, &content)) } else { None };
+        let config =
+            if errors.is_empty() { self.config(&Table::root(&reader, content.get_ref())) } else { None };
         let mut problems = reader.problems();
         match (config, &problems[..]) {
             (Some(config), []) => Ok(config),
@@ -149,268 +151,203 @@ impl Flags {
         }
     }
 
-    fn config(&self, root: &Table<'_>) -> Option<Config> {
-        root.reject_unknown_keys(&[
-            "source",
-            "databases",
-            "destinations",
-            "routes",
-            "consumers",
-            "follow_ups",
-            "http",
-            "log",
-            "otlp",
-        ]);
-        let source = root.required("source", "\"/shop\"");
-        if let Some(source) = &source
-            && let Err(error) = postrider::cloudevents::check_source(source)
-        {
-            root.report(root.line_of_value(source), error.to_string(), "write source = \"/shop\"");
-        }
-        let databases = root.tables("databases");
-        if root.is_empty_or_missing("databases") {
-            root.report(
-                1,
-                "no database is defined",
-                "write [databases.shop], and below it url = \"shop.db\"",
-            );
-        }
-        let destinations = root.tables("destinations");
-        let routes = root.list("routes", "[[routes]]").unwrap_or_default();
-        if ["routes", "consumers", "follow_ups"].iter().all(|key| root.is_empty_or_missing(key)) {
-            let help = "write [[routes]], and below it queue and to; or [[consumers]], or [[follow_ups]]";
-            root.report(1, "the file defines no routes, consumers or follow-ups", help);
-        }
-        let consumers = root.list("consumers", "[[consumers]]").unwrap_or_default();
-        let follow_ups = root.list("follow_ups", "[[follow_ups]]").unwrap_or_default();
-        let names = |tables: &[(String, _)]| tables.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-        let (database_names, destination_names) = (names(&databases), names(&destinations));
-        let [database_names, destination_names] = [&database_names, &destination_names]
-            .map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
-        let routes: Vec<_> = routes
-            .iter()
-            .map(|table| (table, RouteSection::read(table, &database_names, &destination_names)))
-            .collect();
-        // A queue has one route, which may have many destinations.
-        reject_duplicates(&routes, |route| {
-            let what = format!("is a second route of queue {}", *route.queue);
-            let help = "add its destinations to the `to` of the first route";
-            ((&*route.database, &*route.queue), &route.queue, what, help)
-        });
-        let consumers: Vec<_> =
-            consumers.iter().map(|table| (table, ConsumerSection::read(table, &database_names))).collect();
-        // Deduplication records belong to a name: two consumers of one name would take each other's messages for duplicates.
-        reject_duplicates(&consumers, |consumer| {
-            let what = format!("is a second consumer named {}", *consumer.name);
-            (
-                (&*consumer.database, &*consumer.name),
-                &consumer.name,
-                what,
-                "choose a name other than that of the consumer",
-            )
-        });
-        let follow_ups: Vec<_> =
-            follow_ups.iter().map(|table| (table, FollowUpSection::read(table, &database_names))).collect();
-        // A resolver has one receiver.
-        reject_duplicates(&follow_ups, |follow_up| {
-            let what = format!("is a second section for resolver {}", *follow_up.resolver);
-            let key = (&*follow_up.database, &*follow_up.queue, &*follow_up.resolver);
-            (key, &follow_up.resolver, what, "add its operations to the section")
-        });
-        let listen = self.listen(root);
-        let log_format = self.log_format(root);
-        let otlp = self.otlp(root);
-        let databases = read_sections(&databases, DatabaseSection::read);
-        let destinations =
-            read_sections(&destinations, |table| EndpointSection::read(table, Direction::Destination));
-        Some(Config {
-            databases: databases?,
-            destinations: destinations?,
-            source: source?,
-            routes: routes.into_iter().map(|(_, route)| route).collect::<Option<_>>()?,
-            consumers: consumers.into_iter().map(|(_, consumer)| consumer).collect::<Option<_>>()?,
-            follow_ups: follow_ups.into_iter().map(|(_, follow_up)| follow_up).collect::<Option<_>>()?,
-            listen,
-            log_format,
-            otlp,
-        })
+    fn config(&self, table: &Table<'_>) -> Option<Config> {
+        let mut root = Section::read(table, root::ROOT);
+        self.apply_overrides(table, &mut root);
+        check_otlp(table, &root);
+        Config::new(root)
     }
 
-    fn listen(&self, root: &Table<'_>) -> ConfigValue<Listen> {
-        let table = root.table("http");
-        let in_file = table.and_then(|table| {
-            table.reject_unknown_keys(&["listen"]);
-            let text = table.string("listen", "\"127.0.0.1:9464\"")?;
-            match listen(&text) {
-                Ok(listen) => Some(text.map(|_| listen)),
-                Err(help) => {
-                    let what = format!("invalid http.listen: {:?}", *text);
-                    table.report(table.line_of_value(&text), what, help);
-                    None
+    /// Applies the flags and environment variables that override keys.
+    fn apply_overrides(&self, table: &Table<'_>, root: &mut Section) {
+        for section in root::keys() {
+            let ValueType::Table(TableType::Section { keys, .. }) = section.value_type else { continue };
+            for key in keys() {
+                let Some(Override { flag, variable }) = key.overridden_by else { continue };
+                let given = [
+                    (flag, self.text(flag), Origin::Flag(flag)),
+                    (variable, variable_text(variable), Origin::Env(variable.to_owned())),
+                ];
+                let read = |(name, text, origin): (&str, Option<String>, Origin)| match Value::parse(
+                    &key,
+                    name,
+                    &DeValue::String(text?.into()),
+                ) {
+                    Ok(value) => Some(ConfigValue::new(value, origin)),
+                    Err(mistake) => {
+                        table.report_outside_file(mistake.what, &mistake.help);
+                        None
+                    }
+                };
+                // Both are read, so that the problems of both are reported.
+                let values: Vec<_> = given.into_iter().filter_map(read).collect();
+                if let (Some(value), Some(section)) =
+                    (values.into_iter().next(), root.table_mut(section.name))
+                {
+                    section.set(key.name, value);
                 }
             }
-        });
-        let in_environment = variable(LISTEN_VARIABLE).and_then(|text| match listen(&text) {
-            Ok(listen) => Some(text.map(|_| listen)),
-            Err(help) => {
-                root.report_outside_file(format!("invalid {LISTEN_VARIABLE}: {:?}", *text), &help);
-                None
-            }
-        });
-        match self.listen {
-            Some(listen) => ConfigValue::new(listen, Origin::Flag("--listen")),
-            None => in_environment.or(in_file).unwrap_or(ConfigValue::default(Listen(Some(LISTEN)))),
         }
     }
 
-    /// The OpenTelemetry collector. A build without tracing ignores the environment variable: it may be meant for other programs.
-    fn otlp(&self, root: &Table<'_>) -> Option<ConfigValue<Secret>> {
-        let in_file = root.table("otlp").and_then(|table| {
-            table.reject_unknown_keys(&["endpoint", "endpoint_env", "endpoint_file"]);
-            if !cfg!(feature = "otlp") {
-                table.report(table.line(), "otlp is not in this build", traces::ADVICE);
-            }
-            table.url("endpoint", "\"http://localhost:4318\"")
-        });
-        let flag = self.otlp.clone().map(|text| ConfigValue::new(text, Origin::Flag("--otlp")));
-        if flag.is_some() && !cfg!(feature = "otlp") {
-            root.report_outside_file("--otlp is not in this build".to_owned(), traces::ADVICE);
-        }
-        let in_environment = variable(OTLP_VARIABLE).filter(|_| cfg!(feature = "otlp"));
-        let endpoint = flag.or(in_environment).map(|text| text.map(Secret::new)).or(in_file)?;
-        if !["http://", "https://"].iter().any(|scheme| endpoint.reveal().starts_with(scheme)) {
-            let what = format!("the OTLP endpoint is {}, which is not a URL", endpoint.value);
-            let help = "write a URL such as http://localhost:4318";
-            match endpoint.origin {
-                Origin::Line(line) => root.report(line, what, help),
-                _ => root.report_outside_file(what, help),
-            }
-        }
-        Some(endpoint)
-    }
-
-    fn log_format(&self, root: &Table<'_>) -> ConfigValue<logs::Format> {
-        let in_file = root.table("log").and_then(|table| {
-            table.reject_unknown_keys(&["format"]);
-            table.choice("format", &logs::FORMATS)
-        });
-        let in_environment = variable(FORMAT_VARIABLE).and_then(|text| {
-            match logs::FORMATS.iter().find(|(word, _)| *word == *text) {
-                Some((_, format)) => Some(text.map(|_| *format)),
-                None => {
-                    root.report_outside_file(
-                        format!("invalid {FORMAT_VARIABLE}: {:?}", *text),
-                        "set it to human or json",
-                    );
-                    None
-                }
-            }
-        });
-        match self.log_format {
-            Some(format) => ConfigValue::new(format, Origin::Flag("--log-format")),
-            None => in_environment.or(in_file).unwrap_or(ConfigValue::default(logs::Format::Human)),
+    /// The text of a flag that overrides a key.
+    fn text(&self, flag: &str) -> Option<String> {
+        match flag {
+            "--listen" => self.listen.map(|listen| listen.to_string()),
+            "--log-format" => self.log_format.map(|format| format.to_string()),
+            "--otlp" => self.otlp.clone(),
+            _ => None,
         }
     }
 }
 
 impl Config {
+    /// None if a required value is missing, which was reported.
+    fn new(root: Section) -> Option<Self> {
+        let listen = root.table("http")?.value("listen")?;
+        let Value::Listen(listen) = listen.value else { return None };
+        Some(Self {
+            source: root.string("source")?.to_owned(),
+            databases: named(root.tables("databases"), DatabaseSection::new)?,
+            destinations: named(root.tables("destinations"), EndpointSection::new)?,
+            routes: listed(root.tables("routes"), RouteSection::new)?,
+            consumers: listed(root.tables("consumers"), ConsumerSection::new)?,
+            follow_ups: listed(root.tables("follow_ups"), FollowUpSection::new)?,
+            listen,
+            log_format: root.table("log")?.choice("format", &logs::FORMATS)?,
+            otlp: root.table("otlp").and_then(|otlp| otlp.secret("endpoint")).cloned(),
+            root,
+        })
+    }
+
     /// The effective configuration, without secrets.
     pub(crate) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
-        settings.text("source", &self.source);
-        self.databases.iter().for_each(|(name, section)| section.settings(name, &mut settings));
-        for (name, section) in &self.destinations {
-            section.settings(&format!("destinations.{name}"), &mut settings);
-        }
-        for (index, route) in self.routes.iter().enumerate() {
-            route.settings(index + 1, &mut settings);
-        }
-        for (index, consumer) in self.consumers.iter().enumerate() {
-            consumer.settings(index + 1, &mut settings);
-        }
-        for (index, follow_up) in self.follow_ups.iter().enumerate() {
-            follow_up.settings(index + 1, &mut settings);
-        }
-        let listen = self.listen.0.map_or_else(|| "off".to_owned(), |address| address.to_string());
-        settings.add("http.listen", &self.listen, listen);
-        settings.text("log.format", &self.log_format);
-        if let Some(otlp) = &self.otlp {
-            settings.text("otlp.endpoint", otlp);
-        }
+        self.root.add_to(&mut settings, "");
         settings
     }
 }
 
-/// Reads all tables, so that the problems of each are reported, and returns none if one is invalid.
-fn read_sections<T>(
-    tables: &[(String, Table<'_>)],
-    read: impl Fn(&Table<'_>) -> Option<T>,
-) -> Option<BTreeMap<String, T>> {
-    let read: Vec<_> = tables.iter().map(|(name, table)| Some((name.clone(), read(table)?))).collect();
-    read.into_iter().collect()
+fn named<T>(tables: &[(String, Section)], new: impl Fn(Section) -> Option<T>) -> Option<BTreeMap<String, T>> {
+    tables.iter().map(|(name, section)| Some((name.clone(), new(section.clone())?))).collect()
 }
 
-/// Reports every section whose identity an earlier one has already. `describe` returns the identity of a section, the value to point
-/// at, the problem, and the advice, which is followed by the line of the first section.
-fn reject_duplicates<'s, S, K: Ord>(
-    sections: &'s [(&Table<'_>, Option<S>)],
-    describe: impl Fn(&'s S) -> (K, &'s ConfigValue<String>, String, &'static str),
-) {
-    let mut seen = BTreeMap::new();
-    for (table, section) in sections {
-        let Some(section) = section else { continue };
-        let (key, value, what, help) = describe(section);
-        if let Some(line) = seen.insert(key, table.line()) {
-            table.report(
-                table.line_of_value(value),
-                format!("{} {what}", table.name()),
-                format!("{help} in line {line}"),
-            );
+fn listed<T>(tables: &[(String, Section)], new: impl Fn(Section) -> Option<T>) -> Option<Vec<T>> {
+    tables.iter().map(|(_, section)| new(section.clone())).collect()
+}
+
+/// Checks the OpenTelemetry collector, which not every build can export to.
+fn check_otlp(table: &Table<'_>, root: &Section) {
+    let Some(otlp) = root.table("otlp") else { return };
+    let endpoint = otlp.value("endpoint");
+    if !cfg!(feature = "otlp") {
+        if table.has("otlp") {
+            table.report(otlp.line.0, "otlp is not in this build", traces::ADVICE);
+        }
+        if matches!(endpoint, Some(ConfigValue { origin: Origin::Flag(_), .. })) {
+            table.report_outside_file("--otlp is not in this build".to_owned(), traces::ADVICE);
+        }
+    }
+    if let (Some(endpoint), Some(url)) = (endpoint, otlp.secret("endpoint"))
+        && !["http://", "https://"].iter().any(|scheme| url.reveal().starts_with(scheme))
+    {
+        let what = format!("the OTLP endpoint is {url}, which is not a URL");
+        let help = "write a URL such as http://localhost:4318";
+        match endpoint.line() {
+            Some(line) => table.report(line, what, help),
+            None => table.report_outside_file(what, help),
         }
     }
 }
 
-fn variable(name: &str) -> Option<ConfigValue<String>> {
-    let text = env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(ConfigValue::new(text, Origin::Env(name.to_owned())))
-}
-
-fn listen(text: &str) -> Result<Listen, String> {
-    match text {
-        "off" => Ok(Listen(None)),
-        text => text.parse().map(|address| Listen(Some(address))).map_err(|_| LISTEN_HELP.to_owned()),
-    }
+/// The value of an environment variable that overrides a key. A build without tracing ignores that of the OpenTelemetry collector: it
+/// may be meant for other programs.
+fn variable_text(name: &str) -> Option<String> {
+    let is_ignored = name == root::OTLP_VARIABLE && !cfg!(feature = "otlp");
+    env::var(name).ok().filter(|text| !text.is_empty() && !is_ignored)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     const GUIDE: &str = include_str!("../../../../docs/guides/daemon.md");
 
+    /// Every key has a description, an example of its type, and a default that can be read.
     #[test]
-    fn daemon_guide_documents_every_key_and_kind() {
-        let mut known = vec!["source", "listen", "endpoint", "destination", "address", "types"];
-        known.extend([
-            "databases",
-            "destinations",
-            "routes",
-            "consumers",
-            "follow_ups",
-            "http",
-            "log",
-            "otlp",
-        ]);
-        known.extend(database::KEYS.iter().chain(&consumer::KEYS).chain(&follow_up::KEYS));
-        known.extend(route::KEYS.iter().chain(&retry::KEYS));
-        let mut known: Vec<_> = known.into_iter().map(str::to_owned).collect();
-        for (name, kind) in kind::KINDS {
-            known.push(name.to_owned());
-            for direction in [Direction::Destination, Direction::Source] {
-                known.extend(key::keys(kind, direction).iter().flat_map(key::Key::names));
+    fn every_key_is_described() {
+        for key in key_type::with_nested(root::keys()) {
+            assert!(!key.about.is_empty() && !key.about.ends_with('.'), "{}: {:?}", key.name, key.about);
+            assert_eq!(key.default.is_some(), key.default_value().is_some(), "{}", key.name);
+            let is_table = matches!(
+                key.value_type,
+                ValueType::Table(_) | ValueType::Tables(_) | ValueType::NamedTables(_)
+            );
+            if !is_table && !matches!(key.value_type, ValueType::Secret) {
+                let example = DeValue::parse(key.example).unwrap();
+                Value::parse(&key, key.name, example.get_ref()).unwrap();
             }
         }
-        let missing: Vec<_> = known.into_iter().filter(|key| !GUIDE.contains(&format!("`{key}`"))).collect();
+    }
+
+    type IsOfType = fn(ValueType) -> bool;
+
+    /// The functions of a section that take a key, and the types of the keys that they read.
+    const GETTERS: [(&str, IsOfType); 15] = [
+        ("text", is_text),
+        ("string", is_text),
+        ("required", is_text),
+        ("choice", |read| matches!(read, ValueType::Choice(_))),
+        ("flag", |read| matches!(read, ValueType::Flag)),
+        ("number", |read| matches!(read, ValueType::Number)),
+        ("decimal", |read| matches!(read, ValueType::Decimal)),
+        ("duration", |read| matches!(read, ValueType::Duration)),
+        ("durations", |read| matches!(read, ValueType::Durations)),
+        ("rate", |read| matches!(read, ValueType::Rate)),
+        ("strings", |read| matches!(read, ValueType::Strings)),
+        ("numbers", |read| matches!(read, ValueType::Numbers)),
+        ("secret", |read| matches!(read, ValueType::Url | ValueType::Database | ValueType::Secret)),
+        ("table", |read| matches!(read, ValueType::Table(_))),
+        ("tables", |read| matches!(read, ValueType::Tables(_) | ValueType::NamedTables(_))),
+    ];
+
+    fn is_text(read: ValueType) -> bool {
+        matches!(read, ValueType::String | ValueType::Choice(_) | ValueType::Reference(_))
+    }
+
+    fn sources(folder: &Path) -> Vec<String> {
+        let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let texts = paths.map(|path| match path.is_dir() {
+            true => sources(&path),
+            false => vec![fs::read_to_string(path).unwrap()],
+        });
+        texts.flatten().collect()
+    }
+
+    /// Sections are read by the names of keys: the program reads every key, by its type, and no other.
+    #[test]
+    fn program_reads_every_key_by_its_type() {
+        let keys = key_type::with_nested(root::keys());
+        let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+        let mut read = BTreeSet::from(["listen"]);
+        for (getter, is_of_type) in GETTERS {
+            let call = format!(".{getter}(\"");
+            for rest in sources.iter().flat_map(|text| text.split(&call).skip(1)) {
+                let name = rest.split('"').next().unwrap();
+                let is_key = keys.iter().any(|key| key.name == name && is_of_type(key.value_type));
+                assert!(is_key, "{getter}({name:?}) reads no key");
+                read.insert(name);
+            }
+        }
+        let unread: Vec<_> = keys.iter().map(|key| key.name).filter(|name| !read.contains(name)).collect();
+        assert!(unread.is_empty(), "the program does not read {unread:?}");
+    }
+
+    #[test]
+    fn daemon_guide_documents_every_kind() {
+        let missing: Vec<_> =
+            kind::KINDS.iter().filter(|(name, _)| !GUIDE.contains(&format!("`{name}`"))).collect();
         assert!(missing.is_empty(), "docs/guides/daemon.md does not document {missing:?}");
     }
 }

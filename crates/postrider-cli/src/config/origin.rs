@@ -52,6 +52,14 @@ impl<T> ConfigValue<T> {
         Self::new(value, Origin::Default)
     }
 
+    /// The line of the file that it is in.
+    pub(crate) fn line(&self) -> Option<usize> {
+        match self.origin {
+            Origin::Line(line) => Some(line),
+            _ => None,
+        }
+    }
+
     pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> ConfigValue<U> {
         ConfigValue { value: change(self.value), origin: self.origin }
     }

@@ -58,7 +58,7 @@ impl Config {
             let queue = section.queue.value.clone();
             let name = format!("{queue} of {}", section.database.value);
             let plan = plans.entry(name).or_insert_with(|| {
-                let (source, database) = (self.source.value.clone(), database.clone());
+                let (source, database) = (self.source.clone(), database.clone());
                 Plan::FollowUps(FollowUpPlan { source, database, queue, resolvers: Vec::new() })
             });
             if let Plan::FollowUps(plan) = plan {
@@ -73,7 +73,7 @@ impl Config {
         let named = routes.iter().flat_map(|route| &route.to).map(|to| &to.destination.value);
         let destinations =
             named.filter_map(|name| Some((name.clone(), self.destinations.get(name)?.clone()))).collect();
-        let (source, database) = (self.source.value.clone(), database.clone());
+        let (source, database) = (self.source.clone(), database.clone());
         (!routes.is_empty()).then_some(RelayPlan { source, database, destinations, routes })
     }
 }

@@ -1,17 +1,19 @@
 //! `[[routes]]`: the destinations of a queue.
 
 use super::{
-    origin::{ConfigValue, SectionLine},
+    key_type::{Key, TableType, ValueType, words},
+    origin::{ConfigValue, Origin},
     pattern::TypePattern,
-    retry::RetrySection,
-    setting::Settings,
+    retry::{self, RETRY},
+    section::Section,
     table::Table,
+    value::Mistake,
 };
-use postrider::{Format, OnFailure, Ordering, QueueName, QueuePolicy, Template};
-use std::{collections::BTreeMap, time::Duration};
+use postrider::{Format, OnFailure, Ordering, QueueName, QueuePolicy, RetryStrategy, Template};
+use std::{collections::BTreeSet, ops::Deref};
 
-/// The relay's default.
-const CONCURRENCY: u32 = 2_000;
+pub(super) const ROUTE: TableType = TableType::Section { keys, check };
+const TO: TableType = TableType::Section { keys: to_keys, check: check_to };
 
 const FORMATS: [(&str, Format); 4] = [
     ("binary", Format::Binary),
@@ -19,6 +21,7 @@ const FORMATS: [(&str, Format); 4] = [
     ("plain", Format::Plain),
     ("debezium", Format::Debezium),
 ];
+const FORMAT_WORDS: [&str; 4] = words(&FORMATS);
 
 const ORDERINGS: [(&str, Ordering); 4] = [
     ("unordered", Ordering::Unordered),
@@ -26,42 +29,14 @@ const ORDERINGS: [(&str, Ordering); 4] = [
     ("park", Ordering::ByKey(OnFailure::Park)),
     ("skip", Ordering::ByKey(OnFailure::Skip)),
 ];
-
-pub(super) const KEYS: [&str; 12] = [
-    "database",
-    "queue",
-    "to",
-    "format",
-    "ordered",
-    "keep_for",
-    "dead_letters",
-    "fair_by_tenant",
-    "concurrency",
-    "max_attempts",
-    "retry",
-    "keep_error_text",
-];
-
-const TO_EXAMPLE: &str = "[{ destination = \"events\", address = \"orders.{type}\" }]";
+const ORDERING_WORDS: [&str; 4] = words(&ORDERINGS);
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RouteSection {
-    /// Its line in the file, for error messages.
-    pub(crate) line: SectionLine,
     pub(crate) database: ConfigValue<String>,
     pub(crate) queue: ConfigValue<String>,
     pub(crate) to: Vec<ToSection>,
-    pub(crate) format: ConfigValue<Format>,
-    pub(crate) ordered: ConfigValue<Ordering>,
-    pub(crate) keep_for: Option<ConfigValue<Duration>>,
-    /// Whether messages that fail permanently are kept.
-    pub(crate) dead_letters: ConfigValue<bool>,
-    /// Whether claims alternate between tenants.
-    pub(crate) fair_by_tenant: ConfigValue<bool>,
-    pub(crate) concurrency: ConfigValue<u32>,
-    pub(crate) retry: RetrySection,
-    /// Whether the full error text of a destination is kept, and not only the kind of the error.
-    pub(crate) keep_error_text: ConfigValue<bool>,
+    section: Section,
 }
 
 /// One destination of a route.
@@ -70,151 +45,180 @@ pub(crate) struct ToSection {
     pub(crate) destination: ConfigValue<String>,
     pub(crate) address: ConfigValue<String>,
     /// If set, only messages of these types are sent there.
-    pub(crate) types: Option<ConfigValue<Vec<TypePattern>>>,
+    pub(crate) types: Option<Vec<TypePattern>>,
+}
+
+fn keys() -> Vec<Key> {
+    vec![
+        Key::new("database", "\"shop\"", ValueType::Reference("databases"))
+            .about("Database of the queue; optional if there is only one"),
+        Key::string("queue", "\"orders\"").required().rule(queue_name).about("Queue to deliver"),
+        Key::new(
+            "to",
+            "[{ destination = \"events\", address = \"orders.{type}\" }]",
+            ValueType::Tables(TO),
+        )
+        .required()
+        .about("Destinations of the queue. Each accepts or fails on its own, with its own retries and dead letters"),
+        Key::new("format", "\"binary\"", ValueType::Choice(&FORMAT_WORDS))
+            .default("\"binary\"")
+            .about("Wire format: CloudEvents in binary or structured mode, the plain payload, or as the outbox router of Debezium writes it"),
+        Key::new("ordered", "\"unordered\"", ValueType::Choice(&ORDERING_WORDS))
+            .default("\"unordered\"")
+            .about("Deliver the messages of a key in order; the word is the effect of a failed message on its key: block, park or skip"),
+        Key::new("keep_for", "\"7d\"", ValueType::Duration)
+            .about("Retention of delivered messages; none by default"),
+        Key::flag("dead_letters")
+            .default("true")
+            .about("Keep messages that fail permanently; `false` deletes them, and the daemon logs a warning at startup"),
+        Key::flag("fair_by_tenant")
+            .about("No tenant waits behind the backlog of another; not together with `ordered`"),
+        Key::new("concurrency", "10", ValueType::Number).default("2000").about("Messages in flight"),
+        Key::new("max_attempts", "10", ValueType::Number)
+            .default("10")
+            .about("Attempts before a message becomes a dead letter"),
+        Key::new("retry", retry::EXAMPLE, ValueType::Table(RETRY)).about("Backoff between attempts"),
+        Key::flag("keep_error_text")
+            .about("Keep the full error text of the destination, not only the kind of the error; the text may quote the message"),
+    ]
+}
+
+fn to_keys() -> Vec<Key> {
+    vec![
+        Key::new("destination", "\"events\"", ValueType::Reference("destinations"))
+            .required()
+            .about("Destination, by its name"),
+        Key::string("address", "\"orders.{type}\"")
+            .required()
+            .rule(template)
+            .about("Address there, with the placeholders `{queue}`, `{type}`, `{key}` and `{tenant}`; `{tenant|nobody}` supplies a default value"),
+        Key::new("types", "[\"order.*\"]", ValueType::Strings)
+            .rule(|path, text| {
+                let invalid = |help| Mistake::new(format!("{path} has an invalid entry"), help);
+                TypePattern::parse(text).map(drop).map_err(invalid)
+            })
+            .about("Event types to send there, such as `\"order.placed\"` or `\"bill.*\"`; the destination skips all others"),
+    ]
+}
+
+fn check(table: &Table<'_>, route: &mut Section) {
+    let lists_delays = route.table("retry").is_some_and(|retry| retry.durations("schedule").is_some());
+    if lists_delays
+        && let Some(max_attempts) = route.remove("max_attempts")
+        && let Origin::Line(line) = max_attempts.origin
+    {
+        let what = format!("{} conflicts with retry.schedule", table.path("max_attempts"));
+        table.report(line, what, "remove it: a schedule makes one attempt more than it has delays");
+    }
+    if let Err(error) = policy(route).check() {
+        table.report(table.line(), format!("{}: {error}", table.name()), "remove one of them");
+    }
+    let mut seen = BTreeSet::new();
+    for destination in route.tables("to").iter().filter_map(|(_, to)| to.text("destination")) {
+        let line = table.line_of_value(&destination);
+        if let Some(twice) = seen.replace(destination.value) {
+            let what = format!("{} lists destination {twice} twice", table.name());
+            table.report(line, what, "remove one of them, or define the destination under a second name");
+        }
+    }
+}
+
+fn check_to(table: &Table<'_>, to: &mut Section) {
+    if to.value("types").is_some() && to.strings("types").is_empty() {
+        let what = format!("{} is empty: no message would match", table.path("types"));
+        table.report(table.line_of("types"), what, "remove it, or list a type such as \"order.*\"");
+    }
+}
+
+fn policy(route: &Section) -> QueuePolicy {
+    let default = QueuePolicy::default();
+    QueuePolicy {
+        ordering: route.choice("ordered", &ORDERINGS).unwrap_or(default.ordering),
+        keep_for: route.duration("keep_for"),
+        dead_letters: route.flag("dead_letters"),
+        fair_by_tenant: route.flag("fair_by_tenant"),
+    }
 }
 
 impl RouteSection {
-    /// `databases` and `destinations` are the names that the file defines.
-    pub(crate) fn read(table: &Table<'_>, databases: &[&str], destinations: &[&str]) -> Option<Self> {
-        table.reject_unknown_keys(&KEYS);
-        let database = database(table, databases);
-        let queue = queue(table, "queue", "\"orders\"");
-        let to = table.list("to", &format!("to = {TO_EXAMPLE}"));
-        if table.is_empty_or_missing("to") {
-            table.report_missing("to", TO_EXAMPLE);
-        }
-        let to: Vec<_> = to.iter().flatten().map(|to| ToSection::read(to, destinations)).collect();
-        let route = Self {
-            line: SectionLine(table.line()),
-            format: table.choice("format", &FORMATS).unwrap_or(ConfigValue::default(Format::Binary)),
-            ordered: table.choice("ordered", &ORDERINGS).unwrap_or(ConfigValue::default(Ordering::Unordered)),
-            keep_for: table.duration("keep_for", "\"7d\""),
-            concurrency: table.number("concurrency", "10").unwrap_or(ConfigValue::default(CONCURRENCY)),
-            dead_letters: table.flag("dead_letters").unwrap_or(ConfigValue::default(true)),
-            fair_by_tenant: table.flag("fair_by_tenant").unwrap_or(ConfigValue::default(false)),
-            retry: RetrySection::read(table),
-            keep_error_text: table.flag("keep_error_text").unwrap_or(ConfigValue::default(false)),
-            database: database?,
-            queue: queue?,
-            to: to.into_iter().collect::<Option<_>>()?,
-        };
-        if let Some(Err(error)) = route.policy().map(|policy| policy.check()) {
-            table.report(table.line(), format!("{}: {error}", table.name()), "remove one of them");
-        }
-        let mut seen = BTreeMap::new();
-        for to in &route.to {
-            if let Some(line) = seen.insert(&*to.destination, table.line_of_value(&to.destination)) {
-                let what = format!("{} lists destination {} twice", table.name(), *to.destination);
-                table.report(line, what, "remove one of them, or define the destination under a second name");
-            }
-        }
-        Some(route)
+    pub(super) fn new(section: Section) -> Option<Self> {
+        Some(Self {
+            database: section.text("database")?,
+            queue: section.text("queue")?,
+            to: section.tables("to").iter().map(|(_, to)| ToSection::new(to)).collect::<Option<_>>()?,
+            section,
+        })
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.choice("format", &FORMATS).unwrap_or_default()
     }
 
     /// The queue's policy, if the file sets one.
     pub(crate) fn policy(&self) -> Option<QueuePolicy> {
-        let policy = QueuePolicy {
-            ordering: self.ordered.value,
-            keep_for: self.keep_for.as_ref().map(|keep_for| keep_for.value),
-            dead_letters: self.dead_letters.value,
-            fair_by_tenant: self.fair_by_tenant.value,
-        };
+        let policy = policy(self);
         (policy != QueuePolicy::default()).then_some(policy)
     }
 
-    pub(crate) fn settings(&self, number: usize, settings: &mut Settings) {
-        let key = |last: &str| format!("routes.{number}.{last}");
-        settings.text(key("database"), &self.database);
-        settings.text(key("queue"), &self.queue);
-        for (index, to) in self.to.iter().enumerate() {
-            settings.text(key(&format!("to.{}.destination", index + 1)), &to.destination);
-            settings.text(key(&format!("to.{}.address", index + 1)), &to.address);
-            if let Some(types) = &to.types {
-                let printed: Vec<_> = types.iter().map(ToString::to_string).collect();
-                settings.add(key(&format!("to.{}.types", index + 1)), types, printed);
-            }
-        }
-        settings.add(key("format"), &self.format, name_of(&FORMATS, &self.format));
-        settings.add(key("ordered"), &self.ordered, name_of(&ORDERINGS, &self.ordered));
-        if let Some(keep_for) = &self.keep_for {
-            settings.add(key("keep_for"), keep_for, format!("{:?}", keep_for.value));
-        }
-        settings.add(key("dead_letters"), &self.dead_letters, self.dead_letters.value);
-        settings.add(key("fair_by_tenant"), &self.fair_by_tenant, self.fair_by_tenant.value);
-        settings.add(key("concurrency"), &self.concurrency, self.concurrency.value);
-        self.retry.settings(&format!("routes.{number}"), settings);
-        settings.add(key("keep_error_text"), &self.keep_error_text, self.keep_error_text.value);
+    pub(crate) fn retry(&self) -> RetryStrategy {
+        let max_attempts = self.number("max_attempts");
+        self.table("retry").map(|retry| retry::strategy(retry, max_attempts)).unwrap_or_default()
+    }
+
+    /// The number of attempts before a message becomes a dead letter.
+    pub(crate) fn max_attempts(&self) -> u32 {
+        let max_attempts = self.number("max_attempts");
+        self.table("retry").map_or(u32::MAX, |retry| retry::max_attempts(retry, max_attempts))
+    }
+}
+
+impl Deref for RouteSection {
+    type Target = Section;
+
+    fn deref(&self) -> &Section {
+        &self.section
     }
 }
 
 impl ToSection {
-    fn read(table: &Table<'_>, destinations: &[&str]) -> Option<Self> {
-        table.reject_unknown_keys(&["destination", "address", "types"]);
-        let destination = table.required("destination", "\"events\"");
-        if let Some(name) = &destination
-            && !destinations.contains(&name.as_str())
-        {
-            table.report_unknown_name("destination", name, destinations);
-        }
-        let address = table.required("address", "\"orders.{type}\"")?;
-        check_template(table, &address);
-        Some(Self { destination: destination?, address, types: types(table) })
+    fn new(section: &Section) -> Option<Self> {
+        let types = section.strings("types").iter().map(|text| TypePattern::parse(text).ok());
+        Some(Self {
+            destination: section.text("destination")?,
+            address: section.text("address")?,
+            types: section.value("types").and_then(|_| types.collect()),
+        })
     }
 }
 
-fn types(table: &Table<'_>) -> Option<ConfigValue<Vec<TypePattern>>> {
-    let types = table.strings("types", "[\"order.*\"]")?;
-    let patterns: Result<Vec<_>, _> = types.iter().map(|text| TypePattern::parse(text)).collect();
-    match patterns {
-        Ok(patterns) if !patterns.is_empty() => Some(types.map(|_| patterns)),
-        Ok(_) => {
-            let what = format!("{} is empty: no message would match", table.path("types"));
-            table.report(table.line_of_value(&types), what, "remove it, or list a type such as \"order.*\"");
-            None
-        }
-        Err(help) => {
-            let what = format!("{} has an invalid entry", table.path("types"));
-            table.report(table.line_of_value(&types), what, help);
-            None
-        }
-    }
+/// The rule of address templates.
+pub(super) fn template(path: &str, address: &str) -> Result<(), Mistake> {
+    let help =
+        "placeholders are {queue}, {type}, {key} and {tenant}; {tenant|nobody} supplies a default value";
+    Template::parse(address).map(drop).map_err(|error| Mistake::new(format!("{path}: {error}"), help))
 }
 
-/// Reports an invalid address template.
-pub(super) fn check_template(table: &Table<'_>, address: &ConfigValue<String>) {
-    if let Err(error) = Template::parse(address.as_str()) {
-        let help =
-            "placeholders are {queue}, {type}, {key} and {tenant}; {tenant|nobody} supplies a default value";
-        table.report(table.line_of_value(address), format!("{}: {error}", table.path("address")), help);
-    }
+/// The rule of queue names.
+pub(super) fn queue_name(path: &str, name: &str) -> Result<(), Mistake> {
+    let invalid = |error| Mistake::new(format!("{path} is not a valid queue name"), error);
+    QueueName::new(name).map(drop).map_err(|error| invalid(error.to_string()))
 }
 
-pub(super) fn database(table: &Table<'_>, databases: &[&str]) -> Option<ConfigValue<String>> {
-    match (table.string("database", "\"shop\""), databases) {
-        (Some(name), _) if databases.contains(&name.as_str()) => Some(name),
-        (Some(name), _) => {
-            table.report_unknown_name("database", &name, databases);
-            None
-        }
-        (None, [only]) if !table.has("database") => Some(ConfigValue::default((*only).to_owned())),
-        (None, [first, ..]) if !table.has("database") => {
-            table.report_missing("database", &format!("{first:?}"));
-            None
-        }
-        (None, _) => None,
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::reader::ConfigReader;
+    use std::path::Path;
+    use toml::de::DeTable;
 
-pub(super) fn queue(table: &Table<'_>, key: &str, example: &str) -> Option<ConfigValue<String>> {
-    let queue = table.required(key, example)?;
-    if let Err(error) = QueueName::new(queue.as_str()) {
-        let what = format!("{} is not a valid queue name", table.path(key));
-        table.report(table.line_of_value(&queue), what, error.to_string());
+    #[test]
+    fn defaults_are_those_of_the_engine() {
+        let (reader, file) = (ConfigReader::new(Path::new(""), "", None), DeTable::new());
+        let table = Table::root(&reader, &file).missing("routes.1");
+        let route = Section::read(&table, ROUTE);
+        let retry = retry::strategy(route.table("retry").unwrap(), route.number("max_attempts"));
+        assert_eq!(retry, RetryStrategy::default());
+        assert_eq!(policy(&route), QueuePolicy::default());
+        assert_eq!(route.choice("format", &FORMATS), Some(Format::default()));
     }
-    Some(queue)
-}
-
-/// The name of a value among these choices.
-pub(super) fn name_of<T: PartialEq>(choices: &[(&'static str, T)], value: &T) -> &'static str {
-    choices.iter().find(|(_, each)| each == value).map_or("", |(word, _)| word)
 }

@@ -23,10 +23,6 @@ impl Settings {
     ) {
         self.0.push(Setting { key: key.into(), value: printed.into(), origin: value.origin.clone() });
     }
-
-    pub(crate) fn text<T: ToString>(&mut self, key: impl Into<String>, value: &ConfigValue<T>) {
-        self.add(key, value, value.value.to_string());
-    }
 }
 
 impl IntoIterator for Settings {

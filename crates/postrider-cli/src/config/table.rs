@@ -1,20 +1,14 @@
 //! One table of the configuration file. It reads typed values, and rejects unknown keys with the key that was probably meant.
 
 use super::{
+    key_type::{Key, ValueType, references},
     origin::{ConfigValue, Origin},
     reader::ConfigReader,
-    renamed::RenamedKey,
     secret::Secret,
+    value::{Value, describe_type, suggest},
 };
-use crate::{duration, rate::Rate};
-use std::{env, fs, time::Duration};
-use toml::{
-    Spanned,
-    de::{DeTable, DeValue},
-};
-
-/// A key within this edit distance of a known one is taken for a typo of it, unless the distance is more than half of its length.
-const MAX_TYPO_DISTANCE: usize = 3;
+use std::{env, fs};
+use toml::de::{DeTable, DeValue};
 
 #[derive(Debug)]
 pub(crate) struct Table<'r> {
@@ -22,12 +16,20 @@ pub(crate) struct Table<'r> {
     /// The path, such as `databases.shop`; empty for the whole file.
     name: String,
     line: usize,
-    content: &'r DeTable<'r>,
+    /// None if the file does not have the table.
+    content: Option<&'r DeTable<'r>>,
+    /// The whole file.
+    file: &'r DeTable<'r>,
 }
 
 impl<'r> Table<'r> {
-    pub(crate) fn root(reader: &'r ConfigReader<'r>, content: &'r Spanned<DeTable<'r>>) -> Self {
-        Self { reader, name: String::new(), line: 1, content: content.get_ref() }
+    pub(crate) fn root(reader: &'r ConfigReader<'r>, file: &'r DeTable<'r>) -> Self {
+        Self { reader, name: String::new(), line: 1, content: Some(file), file }
+    }
+
+    /// The table that the file does not have under `key`.
+    pub(super) fn missing(&self, key: &str) -> Self {
+        Self { name: self.path(key), content: None, ..*self }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -39,26 +41,31 @@ impl<'r> Table<'r> {
     }
 
     /// Reports every key that is not one of these.
-    pub(crate) fn reject_unknown_keys(&self, keys: &[impl AsRef<str>]) {
-        let keys: Vec<_> = keys.iter().map(AsRef::as_ref).collect();
-        for (key, value) in self.content {
+    pub(super) fn reject_unknown_keys(&self, keys: &[Key]) {
+        let names: Vec<_> = keys.iter().flat_map(Key::names).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        for (key, value) in self.content.into_iter().flatten() {
             let (found, line) = (key.get_ref().as_ref(), self.reader.line_of(&key.span()));
-            if keys.contains(&found) {
+            if names.contains(&found) {
                 continue;
             }
-            if references(found).iter().all(|reference| keys.contains(&reference.as_str())) {
+            if references(found).iter().all(|reference| names.contains(&reference.as_str())) {
                 let what = format!("{} is a secret and must not be in the file", self.path(found));
                 self.report(line, what, secret_help(found));
                 continue;
             }
             let table = if self.name.is_empty() { "the file" } else { &self.name };
-            match RenamedKey::find(found).filter(|renamed| keys.contains(&renamed.new)) {
-                Some(RenamedKey { new, convert, .. }) => {
-                    let written = convert(self.reader.written(&value.span()));
+            match keys.iter().find(|key| key.old_name == Some(found)) {
+                Some(key) => {
+                    let written = self.reader.written(&value.span());
+                    let written = match key.value_type {
+                        ValueType::Rate => format!("\"{written}/s\""),
+                        _ => written.to_owned(),
+                    };
                     let what = format!("{table}: {found:?} was renamed");
-                    self.report(line, what, format!("write {new} = {written}"));
+                    self.report(line, what, format!("write {} = {written}", key.name));
                 }
-                None => self.report(line, format!("{table} has no key {found:?}"), suggest(found, &keys)),
+                None => self.report(line, format!("{table} has no key {found:?}"), suggest(found, &names)),
             }
         }
     }
@@ -73,17 +80,27 @@ impl<'r> Table<'r> {
         self.reader.report_outside_file(what, help);
     }
 
-    pub(crate) fn report_missing(&self, key: &str, example: &str) {
-        self.report(self.line, format!("{} is missing", self.path(key)), format!("write {key} = {example}"));
+    pub(super) fn report_missing(&self, key: &Key) {
+        let what = match key.value_type {
+            ValueType::NamedTables(_) => format!("no {} is defined", key.name.trim_end_matches('s')),
+            _ => format!("{} is missing", self.path(key.name)),
+        };
+        self.report(self.line, what, format!("write {}", key.written()));
     }
 
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.content.contains_key(key)
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.content.is_some_and(|content| content.contains_key(key))
+    }
+
+    /// Whether `key` is not set under any of its names, or is an empty list or table.
+    pub(super) fn is_missing(&self, key: &Key) -> bool {
+        let is_referred_to = key.is_secret() && self.is_set(key.name);
+        !is_referred_to && self.is_empty(key.name)
     }
 
     /// Whether `key` is missing, or is an empty list or table.
-    pub(crate) fn is_empty_or_missing(&self, key: &str) -> bool {
-        match self.content.get(key).map(Spanned::get_ref) {
+    pub(super) fn is_empty(&self, key: &str) -> bool {
+        match self.value(key).map(|(_, value)| value) {
             None => true,
             Some(DeValue::Array(list)) => list.is_empty(),
             Some(DeValue::Table(table)) => table.is_empty(),
@@ -91,122 +108,55 @@ impl<'r> Table<'r> {
         }
     }
 
-    /// A required string.
-    pub(crate) fn required(&self, key: &str, example: &str) -> Option<ConfigValue<String>> {
-        if !self.has(key) {
-            self.report_missing(key, example);
-        }
-        self.string(key, example)
-    }
-
-    /// Reports that the name under `key` is not defined in the file.
-    pub(crate) fn report_unknown_name(&self, key: &str, name: &ConfigValue<String>, names: &[&str]) {
-        let what = format!("{} is {:?}, which is not defined", self.path(key), name.value);
-        let help = match names {
-            [] => format!("write [{key}s.{}]", name.value),
-            names => format!("{}, or write [{key}s.{}]", suggest(name, names), name.value),
-        };
-        self.report(self.line_of_value(name), what, help);
-    }
-
-    pub(crate) fn string(&self, key: &str, example: &str) -> Option<ConfigValue<String>> {
-        self.typed(key, "a string", example, |value| value.as_str().map(str::to_owned))
-    }
-
-    pub(crate) fn flag(&self, key: &str) -> Option<ConfigValue<bool>> {
-        let read = |value: &DeValue<'_>| match value {
-            DeValue::Boolean(flag) => Some(*flag),
-            _ => None,
-        };
-        self.typed(key, "true or false", "true", read)
-    }
-
-    /// A positive whole number.
-    pub(crate) fn number(&self, key: &str, example: &str) -> Option<ConfigValue<u32>> {
-        let read = |value: &DeValue<'_>| {
-            let number = value.as_integer()?;
-            u32::from_str_radix(number.as_str(), number.radix()).ok().filter(|number| *number > 0)
-        };
-        self.typed(key, "a whole number of at least 1", example, read)
-    }
-
-    /// A number that may have a fraction.
-    pub(crate) fn decimal(&self, key: &str, example: &str) -> Option<ConfigValue<f64>> {
-        let read = |value: &DeValue<'_>| match value {
-            DeValue::Integer(number) => number.as_str().parse().ok(),
-            DeValue::Float(number) => number.as_str().parse().ok(),
-            _ => None,
-        };
-        self.typed(key, "a number", example, read)
-    }
-
-    pub(crate) fn duration(&self, key: &str, example: &str) -> Option<ConfigValue<Duration>> {
-        let text = self.string(key, example)?;
-        match duration::parse(&text) {
-            Ok(duration) => Some(text.map(|_| duration)),
-            Err(help) => {
-                let what = format!("invalid {}", self.path(key));
-                self.report(self.line_of_value(&text), what, help);
+    /// The value of a key that is neither a table nor a secret.
+    pub(super) fn typed(&self, key: &Key) -> Option<ConfigValue<Value>> {
+        let (line, value) = self.value(key.name)?;
+        match Value::parse(key, &self.path(key.name), value) {
+            Ok(value) => Some(ConfigValue::new(value, Origin::Line(line))),
+            Err(mistake) => {
+                self.report(line, mistake.what, mistake.help);
                 None
             }
         }
     }
 
-    /// A rate such as `"100/s"`.
-    pub(crate) fn rate(&self, key: &str, example: &str) -> Option<ConfigValue<Rate>> {
-        let text = self.string(key, example)?;
-        match text.parse() {
-            Ok(rate) => Some(text.map(|_| rate)),
-            Err(help) => {
-                self.report(self.line_of_value(&text), format!("invalid {}", self.path(key)), help);
-                None
-            }
-        }
-    }
-
-    pub(crate) fn durations(&self, key: &str, example: &str) -> Option<ConfigValue<Vec<Duration>>> {
-        let texts = self.strings(key, example)?;
-        let durations: Result<Vec<_>, _> = texts.iter().map(|text| duration::parse(text)).collect();
-        match durations {
-            Ok(durations) => Some(texts.map(|_| durations)),
-            Err(help) => {
-                let what = format!("{} has an invalid duration", self.path(key));
-                self.report(self.line_of_value(&texts), what, help);
-                None
-            }
-        }
-    }
-
-    pub(crate) fn strings(&self, key: &str, example: &str) -> Option<ConfigValue<Vec<String>>> {
-        let read = |value: &DeValue<'_>| {
-            let texts = value.as_array()?.iter().map(|each| each.get_ref().as_str().map(str::to_owned));
-            texts.collect()
+    /// A string under a name that may be that of a reference.
+    fn string(&self, key: &str, example: &str) -> Option<ConfigValue<String>> {
+        let (line, value) = self.value(key)?;
+        let Some(text) = value.as_str() else {
+            let what = format!("{} is {}; it must be a string", self.path(key), describe_type(value));
+            self.report(line, what, format!("write {key} = {example}"));
+            return None;
         };
-        self.typed(key, "a list of strings", example, read)
+        Some(ConfigValue::new(text.to_owned(), Origin::Line(line)))
     }
 
-    pub(crate) fn numbers(&self, key: &str, example: &str) -> Option<ConfigValue<Vec<u32>>> {
-        let number = |value: &DeValue<'_>| {
-            let number = value.as_integer()?;
-            u32::from_str_radix(number.as_str(), number.radix()).ok()
-        };
-        let read =
-            |value: &DeValue<'_>| value.as_array()?.iter().map(|each| number(each.get_ref())).collect();
-        self.typed(key, "a list of whole numbers", example, read)
-    }
-
-    /// One of these words, as the value that it stands for.
-    pub(crate) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<ConfigValue<T>> {
-        let known: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-        let text = self.string(key, &format!("{:?}", known.first().copied().unwrap_or_default()))?;
-        match choices.iter().find(|(word, _)| *word == *text) {
-            Some((_, value)) => Some(text.map(|_| *value)),
-            None => {
-                let what = format!("{} cannot be {:?}", self.path(key), *text);
-                self.report(self.line_of_value(&text), what, suggest(&text, &known));
-                None
-            }
+    /// The name of one of the tables of `section`.
+    pub(super) fn reference(&self, key: &Key, section: &str) -> Option<ConfigValue<String>> {
+        let tables = self.file.get(section).and_then(|tables| tables.get_ref().as_table());
+        let tables = tables.into_iter().flatten().filter(|(_, table)| table.get_ref().is_table());
+        let names: Vec<_> = tables.map(|(name, _)| name.get_ref().as_ref()).collect();
+        if !self.has(key.name) {
+            return match names[..] {
+                _ if key.is_required => None,
+                [only] => Some(ConfigValue::default(only.to_owned())),
+                [] => None,
+                [first, ..] => {
+                    let what = format!("{} is missing", self.path(key.name));
+                    self.report(self.line, what, format!("write {} = {first:?}", key.name));
+                    None
+                }
+            };
         }
+        let name = self.string(key.name, key.example)?;
+        if names.contains(&name.as_str()) {
+            return Some(name);
+        }
+        let what = format!("{} is {:?}, which is not defined", self.path(key.name), name.value);
+        let define = format!("write [{section}.{}]", name.value);
+        let help = if names.is_empty() { define } else { format!("{}, or {define}", suggest(&name, &names)) };
+        self.report(self.line_of_value(&name), what, help);
+        None
     }
 
     /// Whether `key` is set, directly or as `key_env` or `key_file`.
@@ -257,16 +207,16 @@ impl<'r> Table<'r> {
     }
 
     /// A URL: in the file as `key` unless it holds a password, otherwise a secret.
-    pub(crate) fn url(&self, key: &str, example: &str) -> Option<ConfigValue<Secret>> {
-        let [env_key, file_key] = references(key);
-        if self.has_conflict(&[key, &env_key, &file_key]) {
+    pub(super) fn url(&self, key: &Key) -> Option<ConfigValue<Secret>> {
+        let [env_key, file_key] = references(key.name);
+        if self.has_conflict(&[key.name, &env_key, &file_key]) {
             return None;
         }
-        let Some(text) = self.string(key, example) else { return self.secret(key) };
+        let Some(text) = self.string(key.name, key.example) else { return self.secret(key.name) };
         let url = text.map(Secret::new);
         if url.holds_password() {
-            let what = format!("{} holds a password, which must not be in the file", self.path(key));
-            self.report(self.line_of_value(&url), what, secret_help(key));
+            let what = format!("{} holds a password, which must not be in the file", self.path(key.name));
+            self.report(self.line_of_value(&url), what, secret_help(key.name));
             return None;
         }
         Some(url)
@@ -290,7 +240,7 @@ impl<'r> Table<'r> {
     /// The tables under `key` by their names, such as `[databases.shop]`.
     pub(crate) fn tables(&self, key: &str) -> Vec<(String, Self)> {
         let Some(outer) = self.table(key) else { return Vec::new() };
-        let each = outer.content.iter().filter_map(|(name, value)| {
+        let each = outer.content.into_iter().flatten().filter_map(|(name, value)| {
             let line = self.reader.line_of(&name.span());
             let name = name.get_ref().as_ref();
             Some((name.to_owned(), self.as_table(outer.path(name), line, value.get_ref(), None)?))
@@ -298,30 +248,25 @@ impl<'r> Table<'r> {
         each.collect()
     }
 
-    /// The tables of the list under `key`, such as `[[routes]]`, which are numbered from 1.
-    pub(crate) fn list(&self, key: &str, example: &str) -> Option<Vec<Self>> {
-        let (line, value) = self.value(key)?;
+    /// The tables of a list, such as `[[routes]]`, by their numbers from 1.
+    pub(super) fn list(&self, key: &Key) -> Option<Vec<(String, Self)>> {
+        let (line, value) = self.value(key.name)?;
+        let path = self.path(key.name);
         let Some(list) = value.as_array() else {
-            self.report(
-                line,
-                format!("{} must be a list of tables", self.path(key)),
-                format!("write {example}"),
-            );
+            self.report(line, format!("{path} must be a list of tables"), format!("write {}", key.written()));
             return None;
         };
-        let each = list.iter().enumerate().filter_map(|(index, value)| {
+        let each = list.iter().zip(1..).filter_map(|(value, number)| {
             let line = self.reader.line_of(&value.span());
-            self.as_table(format!("{}.{}", self.path(key), index + 1), line, value.get_ref(), Some(example))
+            let path = format!("{path}.{number}");
+            Some((number.to_string(), self.as_table(path, line, value.get_ref(), Some(&key.written()))?))
         });
         Some(each.collect())
     }
 
     /// The line of a value of this table.
     pub(crate) fn line_of_value<T>(&self, found: &ConfigValue<T>) -> usize {
-        match found.origin {
-            Origin::Line(line) => line,
-            _ => self.line,
-        }
+        found.line().unwrap_or(self.line)
     }
 
     /// The line of a key of this table; if it is missing, that of the table.
@@ -350,34 +295,13 @@ impl<'r> Table<'r> {
             self.report(line, what, help);
             return None;
         };
-        Some(Self { reader: self.reader, name, line, content })
+        Some(Self { reader: self.reader, name, line, content: Some(content), file: self.file })
     }
 
     fn value(&self, key: &str) -> Option<(usize, &'r DeValue<'r>)> {
-        let (name, value) = self.content.get_key_value(key)?;
+        let (name, value) = self.content?.get_key_value(key)?;
         Some((self.reader.line_of(&name.span()), value.get_ref()))
     }
-
-    fn typed<T>(
-        &self,
-        key: &str,
-        expected: &str,
-        example: &str,
-        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
-    ) -> Option<ConfigValue<T>> {
-        let (line, value) = self.value(key)?;
-        if let Some(read) = read(value) {
-            return Some(ConfigValue::new(read, Origin::Line(line)));
-        }
-        let what = format!("{} is {}; it must be {expected}", self.path(key), describe_type(value));
-        self.report(line, what, format!("write {key} = {example}"));
-        None
-    }
-}
-
-/// The keys that refer to a secret.
-fn references(key: &str) -> [String; 2] {
-    ["env", "file"].map(|suffix| format!("{key}_{suffix}"))
 }
 
 /// Whether `name` is a valid name of an environment variable.
@@ -394,29 +318,4 @@ fn secret_help(key: &str) -> String {
     format!(
         "name an environment variable that holds it, such as {env_key} = {variable:?}, or a file, such as {file_key} = \"/run/secrets/{key}\""
     )
-}
-
-/// The type of a value. A string is not repeated: it may be a password.
-fn describe_type(value: &DeValue<'_>) -> String {
-    match value {
-        DeValue::String(_) => "a string".to_owned(),
-        DeValue::Integer(number) => number.as_str().to_owned(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        DeValue::Boolean(flag) => flag.to_string(),
-        DeValue::Datetime(_) => "a date".to_owned(),
-        DeValue::Array(_) => "a list".to_owned(),
-        DeValue::Table(_) => "a table".to_owned(),
-    }
-}
-
-/// The known word that `found` is probably a typo of, and all known words.
-fn suggest(found: &str, known: &[&str]) -> String {
-    let all = format!("known: {}", known.join(", "));
-    let near = known.iter().map(|word| (strsim::osa_distance(found, word), word)).min();
-    match near {
-        Some((distance, word)) if distance <= MAX_TYPO_DISTANCE && distance * 2 <= word.len() => {
-            format!("did you mean {word:?}? ({all})")
-        }
-        _ => all,
-    }
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod init;
+mod schema;
 mod show;
 
 use crate::{exit::Exit, problem::Problem};
@@ -11,6 +12,8 @@ const EXAMPLES: &str = "Examples:
   postrider config check --config /etc/postrider.toml
                                    report every problem with its line
   postrider config show --origin   print the effective values and their origin
+  postrider config schema > postrider.schema.json
+                                   completion and checks in editors
 
 Precedence: flags, environment variables, file, defaults.";
 
@@ -23,6 +26,8 @@ pub(crate) enum ConfigCommand {
     Check(check::Args),
     /// Print the effective configuration, without secrets
     Show(show::Args),
+    /// Print the JSON Schema of postrider.toml, for editors
+    Schema(schema::Args),
 }
 
 impl ConfigCommand {
@@ -31,6 +36,7 @@ impl ConfigCommand {
             Self::Init(args) => init::run(&args),
             Self::Check(args) => check::run(&args),
             Self::Show(args) => show::run(&args),
+            Self::Schema(_) => schema::run(),
         }
     }
 }

@@ -58,14 +58,14 @@ async fn deduplication(
     subject: &str,
     location: &str,
 ) -> Result<Option<Finding>, SourceError> {
-    let (within, because) = match &section.redelivery_window {
-        Some(within) => (Some(within.value), "redelivery_window".to_owned()),
+    let (within, because) = match section.duration("redelivery_window") {
+        Some(within) => (Some(within), "redelivery_window".to_owned()),
         None => {
             let redelivers = source.redelivery_window().await?;
             (redelivers.within, redelivers.reason)
         }
     };
-    Ok(match (within, &section.keep_deduplication_records_for) {
+    Ok(match (within, section.duration("keep_deduplication_records_for")) {
         (None, _) => Some(
             Finding::warning("unbounded_redelivery", subject)
                 .because(format!(
@@ -73,14 +73,14 @@ async fn deduplication(
                 ))
                 .fixed_by(format!("write redelivery_window = \"14d\" below the [[consumers]] in {location}")),
         ),
-        (Some(within), Some(keeps)) if keeps.value < deduplication_window(within, RESEND_WINDOW) => {
+        (Some(within), Some(keeps)) if keeps < deduplication_window(within, RESEND_WINDOW) => {
             let needed = deduplication_window(within, RESEND_WINDOW).as_secs().div_ceil(24 * 60 * 60);
             Some(
                 Finding::problem("deduplication_window_too_short", subject)
                     .because(format!(
                         "deduplication records are kept for {}, but a message can be redelivered for {} ({because}), after its sender may have \
                          retried it for {}: the consumer does not start",
-                        format::span(keeps.value),
+                        format::span(keeps),
                         format::span(within),
                         format::span(RESEND_WINDOW)
                     ))

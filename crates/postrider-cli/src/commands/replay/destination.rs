@@ -51,7 +51,7 @@ impl Destination {
             .with_exit(Exit::Usage));
         };
         let route = config.routes.iter().filter(|route| *route.queue == args.queue.as_str());
-        let mut targets = route.flat_map(|route| route.to.iter().map(move |to| (to, route.format.value)));
+        let mut targets = route.flat_map(|route| route.to.iter().map(move |to| (to, route.format())));
         let target = targets.find(|(to, _)| *to.destination == name);
         let address = match (&args.address, &target) {
             (Some(address), _) => address.clone(),
@@ -67,10 +67,10 @@ impl Destination {
         Ok(Self {
             name: name.to_owned(),
             transport: transport::build(&file, name, section)?,
-            source: config.source.value.as_str().into(),
+            source: config.source.as_str().into(),
             address,
             format: target.map_or(Format::Binary, |(_, format)| format),
-            types: target.and_then(|(to, _)| Some(to.types.as_ref()?.value.clone())),
+            types: target.and_then(|(to, _)| to.types.clone()),
         })
     }
 

@@ -125,18 +125,19 @@ fn build<B: TxBackend>(
             Ok::<(), Failure>(())
         }
     };
-    let concurrency = usize::try_from(section.concurrency.value).unwrap_or(usize::MAX);
-    let mut builder = Consumer::builder_on(section.name.as_str(), Arc::clone(source), transactions.clone())
-        .on_any(stage)
-        .concurrency(concurrency);
-    if let Some(max_deliveries) = &section.max_deliveries {
-        builder = builder.max_deliveries(max_deliveries.value);
+    let mut builder =
+        Consumer::builder_on(section.name.as_str(), Arc::clone(source), transactions.clone()).on_any(stage);
+    if let Some(concurrency) = section.number("concurrency") {
+        builder = builder.concurrency(usize::try_from(concurrency).unwrap_or(usize::MAX));
     }
-    if let Some(keep) = &section.keep_deduplication_records_for {
-        builder = builder.keep_deduplication_records_for(keep.value);
+    if let Some(max_deliveries) = section.number("max_deliveries") {
+        builder = builder.max_deliveries(max_deliveries);
     }
-    if let Some(window) = &section.redelivery_window {
-        builder = builder.redelivery_window(window.value);
+    if let Some(keep) = section.duration("keep_deduplication_records_for") {
+        builder = builder.keep_deduplication_records_for(keep);
+    }
+    if let Some(window) = section.duration("redelivery_window") {
+        builder = builder.redelivery_window(window);
     }
     builder.build()
 }

@@ -50,15 +50,15 @@ fn runner<S: TxBackend>(
     resolvers: Vec<Webhook>,
     plan: &FollowUpPlan,
 ) -> Result<SagaRunner<S>, Invalid> {
-    let timeouts = plan.resolvers.iter().filter_map(|section| section.webhook.duration("timeout"));
+    let timeouts = plan.resolvers.iter().filter_map(|section| section.duration("timeout"));
     let timeout = timeouts.max().unwrap_or_default();
     // The webhook's own timeout expires first, so that it can report whether anything was sent.
     let mut builder = SagaRunner::builder(transactions)
         .queue(plan.queue.as_str())
         .concurrency(CONCURRENT_CALLS)
         .timeout(timeout + Duration::from_secs(5));
-    if let Some(queue) = plan.resolvers.iter().find_map(|section| section.complete_to.as_ref()) {
-        builder = builder.complete_to(queue.as_str());
+    if let Some(queue) = plan.resolvers.iter().find_map(|section| section.string("complete_to")) {
+        builder = builder.complete_to(queue);
     }
     resolvers.into_iter().fold(builder, SagaRunnerBuilder::resolver).build()
 }

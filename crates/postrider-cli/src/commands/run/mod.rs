@@ -72,7 +72,7 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
         }
         None => (None, None),
     };
-    logs::start_as(config.log_format.value, LOG_FILTER, lines);
+    logs::start_as(config.log_format, LOG_FILTER, lines);
     let exit = supervise(&args, &config, stop).await;
     if let Some(traces) = traces {
         traces.close().await;
@@ -84,7 +84,7 @@ async fn supervise(args: &Args, config: &Config, stop: CancellationToken) -> Res
     let mut reload_signal = ReloadSignal::listen()?;
     let supervisor = Arc::new(Supervisor::new(args.flags.file(), args.migrate, args.drain, stop.clone()));
     let mut http = HttpServer::new(Arc::clone(&supervisor))?;
-    http.listen(config.listen.value).await?;
+    http.listen(config.listen).await?;
     let plans = config.plans();
     let components = plans.len();
     match supervisor.apply(plans).await {
@@ -119,7 +119,7 @@ async fn reload(args: &Args, initial: &Config, supervisor: &Supervisor, http: &m
         Ok(config) => {
             let mut report = supervisor.apply(config.plans()).await;
             if matches!(report, ReloadReport::Applied | ReloadReport::Partial(_))
-                && let Err(problem) = http.listen(config.listen.value).await
+                && let Err(problem) = http.listen(config.listen).await
             {
                 report = report.with_problem(problem);
             }

@@ -139,23 +139,24 @@ fn destination(name: &str, section: &EndpointSection, transport: Arc<dyn Transpo
 
 fn with_routes(builder: RelayBuilder, plan: &RelayPlan) -> RelayBuilder {
     plan.routes.iter().fold(builder, |builder, section| {
-        let concurrency = usize::try_from(section.concurrency.value).unwrap_or(usize::MAX);
         let mut route = Route::new(section.queue.as_str())
-            .concurrency(concurrency)
-            .retry(section.retry.strategy())
-            .max_deliveries(section.retry.max_attempts().max(MAX_DELIVERIES));
+            .retry(section.retry())
+            .max_deliveries(section.max_attempts().max(MAX_DELIVERIES));
+        if let Some(concurrency) = section.number("concurrency") {
+            route = route.concurrency(usize::try_from(concurrency).unwrap_or(usize::MAX));
+        }
         for target in &section.to {
             let to = RouteTarget::new(target.destination.as_str(), target.address.as_str());
-            let to = to.format(section.format.value);
+            let to = to.format(section.format());
             route = route.to_with(match &target.types {
                 Some(types) => {
-                    let types = types.value.clone();
+                    let types = types.clone();
                     to.filter(move |message| types.iter().any(|pattern| pattern.takes(message)))
                 }
                 None => to,
             });
         }
-        if section.keep_error_text.value {
+        if section.flag("keep_error_text") {
             route = route.error_text(ErrorText::Full(Arc::new(str::to_owned)));
         }
         builder.route(match section.policy() {
