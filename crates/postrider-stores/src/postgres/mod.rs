@@ -16,6 +16,9 @@
 //! The store opens its own connections, because bounded cost depends on their settings: with generic plans and without
 //! sequential scans, bitmap scans and sorts, each statement has one plan, whatever the statistics say.
 
+#[macro_use]
+mod names;
+
 mod checkup;
 mod claim;
 mod connections;
@@ -36,7 +39,6 @@ mod lane_settle;
 mod lanes;
 mod ledger;
 mod listener;
-mod names;
 mod notifier;
 mod object_scripts;
 mod operate;

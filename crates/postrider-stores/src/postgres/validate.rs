@@ -52,7 +52,7 @@ pub(super) async fn describe(
     connection: &mut PgConnection,
     names: &PostgresNames,
 ) -> Result<BTreeMap<String, String>, Error> {
-    let sql = names.sql(include_str!("catalog.sql"));
+    let sql = names.sql(&sql!(include_str!("catalog.sql")));
     // PostgreSQL prints the schema of a name in an expression unless it is on the search path.
     connection.execute("select set_config('search_path', 'pg_catalog', true)").await.map_err(store_error)?;
     let rows = sql

@@ -43,7 +43,7 @@ pub(super) async fn describe(
     connection: &mut SqliteConnection,
     names: &SqliteNames,
 ) -> Result<BTreeMap<String, String>, Error> {
-    let sql = names.sql(include_str!("catalog.sql"));
+    let sql = names.sql(&sql!(include_str!("catalog.sql")));
     let rows = sql.query().bind(names.prefix()).fetch_all(connection).await.map_err(store_error)?;
     let mut objects = BTreeMap::new();
     for row in rows {
