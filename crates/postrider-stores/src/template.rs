@@ -5,7 +5,10 @@
 //! template itself, or a number. The macro `sql!` fills these in. It checks each template when it is compiled: a placeholder without
 //! a piece does not compile, and neither does a piece without a placeholder. No other text becomes a part of a template: values are bound.
 
-use std::{borrow::Cow, fmt};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write},
+};
 
 /// SQL whose only placeholders are those of objects. Made by the macro `sql!`.
 #[derive(Debug, Clone)]
@@ -37,10 +40,12 @@ impl Template {
         if pieces.is_empty() {
             return Self(Cow::Borrowed(text));
         }
-        let piece = |name: &str| pieces.iter().find(|(piece, _)| *piece == name);
-        Self(Cow::Owned(render(text, |name| match piece(name) {
-            Some((_, piece)) => piece.to_string(),
-            None => format!("{{{name}}}"),
+        Self(Cow::Owned(render(text, |sql, name| {
+            // Writing to a string does not fail.
+            let _ = match pieces.iter().find(|(piece, _)| *piece == name) {
+                Some((_, piece)) => write!(sql, "{piece}"),
+                None => write!(sql, "{{{name}}}"),
+            };
         })))
     }
 
@@ -79,12 +84,12 @@ impl fmt::Display for Template {
     }
 }
 
-/// The text with its placeholders replaced. Other braces remain.
-pub(crate) fn render(text: &str, value: impl Fn(&str) -> String) -> String {
+/// The text with its placeholders replaced: `fill` adds the value of one. Other braces remain.
+pub(crate) fn render(text: &str, fill: impl Fn(&mut String, &str)) -> String {
     let (mut sql, mut from) = (String::with_capacity(text.len() + 256), 0);
     while let Some((start, end)) = placeholder(text, from) {
         sql.push_str(&text[from..start]);
-        sql.push_str(&value(&text[start + 1..end - 1]));
+        fill(&mut sql, &text[start + 1..end - 1]);
         from = end;
     }
     sql.push_str(&text[from..]);

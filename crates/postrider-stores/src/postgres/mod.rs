@@ -19,6 +19,7 @@
 #[macro_use]
 mod names;
 
+mod applied_migrations;
 mod checkup;
 mod claim;
 mod connections;
@@ -46,7 +47,6 @@ mod pauses;
 mod pool;
 mod prune;
 mod queues;
-mod record;
 mod renew;
 mod repair;
 mod row;

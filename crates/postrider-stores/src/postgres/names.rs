@@ -89,12 +89,12 @@ impl PostgresNames {
     /// A script or a part of one, with the names filled in.
     pub(super) fn render(&self, script: &str) -> String {
         let Self { schema, prefix } = self;
-        template::render(script, |name| match name.strip_prefix('#') {
-            Some("signal") => self.channel(),
-            Some("schema") => schema.clone(),
-            Some("prefix") => prefix.clone(),
-            Some(bare) => format!("\"{prefix}{bare}\""),
-            None => format!("\"{schema}\".\"{prefix}{name}\""),
+        template::render(script, |sql, name| match name.strip_prefix('#') {
+            Some("signal") => sql.push_str(&self.channel()),
+            Some("schema") => sql.push_str(schema),
+            Some("prefix") => sql.push_str(prefix),
+            Some(bare) => sql.extend(["\"", prefix, bare, "\""]),
+            None => sql.extend(["\"", schema, "\".\"", prefix, name, "\""]),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The tables: created by versioned migrations, which are compiled into the program.
 
-use super::{PostgresNames, PostgresStore, error::store_error, record, validate};
+use super::{PostgresNames, PostgresStore, applied_migrations, error::store_error, validate};
 use crate::object_script::{self, MigrationScript};
 use async_trait::async_trait;
 use postrider_core::{
@@ -55,8 +55,8 @@ impl Schema for PostgresStore {
 
     async fn migrations(&self) -> Result<Migrations, Error> {
         let (mut session, names) = (self.inner.connections.session().await?, &self.inner.names);
-        let applied = match record::is_readable(session.connection(), names).await? {
-            Some(_) => record::read(session.connection(), names).await?,
+        let applied = match applied_migrations::is_readable(session.connection(), names).await? {
+            Some(_) => applied_migrations::read(session.connection(), names).await?,
             None => Vec::new(),
         };
         Ok(object_script::status(&MIGRATIONS, applied))

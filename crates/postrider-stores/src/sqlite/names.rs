@@ -80,9 +80,9 @@ impl SqliteNames {
 
     /// A script or a part of one, with the names filled in.
     pub(super) fn render(&self, script: &str) -> String {
-        template::render(script, |name| match name {
-            "now" => NOW.to_owned(),
-            name => format!("\"{}{name}\"", self.prefix),
+        template::render(script, |sql, name| match name {
+            "now" => sql.push_str(NOW),
+            name => sql.extend(["\"", &self.prefix, name, "\""]),
         })
     }
 }

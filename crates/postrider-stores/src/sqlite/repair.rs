@@ -9,7 +9,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) struct Repairs<'m> {
+pub(super) struct SchemaRepair<'m> {
     names: &'m SqliteNames,
     scripts: BTreeMap<String, ObjectScript>,
     found: &'m BTreeMap<String, String>,
@@ -20,7 +20,7 @@ pub(super) struct Repairs<'m> {
 /// The kinds of objects, in an order in which they can be created.
 pub(super) const KINDS: [&str; 5] = ["table", "column", "index", "view", "trigger"];
 
-impl<'m> Repairs<'m> {
+impl<'m> SchemaRepair<'m> {
     pub(super) fn new(
         names: &'m SqliteNames,
         found: &'m BTreeMap<String, String>,
