@@ -221,8 +221,11 @@ enum PageScope {
     One,
 }
 
-/// The listing of a state: its table, its time column, its reason, and the columns position, staged_at, time, deliveries, attempts,
-/// state, reason, error, and those of the message.
+/// Columns: position, staged_at, time, deliveries, attempts, state, reason, error, and those of the message.
+const ROW: &str =
+    "m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {message}";
+
+/// The listing of a state: its table, its time column, its reason, and the columns of [`ROW`].
 fn listing(state_filter: StateFilter) -> (Template, Template, Template, Template) {
     let (table, time, state, reason) = match state_filter {
         StateFilter::Ready => {
@@ -249,9 +252,7 @@ fn listing(state_filter: StateFilter) -> (Template, Template, Template, Template
         StateFilter::Dead => (sql!("{dead}"), sql!("failed_at"), sql!("'dead'"), sql!("m.reason")),
         StateFilter::Done => (sql!("{archive}"), sql!("archived_at"), sql!("'done'"), sql!("null::text")),
     };
-    const COLUMNS: &str =
-        "m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {message}";
-    let columns = sql!(COLUMNS, time, state, reason, message = sql!(row::COLUMNS));
+    let columns = sql!(ROW, time, state, reason, message = sql!(row::COLUMNS));
     (table, time, reason, columns)
 }
 

@@ -21,6 +21,9 @@ pub(super) const MAX_BYTES: usize = 16 << 20;
 /// A slice of the blob is one number: the offset of the payload, and its length in the low bits.
 const LENGTH_BITS: u32 = 31;
 
+const INSERT: &str =
+    "insert into {table} ({columns}) select {values} from {with} json_each({list}) j {condition}";
+
 /// The builder of an insert.
 #[derive(Debug)]
 pub(super) struct BulkInsert<'p> {
@@ -110,8 +113,6 @@ impl<'p> BulkInsert<'p> {
         let Self { columns, values, params, .. } = self
             .computed("message_id", sql!("substr({blob}, {at} - 15, 16)", blob, at))
             .computed("payload", sql!("substr({blob}, {at} + 1, {length})", blob, at, length));
-        const INSERT: &str =
-            "insert into {table} ({columns}) select {values} from {with} json_each({list}) j {condition}";
         let columns = Template::of_schema(columns.join(", "));
         let values = Template::join(values, ", ");
         (sql!(INSERT, table, columns, values, with, list, condition), params)

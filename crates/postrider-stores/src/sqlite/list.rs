@@ -87,6 +87,9 @@ pub(super) fn time(filter: StateFilter) -> Template {
 }
 
 /// Columns: position, staged_at, time, deliveries, attempts, state, reason, error, and those of the message.
+const ROW: &str =
+    "m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {message}";
+
 fn columns(filter: StateFilter) -> Template {
     let state = match filter {
         // On an ordered queue the key is leased or blocked; the message at its head shows that.
@@ -100,10 +103,8 @@ fn columns(filter: StateFilter) -> Template {
         StateFilter::Dead => sql!("'dead'"),
         StateFilter::Done => sql!("'done'"),
     };
-    const ALL: &str =
-        "m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {message}";
     let reason = if filter == StateFilter::Dead { sql!("m.reason") } else { sql!("null") };
-    sql!(ALL, time = time(filter), state, reason, message = sql!(COLUMNS))
+    sql!(ROW, time = time(filter), state, reason, message = sql!(COLUMNS))
 }
 
 fn select(filter: StateFilter, from: &Template) -> Template {
