@@ -3,7 +3,8 @@
 //! A template is SQL with placeholders, and each is one word in braces. `{ready}` stands for an object of the schema, under its name in
 //! this store; `names.rs` of each store lists them and fills them in. Every other placeholder stands for a *piece* of SQL: a
 //! template itself, or a number. The macro `sql!` fills these in. It checks each template when it is compiled: a placeholder without
-//! a piece does not compile, and neither does a piece without a placeholder. No other text becomes a part of a template: values are bound.
+//! a piece does not compile, and neither does a piece without a placeholder. No text from outside this crate becomes a part of a template:
+//! values are bound.
 
 use std::{
     borrow::Cow,
@@ -49,7 +50,7 @@ impl Template {
         })))
     }
 
-    /// A part of the migrations of this crate.
+    /// A part of the migrations, or a name in them. Only for text of this crate.
     pub(crate) fn of_schema(text: impl Into<String>) -> Self {
         Self(Cow::Owned(text.into()))
     }
