@@ -12,6 +12,10 @@
 //! `sea-orm` works with `sqlite`, `postgres` or both.
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[macro_use]
+mod template;
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod arrivals;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod delivered_claim;

@@ -95,7 +95,10 @@ impl Tables {
 
 /// Whether this settlement ends the turn, even if messages of the turn are left.
 fn ends_turn(settlement: &Settlement) -> bool {
-    matches!(settlement, Settlement::Retry { .. } | Settlement::Dead { .. } | Settlement::Snooze { .. })
+    match settlement {
+        Settlement::Retry { .. } | Settlement::Dead { .. } | Settlement::Snooze { .. } => true,
+        Settlement::Done | Settlement::Forward { .. } | Settlement::Release => false,
+    }
 }
 
 impl Queue {

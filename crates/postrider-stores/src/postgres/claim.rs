@@ -10,6 +10,7 @@ use super::{
     queues::Queue,
     row,
 };
+use crate::template::Template;
 use postrider_core::{ClaimedMessage, Error, Lease, LeaseToken};
 use sqlx::{Row, postgres::PgRow};
 use std::{
@@ -31,24 +32,24 @@ pub(super) struct ClaimSql {
 }
 
 /// Leases rows by the `ctid`s that the same statement has locked: the only possible plan, whatever the statistics say.
-pub(super) const TAKE: &str = "update {ready} m set token = $1, deliveries = m.deliveries + 1, \
+const TAKE: &str = "update {ready} m set token = $1, deliveries = m.deliveries + 1, \
         lease_until = (select clock_timestamp() + $2::float8 * interval '1 s') \
-    where m.ctid = any(array(FOUND)) returning RETURNED";
+    where m.ctid = any(array({rows})) returning {returned}";
 
 /// The free rows of one queue, in the order of their positions.
 const QUEUE_ROWS: &str = "select r.ctid from {ready} r \
-    where r.queue = QUEUE_NUMBER and r.id > START and r.lease_until <= (select clock_timestamp()) \
-    order by r.queue, r.id limit LIMIT for update skip locked";
+    where r.queue = {number} and r.id > {start} and r.lease_until <= (select clock_timestamp()) \
+    order by r.queue, r.id limit {limit} for update skip locked";
 
 /// The free rows of several queues. Each row passes through a join, which a claim from one queue avoids.
-const QUEUES: &str = "select s.ctid from unnest($3::smallint[], $4::bigint[]) q(queue, start), lateral (QUEUE_ROWS) s limit LIMIT";
+const QUEUES: &str = "select s.ctid from unnest($3::smallint[], $4::bigint[]) q(queue, start), lateral ({rows}) s limit {limit}";
 
 /// Retries that wait in place, by their positions.
 const POSITIONS: &str = "select r.ctid from {ready} r where r.queue = $3::smallint and r.id = any($4::bigint[]) \
     and r.lease_until <= (select clock_timestamp()) for update skip locked";
 
 /// The columns that every claim returns.
-pub(super) const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, COLUMNS";
+const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, {columns}";
 /// The index of the first column of the message.
 const FIRST: usize = 6;
 /// The index of the snapshot in the header of a look-back; the last position and the age follow.
@@ -72,8 +73,8 @@ const LOOK_BACK: &str = "with look as materialized ( \
       select c.staged_at, c.due_at, clock_timestamp() + $2::float8 * interval '1 s', c.message_id, $1, c.attempts, \
         c.deliveries + 1, c.queue, c.ordered, c.payload, c.event_type, c.content_type, c.key, c.tenant, c.subject, \
         c.timer, c.headers, c.last_error \
-      from come c order by c.due_at, c.id on conflict do nothing returning RETURNED), \
-    taken as (TAKE) \
+      from come c order by c.due_at, c.id on conflict do nothing returning {returned}), \
+    taken as ({take}) \
     select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::uuid, \
       null::bytea, null::text, null::text, null::text, null::text, null::text, null::text, null::text, \
       pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{message_position}'), 0), age('3'::xid) from look l \
@@ -83,27 +84,33 @@ const LOOK_BACK: &str = "with look as materialized ( \
 const OLDEST: &str = "select (select r.id from {ready} r where r.queue = q.queue and r.id > q.floor \
     order by r.queue, r.id limit 1) from unnest($1::smallint[], $2::bigint[]) q(queue, floor)";
 
+/// The lease of these rows.
+pub(super) fn take(rows: &Template) -> Template {
+    sql!(TAKE, rows, returned = returned())
+}
+
+fn returned() -> Template {
+    sql!(RETURNED, columns = sql!(row::COLUMNS))
+}
+
 impl ClaimSql {
     pub(super) fn new(names: &PostgresNames) -> Self {
-        let fill = |template: &str| {
-            names.sql(&template.replace("RETURNED", RETURNED).replace("COLUMNS", row::COLUMNS))
+        let of_one =
+            sql!(QUEUE_ROWS, number = sql!("$3::smallint"), start = sql!("$4::bigint"), limit = sql!("$5"));
+        let of_many = |start: Template, limit: Template| {
+            let rows = sql!(QUEUE_ROWS, number = sql!("q.queue"), start, limit);
+            take(&sql!(QUEUES, rows, limit))
         };
-        let take = |found: &str, queue: &str, start: &str, limit: &str| {
-            let found = found.replace("QUEUE_ROWS", QUEUE_ROWS).replace("QUEUE_NUMBER", queue);
-            TAKE.replace("FOUND", &found.replace("START", start).replace("LIMIT", limit))
-        };
-        let look = take(
-            QUEUES,
-            "q.queue",
-            "least(q.start, (select l.low from look l))",
-            "greatest(0, $5 - (select count(*) from come))",
+        let look = of_many(
+            sql!("least(q.start, (select l.low from look l))"),
+            sql!("greatest(0, $5 - (select count(*) from come))"),
         );
         Self {
-            one: fill(&take("QUEUE_ROWS", "$3::smallint", "$4::bigint", "$5")),
-            many: fill(&take(QUEUES, "q.queue", "q.start", "$5")),
-            by_position: fill(&TAKE.replace("FOUND", POSITIONS)),
-            look_back: fill(&LOOK_BACK.replace("TAKE", &look)),
-            oldest: fill(OLDEST),
+            one: names.sql(&take(&of_one)),
+            many: names.sql(&of_many(sql!("q.start"), sql!("$5"))),
+            by_position: names.sql(&take(&sql!(POSITIONS))),
+            look_back: names.sql(&sql!(LOOK_BACK, take = look, returned = returned())),
+            oldest: names.sql(&sql!(OLDEST)),
         }
     }
 

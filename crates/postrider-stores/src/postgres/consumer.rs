@@ -50,7 +50,7 @@ impl PostgresTransactions {
             }
         }
         for (queue, letters) in fresh {
-            let sql = self.sql(INSERT_DEAD);
+            let sql = self.sql(&sql!(INSERT_DEAD));
             let query = sql.query().bind(queue.as_str());
             let query = query.bind(letters.iter().map(|(id, _)| *id).collect::<Vec<_>>());
             let deliveries =
@@ -75,7 +75,7 @@ impl PostgresTransactions {
             return Ok(Vec::new());
         }
         let arrivals = Arrivals::of(batch);
-        let sql = self.sql(COUNT);
+        let sql = self.sql(&sql!(COUNT));
         let query = sql.query().bind(consumer.as_str());
         let query = query.bind(arrivals.tenants().collect::<Vec<_>>());
         let query = query.bind(arrivals.ids().collect::<Vec<_>>());
@@ -103,7 +103,7 @@ impl PostgresTransactions {
             return Ok(());
         }
         let arrivals = Arrivals::of(batch);
-        let sql = self.sql(DELETE_COUNTS);
+        let sql = self.sql(&sql!(DELETE_COUNTS));
         let query = sql.query().bind(consumer.as_str());
         let query = query.bind(arrivals.tenants().collect::<Vec<_>>());
         let query = query.bind(arrivals.ids().collect::<Vec<_>>());
@@ -112,7 +112,7 @@ impl PostgresTransactions {
     }
 
     pub(super) async fn verify(&self, tx: &mut Tx) -> Result<(), Error> {
-        let result = self.sql("select 1").query().execute(&mut **tx).await;
+        let result = self.sql(&sql!("select 1")).query().execute(&mut **tx).await;
         result.map(|_| ()).map_err(|error| match &error {
             // The database is available. An earlier statement of this transaction has failed, and the handler went on.
             sqlx::Error::Database(database) if database.code().as_deref() == Some(ABORTED) => {

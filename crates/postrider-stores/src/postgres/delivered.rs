@@ -88,11 +88,11 @@ impl DeliveredSql {
     }
 
     fn range(&self, names: &PostgresNames) -> &Sql {
-        self.range.get_or_init(|| names.sql(RANGE))
+        self.range.get_or_init(|| names.sql(&sql!(RANGE)))
     }
 
     fn positions(&self, names: &PostgresNames) -> &Sql {
-        self.positions.get_or_init(|| names.sql(POSITIONS))
+        self.positions.get_or_init(|| names.sql(&sql!(POSITIONS)))
     }
 
     /// The statements, for tests that read their plans.

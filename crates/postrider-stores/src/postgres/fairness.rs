@@ -26,13 +26,12 @@
 
 use super::{
     PostgresNames,
-    claim::{ClaimSpec, RETURNED, Sweeps, TAKE, limit, read, snapshot},
+    claim::{ClaimSpec, Sweeps, limit, read, snapshot, take},
     connections::Connections,
     error::store_error,
     horizon::{Horizon, LookBack, LookBackResult, Sweep},
     names::Sql,
     queues::Queue,
-    row,
 };
 use crate::turns::{COME_DUE, Turns};
 use postrider_core::{ClaimedMessage, Error, TenantId, TenantWeights};
@@ -72,9 +71,7 @@ const TENANT_ROWS: &str = "select s.ctid from unnest($4::text[], $5::bigint[], $
 
 impl FairSql {
     pub(super) fn new(names: &PostgresNames) -> Self {
-        let take =
-            TAKE.replace("FOUND", TENANT_ROWS).replace("RETURNED", RETURNED).replace("COLUMNS", row::COLUMNS);
-        Self { survey: names.sql(SURVEY), take: names.sql(&take) }
+        Self { survey: names.sql(&sql!(SURVEY)), take: names.sql(&take(&sql!(TENANT_ROWS))) }
     }
 
     /// The statements, for tests that read their plans.

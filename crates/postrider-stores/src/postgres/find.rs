@@ -43,7 +43,7 @@ impl PostgresStore {
         id: MessageId,
     ) -> Result<Option<CappedCount>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(None) };
-        let sql = self.inner.names.sql(AHEAD);
+        let sql = self.inner.names.sql(&sql!(AHEAD));
         let query = sql.query().bind(queue.number).bind(id.as_uuid()).bind(CAP + 1);
         let rows = self.inner.connections.run(query).await?;
         let ahead = rows.first().map(|row| row.try_get::<i64, _>(0)).transpose().map_err(store_error)?;
@@ -55,7 +55,7 @@ impl PostgresStore {
         tenant: Option<&TenantId>,
         id: MessageId,
     ) -> Result<Vec<DeduplicationRecord>, Error> {
-        let sql = self.inner.names.sql(DEDUPLICATION_RECORDS);
+        let sql = self.inner.names.sql(&sql!(DEDUPLICATION_RECORDS));
         let query = sql.query().bind(tenant.map_or("", TenantId::as_str)).bind(id.as_uuid());
         let rows = self.inner.connections.run(query).await?;
         rows.iter().map(deduplication_record).collect::<Result<_, _>>().map_err(store_error)
@@ -66,7 +66,7 @@ impl PostgresStore {
         queue: Option<&QueueName>,
         max: usize,
     ) -> Result<Vec<ActiveTimer>, Error> {
-        let sql = self.inner.names.sql(TIMERS);
+        let sql = self.inner.names.sql(&sql!(TIMERS));
         let query = sql.query().bind(queue.map(QueueName::as_str)).bind(limit(max));
         let rows = self.inner.connections.run(query).await?;
         rows.iter().map(timer).collect::<Result<_, _>>().map_err(store_error)

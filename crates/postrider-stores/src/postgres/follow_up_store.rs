@@ -11,7 +11,7 @@ use super::{
     error::store_error,
     queues::QueueMap,
     row::Moment,
-    settle::{MOVED, moved},
+    settle::{MOVED, MOVED_OF_M},
     settle_batch::seconds,
 };
 use postrider_core::{
@@ -53,7 +53,7 @@ impl PostgresTransactions {
         if !self.end(tx, &known, lease.done()).await? {
             return Ok(GroupProgress::Lost);
         }
-        let sql = self.sql(FINISH);
+        let sql = self.sql(&sql!(FINISH));
         let query = sql
             .query()
             .bind(queue.number)
@@ -79,7 +79,7 @@ impl PostgresTransactions {
         if !self.end(tx, &known, lease.dead(reason, error)).await? {
             return Ok(false);
         }
-        let sql = self.sql(ERASE_PAYLOAD);
+        let sql = self.sql(&sql!(ERASE_PAYLOAD));
         let query = sql.query().bind(lease.id().as_uuid()).bind(queue.number);
         query.execute(&mut **tx).await.map_err(store_error)?;
         Ok(true)
@@ -95,7 +95,7 @@ impl PostgresTransactions {
         check(lease)?;
         let known = self.known(tx, lease.queue()).await?;
         let Some(queue) = known.named(lease.queue()) else { return Ok(None) };
-        let sql = self.sql(&schedule_template());
+        let sql = self.sql(&sql!(SCHEDULE, moved = sql!(MOVED), of_m = sql!(MOVED_OF_M)));
         let query = sql
             .query()
             .bind(lease.id().as_uuid())
@@ -112,7 +112,7 @@ impl PostgresTransactions {
 impl PostgresTransactions {
     /// Waits until no other transaction completes a follow-up of the group.
     async fn lock(&self, tx: &mut Tx, group: &FollowUpGroup) -> Result<(), Error> {
-        let sql = self.sql(LOCK);
+        let sql = self.sql(&sql!(LOCK));
         let query = sql.query().bind(self.lock_name(group));
         let row = query.fetch_one(&mut **tx).await.map_err(store_error)?;
         match row.try_get(1).map_err(store_error)? {
@@ -170,14 +170,9 @@ fn check(lease: &Lease) -> Result<(), Invalid> {
 
 /// Guarded by the token. The follow-up always moves to `scheduled`: a retry in place would have to be remembered, and the
 /// transaction may roll back.
-fn schedule_template() -> String {
-    let columns = moved("m");
-    format!(
-        "with rescheduled as (delete from {{ready}} r where r.message_id = $1::uuid and r.token = $2::uuid \
-           and r.queue + 0 = $3::smallint returning r.*), \
-         clock as materialized (select clock_timestamp() as now) \
-         insert into {{scheduled}} ({MOVED}, due_at, attempts, deliveries) \
-         select {columns}, least(greatest($4::timestamptz, c.now + $5::float8 * interval '1 s'), c.now + $6::float8 * interval '1 s'), 0, 0 \
-         from rescheduled m, clock c on conflict do nothing returning due_at"
-    )
-}
+const SCHEDULE: &str = "with rescheduled as (delete from {ready} r where r.message_id = $1::uuid and r.token = $2::uuid \
+      and r.queue + 0 = $3::smallint returning r.*), \
+    clock as materialized (select clock_timestamp() as now) \
+    insert into {scheduled} ({moved}, due_at, attempts, deliveries) \
+    select {of_m}, least(greatest($4::timestamptz, c.now + $5::float8 * interval '1 s'), c.now + $6::float8 * interval '1 s'), 0, 0 \
+    from rescheduled m, clock c on conflict do nothing returning due_at";

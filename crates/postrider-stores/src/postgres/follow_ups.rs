@@ -9,6 +9,7 @@ use super::{
     row::{self, Moment},
     settle_batch::seconds,
 };
+use crate::template::Template;
 use postrider_core::{
     Error, QueueName, SubjectId, TenantId,
     follow_up::{ErasureReport, FollowUpFilter, FollowUpRow, FollowUpStatus, StatusCounts},
@@ -34,7 +35,7 @@ impl PostgresStore {
     pub(super) async fn status_counts(&self, queue: &QueueName) -> Result<StatusCounts, Error> {
         let mut counts = StatusCounts::default();
         let Some(queue) = self.queue(queue).await? else { return Ok(counts) };
-        let sql = self.inner.names.sql(&counts_template());
+        let sql = self.inner.names.sql(&sql!(COUNTS, of_ready = sql!(READY), of_scheduled = sql!(SCHEDULED)));
         let rows = self.inner.connections.run(sql.query().bind(queue.number)).await?;
         for row in &rows {
             let number: i64 = row.try_get(1).map_err(store_error)?;
@@ -66,7 +67,7 @@ impl PostgresStore {
         action: &Action,
     ) -> Result<ErasureReport, Error> {
         action.check()?;
-        let sql = self.inner.names.sql(ERASE);
+        let sql = self.inner.names.sql(&sql!(ERASE));
         let query = sql
             .query()
             .bind(tenant.map(TenantId::as_str))
@@ -77,42 +78,38 @@ impl PostgresStore {
     }
 }
 
-fn counts_template() -> String {
-    format!(
-        "select s.status, count(*) from ( \
-           select {READY} as status from {{ready}} m where m.queue = $1 \
-           union all select {SCHEDULED} from {{scheduled}} m where m.queue = $1 \
-           union all select 'abandoned' from {{dead}} m where m.queue = $1 \
-           union all select 'succeeded' from {{archive}} m where m.queue = $1) s group by s.status"
-    )
-}
+const COUNTS: &str = "select s.status, count(*) from ( \
+      select {of_ready} as status from {ready} m where m.queue = $1 \
+      union all select {of_scheduled} from {scheduled} m where m.queue = $1 \
+      union all select 'abandoned' from {dead} m where m.queue = $1 \
+      union all select 'succeeded' from {archive} m where m.queue = $1) s group by s.status";
 
 /// Columns: status, staged_at, at, deliveries, last_error.
-fn rows_template(filter: FollowUpFilter) -> String {
-    let of = |table: &str, status: &str, at: &str| {
-        format!(
-            "select {status} as status, m.staged_at, m.{at} as at, m.deliveries, m.last_error, {} from {{{table}}} m \
-             where m.queue = $1",
-            row::COLUMNS
-        )
-    };
+const ROWS: &str = "select {status} as status, m.staged_at, m.{at} as at, m.deliveries, m.last_error, {columns} from {table} m \
+    where m.queue = $1";
+
+fn rows_template(filter: FollowUpFilter) -> Template {
+    let columns = sql!(row::COLUMNS);
+    let ready = sql!(ROWS, table = sql!("{ready}"), status = sql!(READY), at = sql!("due_at"), columns);
+    let scheduled = |status| sql!(ROWS, table = sql!("{scheduled}"), status, at = sql!("due_at"), columns);
+    let dead =
+        sql!(ROWS, table = sql!("{dead}"), status = sql!("'abandoned'"), at = sql!("failed_at"), columns);
     match filter {
-        FollowUpFilter::Abandoned => {
-            format!("{} order by m.queue, m.failed_at, m.id limit $2", of("dead", "'abandoned'", "failed_at"))
-        }
-        FollowUpFilter::Scheduled => format!(
-            "{} and m.due_at > (select clock_timestamp()) and m.attempts = 0 and m.deliveries = 0 \
+        FollowUpFilter::Abandoned => sql!("{rows} order by m.queue, m.failed_at, m.id limit $2", rows = dead),
+        FollowUpFilter::Scheduled => sql!(
+            "{rows} and m.due_at > (select clock_timestamp()) and m.attempts = 0 and m.deliveries = 0 \
              order by m.queue, m.due_at, m.id limit $2",
-            of("scheduled", "'scheduled'", "due_at")
+            rows = scheduled(sql!("'scheduled'"))
         ),
         FollowUpFilter::Overdue(_) => {
-            let old = "and m.staged_at < (select clock_timestamp()) - $3::float8 * interval '1 s'";
-            format!(
-                "{} {old} union all {} {old} union all {} {old} order by staged_at, message_id limit $2",
-                of("ready", READY, "due_at"),
-                of("scheduled", SCHEDULED, "due_at"),
-                of("dead", "'abandoned'", "failed_at"),
-            )
+            let old = |rows: Template| {
+                sql!(
+                    "{rows} and m.staged_at < (select clock_timestamp()) - $3::float8 * interval '1 s'",
+                    rows
+                )
+            };
+            let rows = [ready, scheduled(sql!(SCHEDULED)), dead].map(old);
+            sql!("{rows} order by staged_at, message_id limit $2", rows = Template::join(rows, " union all "))
         }
     }
 }

@@ -55,7 +55,7 @@ impl Default for PostgresInbox {
 impl PostgresInbox {
     /// Admits in the tables of `names`.
     pub fn new(names: &PostgresNames) -> Self {
-        Self { admit: names.sql(ADMIT) }
+        Self { admit: names.sql(&sql!(ADMIT)) }
     }
 
     /// For sqlx transactions on connections through a pooler such as PgBouncer, like

@@ -6,6 +6,7 @@ use super::{
     error::store_error,
     prune, row,
 };
+use crate::template::Template;
 use async_trait::async_trait;
 use postrider_core::{
     BoxError, DestinationName, Error, MessageId, OrderingKey, PruneRequest, QueueName, TenantId,
@@ -74,14 +75,14 @@ impl PostgresStore {
 #[async_trait]
 impl Inspect for PostgresStore {
     async fn counts(&self) -> Result<BTreeMap<QueueName, Counts>, Error> {
-        let sql = self.inner.names.sql(COUNTS);
+        let sql = self.inner.names.sql(&sql!(COUNTS));
         let rows = self.inner.connections.run(sql.query().bind(CAP + 1)).await?;
         rows.iter().map(|row| counts(row).map_err(store_error)).collect()
     }
 
     async fn lag(&self, queue: &QueueName) -> Result<Option<Duration>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(None) };
-        let sql = self.inner.names.sql(LAG);
+        let sql = self.inner.names.sql(&sql!(LAG));
         let row = self.inner.connections.run_for_one(sql.query().bind(queue.number).bind(CAP)).await?;
         let seconds: Option<f64> = row.try_get(0).map_err(store_error)?;
         Ok(seconds.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
@@ -89,7 +90,7 @@ impl Inspect for PostgresStore {
 
     async fn blocked_keys(&self, queue: &QueueName, max: usize) -> Result<Vec<BlockedKey>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
-        let sql = self.inner.names.sql(BLOCKED);
+        let sql = self.inner.names.sql(&sql!(BLOCKED));
         let rows = self.inner.connections.run(sql.query().bind(queue.number).bind(limit(max))).await?;
         rows.iter().filter_map(|row| blocked(row).transpose()).collect::<Result<_, _>>().map_err(store_error)
     }
@@ -182,19 +183,19 @@ impl Inspect for PostgresStore {
     }
 
     async fn clock(&self) -> Result<SystemTime, Error> {
-        let sql = self.inner.names.sql("select clock_timestamp()");
+        let sql = self.inner.names.sql(&sql!("select clock_timestamp()"));
         let row = self.inner.connections.run_for_one(sql.query()).await?;
         row.try_get::<row::Moment, _>(0).map(|moment| moment.0).map_err(store_error)
     }
 
     async fn audit_of(&self, id: MessageId, max: usize) -> Result<Vec<AuditRow>, Error> {
-        let sql = self.inner.names.sql(AUDIT_OF);
+        let sql = self.inner.names.sql(&sql!(AUDIT_OF));
         let rows = self.inner.connections.run(sql.query().bind(limit(max)).bind(id.as_uuid())).await?;
         rows.iter().map(audit_row).collect::<Result<_, _>>().map_err(store_error)
     }
 
     async fn audit(&self, max: usize) -> Result<Vec<AuditRow>, Error> {
-        let sql = self.inner.names.sql(AUDIT);
+        let sql = self.inner.names.sql(&sql!(AUDIT));
         let rows = self.inner.connections.run(sql.query().bind(limit(max))).await?;
         rows.iter().map(audit_row).collect::<Result<_, _>>().map_err(store_error)
     }
@@ -220,82 +221,83 @@ enum PageScope {
     One,
 }
 
-/// The listing of a state: its table, its time column, its reason, and the columns position, staged_at, time, deliveries, attempts,
-/// state, reason, error, and those of the message.
-fn listing(state_filter: StateFilter) -> (&'static str, &'static str, &'static str, String) {
+/// Columns: position, staged_at, time, deliveries, attempts, state, reason, error, and those of the message.
+const ROW: &str =
+    "m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {message}";
+
+/// The listing of a state: its table, its time column, its reason, and the columns of [`ROW`].
+fn listing(state_filter: StateFilter) -> (Template, Template, Template, Template) {
     let (table, time, state, reason) = match state_filter {
         StateFilter::Ready => {
             // On an ordered queue the key is leased or waits; the message at its head shows that.
-            let lane = "(select case when l.lease_until > clock_timestamp() then 'leased' \
+            let lane = sql!(
+                "(select case when l.lease_until > clock_timestamp() then 'leased' \
                           when l.due_at > clock_timestamp() then 'scheduled' end \
                         from {lane} l where l.queue = m.queue and l.key = m.key and m.id = ( \
                           select r.id from {ready} r where r.queue = l.queue and (r.key, r.id) > (l.key, l.after) \
-                          and r.key <= l.key and r.ordered order by r.key, r.id limit 1))";
-            let state = format!(
-                "case when m.lease_until > clock_timestamp() then case when m.token is null then 'scheduled' else 'leased' end \
-                 when m.ordered then coalesce({lane}, 'pending') \
-                 else 'pending' end"
+                          and r.key <= l.key and r.ordered order by r.key, r.id limit 1))"
             );
-            ("{ready}", "due_at", state, "null::text")
+            let state = sql!(
+                "case when m.lease_until > clock_timestamp() then case when m.token is null then 'scheduled' else 'leased' end \
+                 when m.ordered then coalesce({head}, 'pending') \
+                 else 'pending' end",
+                head = lane
+            );
+            (sql!("{ready}"), sql!("due_at"), state, sql!("null::text"))
         }
         StateFilter::Scheduled => {
-            let state = "case when m.due_at > clock_timestamp() then 'scheduled' else 'pending' end";
-            ("{scheduled}", "due_at", state.to_owned(), "null::text")
+            let state = sql!("case when m.due_at > clock_timestamp() then 'scheduled' else 'pending' end");
+            (sql!("{scheduled}"), sql!("due_at"), state, sql!("null::text"))
         }
-        StateFilter::Dead => ("{dead}", "failed_at", "'dead'".to_owned(), "m.reason"),
-        StateFilter::Done => ("{archive}", "archived_at", "'done'".to_owned(), "null::text"),
+        StateFilter::Dead => (sql!("{dead}"), sql!("failed_at"), sql!("'dead'"), sql!("m.reason")),
+        StateFilter::Done => (sql!("{archive}"), sql!("archived_at"), sql!("'done'"), sql!("null::text")),
     };
-    let columns = format!(
-        "m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {}",
-        row::COLUMNS
-    );
+    let columns = sql!(ROW, time, state, reason, message = sql!(row::COLUMNS));
     (table, time, reason, columns)
 }
 
 /// Messages found by an id, a subject, a key or a trace. In one statement, so that a message that moves meanwhile is not missed.
-fn find_template(by: &FindBy) -> String {
+fn find_template(by: &FindBy) -> Template {
     let fits = match by {
-        FindBy::Id(_) => "m.message_id = $1",
-        FindBy::Subject(..) => "m.subject = $1 and m.tenant is not distinct from $2",
-        FindBy::Key(_) => "m.key = $1",
-        FindBy::Trace(_) => "split_part(m.headers ->> 'traceparent', '-', 2) = $1",
+        FindBy::Id(_) => sql!("m.message_id = $1"),
+        FindBy::Subject(..) => sql!("m.subject = $1 and m.tenant is not distinct from $2"),
+        FindBy::Key(_) => sql!("m.key = $1"),
+        FindBy::Trace(_) => sql!("split_part(m.headers ->> 'traceparent', '-', 2) = $1"),
     };
     let selects = [StateFilter::Ready, StateFilter::Scheduled, StateFilter::Dead, StateFilter::Done].map(
         |state_filter| {
             let (table, _, _, columns) = listing(state_filter);
-            format!(
-                "select {columns}, q.name from {table} m join {{queue}} q on q.id = m.queue \
-             where {fits} and ($2::text is null or true)"
+            sql!(
+                "select {columns}, q.name from {table} m join {queue} q on q.id = m.queue \
+             where {fits} and ($2::text is null or true)",
+                columns,
+                table,
+                fits
             )
         },
     );
-    format!("{} order by 2, 1 limit $3", selects.join(" union all "))
+    sql!("{selects} order by 2, 1 limit $3", selects = Template::join(selects, " union all "))
 }
 
 /// A page of a state, in the order of the table's index.
-fn page_template(state_filter: StateFilter, scope: PageScope) -> String {
+fn page_template(state_filter: StateFilter, scope: PageScope) -> Template {
     let (table, time, reason, columns) = listing(state_filter);
-    let select = format!("select {columns} from {table} m where m.queue = $1");
+    let select = sql!("select {columns} from {table} m where m.queue = $1", columns, table);
     if scope == PageScope::One {
-        return format!("{select} and m.message_id = $2 limit 1");
+        return sql!("{select} and m.message_id = $2 limit 1", select);
     }
     let (after, order) = if state_filter == StateFilter::Ready {
         // $2 is the time by which other states are paged.
-        (
-            "($2::timestamptz is null or true) and m.id > coalesce($3, 0)".to_owned(),
-            "m.queue, m.id".to_owned(),
-        )
+        (sql!("($2::timestamptz is null or true) and m.id > coalesce($3, 0)"), sql!("m.queue, m.id"))
     } else {
         (
-            format!("(m.{time}, m.id) > (coalesce($2, '-infinity'::timestamptz), coalesce($3, 0))"),
-            format!("m.queue, m.{time}, m.id"),
+            sql!("(m.{time}, m.id) > (coalesce($2, '-infinity'::timestamptz), coalesce($3, 0))", time),
+            sql!("m.queue, m.{time}, m.id", time),
         )
     };
-    format!(
-        "{select} and {after} and ($4::text is null or m.key = $4) and ($5::text is null or m.event_type = $5) \
-         and ($6::text is null or {reason} = $6) \
-         and ($8::text is null or starts_with(m.last_error, $8)) order by {order} limit $7"
-    )
+    const PAGE: &str = "{select} and {after} and ($4::text is null or m.key = $4) and ($5::text is null or m.event_type = $5) \
+        and ($6::text is null or {reason} = $6) and ($8::text is null or starts_with(m.last_error, $8)) order by {order} limit $7";
+    sql!(PAGE, select, after, reason, order)
 }
 
 fn entry(row: &PgRow, queue: &QueueName) -> Result<MessageRow, sqlx::Error> {

@@ -4,6 +4,7 @@ use super::{
     queues::Queue,
     settle_batch::{seconds, text},
 };
+use crate::template::Template;
 use postrider_core::{LeaseSettlement, OnFailure, Ordering, Settlement};
 use sqlx::{Postgres, postgres::PgArguments, query::Query};
 use std::{borrow::Cow, collections::BTreeMap};
@@ -67,25 +68,25 @@ impl<'s> LaneBatch<'s> {
         lost.by_ref().flat_map(|(entry, _)| entry.pending()).collect()
     }
 
-    /// The call, with its parameters numbered by `param`.
-    pub(super) fn call(param: &mut impl FnMut(&str) -> String) -> String {
+    /// The call; `param` numbers its parameters.
+    pub(super) fn call(mut param: impl FnMut() -> Template) -> Template {
         let types = [
-            "smallint[]",
-            "text[]",
-            "uuid[]",
-            "boolean[]",
-            "boolean[]",
-            "bigint[]",
-            "float8[]",
-            "boolean[]",
-            "text[]",
-            "text[]",
-            "bigint[]",
-            "integer[]",
-            "bigint[]",
+            sql!("smallint[]"),
+            sql!("text[]"),
+            sql!("uuid[]"),
+            sql!("boolean[]"),
+            sql!("boolean[]"),
+            sql!("bigint[]"),
+            sql!("float8[]"),
+            sql!("boolean[]"),
+            sql!("text[]"),
+            sql!("text[]"),
+            sql!("bigint[]"),
+            sql!("integer[]"),
+            sql!("bigint[]"),
         ];
-        let params: Vec<_> = types.iter().map(|cast| param(cast)).collect();
-        format!("{{settle_lanes}}({})", params.join(", "))
+        let params = types.map(|cast| sql!("{number}::{cast}", number = param(), cast));
+        sql!("{settle_lanes}({params})", params = Template::join(params, ", "))
     }
 
     pub(super) fn bind<'q>(

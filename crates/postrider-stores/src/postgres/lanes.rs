@@ -41,14 +41,9 @@ const HEADER_COLUMNS: usize = 8;
 const FIRST: usize = HEADER_COLUMNS + 1;
 const STAGED_AT: usize = FIRST + row::COLUMN_COUNT;
 
-pub(super) fn claim_template() -> String {
-    format!(
-        "select m.header, m.snapshot, m.next_age, m.last_position, m.scanned_to, m.window_full, m.ring_to, m.lane_keys, m.id, {}, \
-         m.staged_at, m.due_at, m.attempts, m.deliveries \
-         from {{claim_lanes}}($1, $2, $3, $4, $5, $6, $7::text[], $8::bigint[], $9, $10, $11) m",
-        row::COLUMNS
-    )
-}
+const CLAIM: &str = "select m.header, m.snapshot, m.next_age, m.last_position, m.scanned_to, m.window_full, m.ring_to, m.lane_keys, \
+      m.id, {columns}, m.staged_at, m.due_at, m.attempts, m.deliveries \
+    from {claim_lanes}($1, $2, $3, $4, $5, $6, $7::text[], $8::bigint[], $9, $10, $11) m";
 
 /// A claimer of one ordered queue.
 #[derive(Debug)]
@@ -116,7 +111,7 @@ struct LaneHeader {
 impl LaneClaimer {
     pub(super) fn new(names: &PostgresNames) -> Self {
         Self {
-            sql: names.sql(&claim_template()),
+            sql: names.sql(&sql!(CLAIM, columns = sql!(row::COLUMNS))),
             memory: Mutex::new(LaneMemory::new(Instant::now())),
             claiming: tokio::sync::Mutex::default(),
         }

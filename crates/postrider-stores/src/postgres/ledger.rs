@@ -4,6 +4,7 @@
 //! caller's transaction ends. Outside of a transaction, [`PostgresLedger`] appends in one statement and holds the lock no longer.
 
 use super::{PostgresStore, PostgresTransactions, claim::limit, error::store_error, row::Moment};
+use crate::template::Template;
 use async_trait::async_trait;
 use postrider_core::{
     Error, Invalid, SubjectId,
@@ -53,7 +54,7 @@ impl PostgresStore {
 impl PostgresLedger {
     async fn rows(
         &self,
-        template: &str,
+        template: &Template,
         bind: impl for<'q> FnOnce(Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, Error> {
         let inner = &self.store.inner;
@@ -70,18 +71,18 @@ impl AuditSink for PostgresLedger {
         }
         let bodies = bodies(events)?;
         // Not on the connections of the hot path: a long wait for the head would delay claims as well.
-        let rows = self.rows(APPEND, move |query| query.bind(bodies)).await?;
+        let rows = self.rows(&sql!(APPEND), move |query| query.bind(bodies)).await?;
         appended(rows.first())
     }
 
     async fn read(&self, subject: &SubjectId) -> Result<Vec<AuditRecord>, AuditError> {
         let subject = subject.as_str().to_owned();
-        let rows = self.rows(BY_SUBJECT, move |query| query.bind(subject)).await?;
+        let rows = self.rows(&sql!(BY_SUBJECT), move |query| query.bind(subject)).await?;
         rows.iter().map(|row| link(row)?.read()).collect()
     }
 
     async fn read_since(&self, at: SystemTime, max: usize) -> Result<Vec<AuditRecord>, AuditError> {
-        let rows = self.rows(SINCE, move |query| query.bind(Moment(at)).bind(limit(max))).await?;
+        let rows = self.rows(&sql!(SINCE), move |query| query.bind(Moment(at)).bind(limit(max))).await?;
         rows.iter().map(|row| link(row)?.read()).collect()
     }
 }
@@ -90,12 +91,12 @@ impl AuditSink for PostgresLedger {
 impl AuditChain for PostgresLedger {
     async fn links(&self, after: u64, max: usize) -> Result<Vec<ChainLink>, AuditError> {
         let after = i64::try_from(after).unwrap_or(i64::MAX);
-        let rows = self.rows(LINKS, move |query| query.bind(after).bind(limit(max))).await?;
+        let rows = self.rows(&sql!(LINKS), move |query| query.bind(after).bind(limit(max))).await?;
         rows.iter().map(link).collect()
     }
 
     async fn head(&self) -> Result<ChainHead, AuditError> {
-        let rows = self.rows(HEAD, |query| query).await?;
+        let rows = self.rows(&sql!(HEAD), |query| query).await?;
         // A missing head counts as an empty ledger, which verification finds to contradict the events.
         rows.first().map_or_else(|| Ok(ChainHead::default()), head)
     }
@@ -111,7 +112,7 @@ impl PostgresTransactions {
             return Ok(());
         }
         let bodies = bodies(events)?;
-        let sql = self.sql(APPEND);
+        let sql = self.sql(&sql!(APPEND));
         let row = sql.query().bind(bodies).fetch_one(&mut **tx).await.map_err(store_error)?;
         appended(Some(&row))
     }

@@ -139,7 +139,7 @@ impl Listener for PostgresListener {
 impl PostgresStore {
     /// Sends a notification as producers do.
     async fn notify(&self, text: &str) -> Result<(), Error> {
-        let sql = self.inner.names.sql("select pg_notify('{#signal}', $1)");
+        let sql = self.inner.names.sql(&sql!("select pg_notify('{#signal}', $1)"));
         self.inner.connections.run(sql.query().bind(text)).await.map(|_| ())
     }
 }

@@ -16,6 +16,10 @@
 //! The store opens its own connections, because bounded cost depends on their settings: with generic plans and without
 //! sequential scans, bitmap scans and sorts, each statement has one plan, whatever the statistics say.
 
+#[macro_use]
+mod names;
+
+mod applied_migrations;
 mod checkup;
 mod claim;
 mod connections;
@@ -36,7 +40,6 @@ mod lane_settle;
 mod lanes;
 mod ledger;
 mod listener;
-mod names;
 mod notifier;
 mod object_scripts;
 mod operate;
@@ -44,7 +47,6 @@ mod pauses;
 mod pool;
 mod prune;
 mod queues;
-mod record;
 mod renew;
 mod repair;
 mod row;

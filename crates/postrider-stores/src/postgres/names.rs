@@ -1,9 +1,10 @@
-//! The names of the tables, and the only module that composes SQL text.
+//! The names of the objects of the schema, and their placeholders in SQL (`template.rs`).
 //!
-//! Statements are templates in which `{ready}` stands for a qualified, quoted table and `{#ready}` for the bare quoted
-//! name; `{#schema}`, `{#prefix}` and `{#signal}` (the channel) are bare text, for use between quotes. Nothing else is ever
-//! spliced into SQL: values are bound, and the schema and the prefix passed the check below, so they cannot contain a quote.
+//! `{ready}` stands for a qualified, quoted table and `{#ready}` for the bare quoted name; `{#schema}`, `{#prefix}` and `{#signal}`
+//! (the channel) are bare text, for use between quotes. The schema and the prefix passed the check below, so they cannot contain a
+//! quote.
 
+use crate::template::{self, Template};
 use postrider_core::Invalid;
 use sqlx::{AssertSqlSafe, postgres::PgArguments};
 use std::sync::Arc;
@@ -12,6 +13,20 @@ use std::sync::Arc;
 const LONGEST_OBJECT: &str = "archive_rest_expires";
 /// PostgreSQL truncates longer identifiers without an error.
 pub(super) const IDENTIFIER_BYTES: usize = 63;
+
+/// The objects that statements name. The migrations have more, which only they name.
+pub(super) const OBJECTS: &[&str] = objects! {
+    admit append_ledger archive archive_rest audit audit_replay cancel_timer claim_lanes dead
+    declare_queue discard drop_partitions drop_timer erase_subject finish_follow_up idle inbox
+    inbox_count lane ledger ledger_head mark_fair message_position migration pause pause_work queue
+    queue_id ready release_key replay requeue resume_work saga_log schedule scheduled settle_lanes
+    stage_many stage_new survey_tenants timer; schema signal
+};
+
+/// A template of this store.
+macro_rules! sql {
+    ($($template:tt)*) => { template!($crate::postgres::names::OBJECTS; $($template)*) };
+}
 
 /// The schema and the table prefix of one store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,51 +82,21 @@ impl PostgresNames {
     }
 
     /// A statement with the names filled in.
-    pub(super) fn sql(&self, template: &str) -> Sql {
-        Sql { text: self.render(template).into(), is_prepared: true }
+    pub(super) fn sql(&self, template: &Template) -> Sql {
+        Sql { text: self.render(template.as_str()).into(), is_prepared: true }
     }
 
-    pub(super) fn render(&self, template: &str) -> String {
-        let mut sql = String::with_capacity(template.len() + 256);
-        let mut rest = template;
-        while let Some(open) = rest.find('{') {
-            sql.push_str(&rest[..open]);
-            rest = &rest[open..];
-            match placeholder(rest) {
-                Some((name, len)) => {
-                    self.push(&mut sql, name);
-                    rest = &rest[len..];
-                }
-                None => {
-                    sql.push('{');
-                    rest = &rest[1..];
-                }
-            }
-        }
-        sql.push_str(rest);
-        sql
-    }
-
-    fn push(&self, sql: &mut String, name: &str) {
+    /// A script or a part of one, with the names filled in.
+    pub(super) fn render(&self, script: &str) -> String {
         let Self { schema, prefix } = self;
-        let text = match name.strip_prefix('#') {
-            Some("signal") => self.channel(),
-            Some("schema") => schema.clone(),
-            Some("prefix") => prefix.clone(),
-            Some(bare) => format!("\"{prefix}{bare}\""),
-            None => format!("\"{schema}\".\"{prefix}{name}\""),
-        };
-        sql.push_str(&text);
+        template::render(script, |sql, name| match name.strip_prefix('#') {
+            Some("signal") => sql.push_str(&self.channel()),
+            Some("schema") => sql.push_str(schema),
+            Some("prefix") => sql.push_str(prefix),
+            Some(bare) => sql.extend(["\"", prefix, bare, "\""]),
+            None => sql.extend(["\"", schema, "\".\"", prefix, name, "\""]),
+        })
     }
-}
-
-/// The placeholder `{name}` or `{#name}` at the start of `text`: its name and its length.
-fn placeholder(text: &str) -> Option<(&str, usize)> {
-    let close = text.find('}')?;
-    let name = &text[1..close];
-    let bare = name.strip_prefix('#').unwrap_or(name);
-    let fits = !bare.is_empty() && bare.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-    fits.then_some((name, close + 1))
 }
 
 /// Refuses a name that means something else in quotes, or could end them.
@@ -162,6 +147,17 @@ mod tests {
             names.render("select '{}'::uuid[] from {ready} -- {#ready_key} {Not}"),
             "select '{}'::uuid[] from \"app\".\"pr_ready\" -- \"pr_ready_key\" {Not}"
         );
+    }
+
+    #[test]
+    fn every_object_is_in_the_schema() {
+        let in_schema = |name: &&str| {
+            let found = |line: &str| line.split([' ', '\t', '(']).nth(1) == Some(name);
+            *name == "migration"
+                || name.starts_with('#')
+                || super::super::validate::EXPECTED.lines().any(found)
+        };
+        assert_eq!(OBJECTS.iter().find(|name| !in_schema(name)), None);
     }
 
     #[test]

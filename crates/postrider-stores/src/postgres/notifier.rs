@@ -15,12 +15,12 @@ use std::time::Duration;
 #[async_trait]
 impl Notifier for PostgresStore {
     async fn register_idle(&self, idle: &IdleWorker, lasting: Duration) -> Result<(), Error> {
-        let sql = self.inner.names.sql(
+        let sql = self.inner.names.sql(&sql!(
             "insert into {idle} (queue, worker, until) \
              select {queue_id}(q.name), $2, clock_timestamp() + $3::float8 * interval '1 s' \
              from (select distinct u.name from unnest($1::text[]) u(name)) q \
-             on conflict (queue, worker) do update set until = excluded.until",
-        );
+             on conflict (queue, worker) do update set until = excluded.until"
+        ));
         let query = sql
             .query()
             .bind(idle.queues.iter().map(QueueName::as_str).collect::<Vec<_>>())
@@ -30,10 +30,8 @@ impl Notifier for PostgresStore {
     }
 
     async fn deregister_idle(&self, idle: &IdleWorker) -> Result<(), Error> {
-        let sql = self.inner.names.sql(
-            "delete from {idle} s where s.worker = $2 and s.queue = any(array( \
-             select q.id from unnest($1::text[]) u(name), lateral (select id from {queue} where name = u.name) q))",
-        );
+        let sql = self.inner.names.sql(&sql!("delete from {idle} s where s.worker = $2 and s.queue = any(array( \
+             select q.id from unnest($1::text[]) u(name), lateral (select id from {queue} where name = u.name) q))"));
         let query =
             sql.query().bind(idle.queues.iter().map(QueueName::as_str).collect::<Vec<_>>()).bind(idle.worker);
         self.inner.connections.run(query).await.map(|_| ())

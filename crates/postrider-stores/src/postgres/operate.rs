@@ -4,6 +4,7 @@ use super::{
     PostgresStore, connections::ConnectionMode, error::store_error, prune, selection::Verb,
     transaction_connection::TransactionConnection,
 };
+use crate::template::Template;
 use async_trait::async_trait;
 use postrider_core::{
     Error, Message, MessageId, OrderingKey, Outbox, Pausable, QueueName, StageReport, SubjectId, TenantId,
@@ -30,7 +31,7 @@ impl Operate for PostgresStore {
         ids: &[MessageId],
         action: &Action,
     ) -> Result<Vec<MessageId>, Error> {
-        self.operate(REQUEUE, queue, ids, action).await
+        self.operate(&sql!(REQUEUE), queue, ids, action).await
     }
 
     async fn discard(
@@ -39,7 +40,7 @@ impl Operate for PostgresStore {
         ids: &[MessageId],
         action: &Action,
     ) -> Result<Vec<MessageId>, Error> {
-        self.operate(DISCARD, queue, ids, action).await
+        self.operate(&sql!(DISCARD), queue, ids, action).await
     }
 
     async fn release_key(
@@ -50,7 +51,7 @@ impl Operate for PostgresStore {
     ) -> Result<bool, Error> {
         action.check()?;
         let Some(queue) = self.queue(queue).await? else { return Ok(false) };
-        let sql = self.inner.names.sql(RELEASE_KEY);
+        let sql = self.inner.names.sql(&sql!(RELEASE_KEY));
         let query = sql.query().bind(queue.number).bind(key.as_str()).bind(&action.actor).bind(&action.why);
         self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)
     }
@@ -94,8 +95,8 @@ impl Operate for PostgresStore {
         let mut tx = connection.begin(inner.mode).await?;
         let staged = self.outbox().stage_all(&mut tx, copies).await?;
         let audit = match inner.mode {
-            ConnectionMode::Direct => inner.names.sql(AUDIT_REPLAY),
-            ConnectionMode::Pooled => inner.names.sql(AUDIT_REPLAY).unprepared(),
+            ConnectionMode::Direct => inner.names.sql(&sql!(AUDIT_REPLAY)),
+            ConnectionMode::Pooled => inner.names.sql(&sql!(AUDIT_REPLAY)).unprepared(),
         };
         let audit = audit
             .query()
@@ -112,7 +113,7 @@ impl Operate for PostgresStore {
     async fn drop_timer(&self, queue: &QueueName, timer: &TimerName, action: &Action) -> Result<bool, Error> {
         action.check()?;
         let Some(queue) = self.queue(queue).await? else { return Ok(false) };
-        let sql = self.inner.names.sql(DROP_TIMER);
+        let sql = self.inner.names.sql(&sql!(DROP_TIMER));
         let query = sql.query().bind(queue.number).bind(timer.as_str());
         let query = query.bind(&action.actor).bind(&action.why);
         self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)
@@ -137,7 +138,7 @@ impl PostgresStore {
     /// Runs one of the operator's functions on messages, and returns the ids that it changed.
     async fn operate(
         &self,
-        template: &str,
+        template: &Template,
         queue: &QueueName,
         ids: &[MessageId],
         action: &Action,

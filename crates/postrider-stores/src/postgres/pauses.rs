@@ -1,6 +1,7 @@
 //! Queues and destinations that operators have paused.
 
 use super::{PostgresStore, error::store_error};
+use crate::template::Template;
 use postrider_core::{Error, Pausable, PauseRecord, inspect::Action};
 use sqlx::{Row, postgres::PgRow};
 use time::OffsetDateTime;
@@ -12,22 +13,22 @@ const RESUME: &str = "select {resume_work}($1, $2, $3, $4)";
 
 impl PostgresStore {
     pub(super) async fn paused_work(&self) -> Result<Vec<PauseRecord>, Error> {
-        let sql = self.inner.names.sql(PAUSED);
+        let sql = self.inner.names.sql(&sql!(PAUSED));
         let rows = self.inner.connections.run(sql.query()).await?;
         rows.iter().map(|row| paused(row).map_err(store_error)).collect()
     }
 
     pub(super) async fn pause_work(&self, what: &Pausable, action: &Action) -> Result<bool, Error> {
-        self.change_pause(PAUSE, what, action).await
+        self.change_pause(&sql!(PAUSE), what, action).await
     }
 
     pub(super) async fn resume_work(&self, what: &Pausable, action: &Action) -> Result<bool, Error> {
-        self.change_pause(RESUME, what, action).await
+        self.change_pause(&sql!(RESUME), what, action).await
     }
 
-    async fn change_pause(&self, template: &str, what: &Pausable, action: &Action) -> Result<bool, Error> {
+    async fn change_pause(&self, sql: &Template, what: &Pausable, action: &Action) -> Result<bool, Error> {
         action.check()?;
-        let sql = self.inner.names.sql(template);
+        let sql = self.inner.names.sql(sql);
         let query = sql.query().bind(what.kind()).bind(what.name()).bind(&action.actor).bind(&action.why);
         let changed = self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)?;
         // Other processes notice within a second, and this one at once.

@@ -46,7 +46,7 @@ pub(super) async fn prune(
     names: &PostgresNames,
     request: &PruneRequest,
 ) -> Result<PruneReport, Error> {
-    let sql = names.sql(PRUNE);
+    let sql = names.sql(&sql!(PRUNE));
     let query = sql.query().bind(limit(request.limit));
     let query = query.bind(request.dead_older_than.map(|age| age.as_secs_f64()));
     let query = query.bind(request.inbox_older_than.map(|age| age.as_secs_f64()));
@@ -88,7 +88,7 @@ pub(super) async fn prunable(
     request: &PruneRequest,
     audit_older_than: Option<Duration>,
 ) -> Result<Prunable, Error> {
-    let sql = names.sql(PRUNABLE);
+    let sql = names.sql(&sql!(PRUNABLE));
     let query = sql
         .query()
         .bind(request.dead_older_than.map(|age| age.as_secs_f64()))
@@ -116,7 +116,7 @@ pub(super) async fn audit(
     max: usize,
     action: &Action,
 ) -> Result<u64, Error> {
-    let sql = names.sql(AUDIT);
+    let sql = names.sql(&sql!(AUDIT));
     let query = sql.query().bind(age.as_secs_f64()).bind(limit(max)).bind(&action.actor).bind(&action.why);
     let row = connections.run_for_one(query).await?;
     row.try_get::<i64, _>(0).map(i64::unsigned_abs).map_err(store_error)

@@ -52,10 +52,8 @@ struct State {
 
 impl QueueCache {
     pub(super) fn new(names: &PostgresNames) -> Self {
-        let sql = names.sql(
-            "select q.id, q.name, q.ordered, q.on_failure, q.keep_for, q.dead_letters, q.fair, \
-             exists (select from {pause} p where p.kind = 'queue' and p.name = q.name) from {queue} q order by q.name",
-        );
+        let sql = names.sql(&sql!("select q.id, q.name, q.ordered, q.on_failure, q.keep_for, q.dead_letters, q.fair, \
+             exists (select from {pause} p where p.kind = 'queue' and p.name = q.name) from {queue} q order by q.name"));
         Self { sql, state: Mutex::default() }
     }
 

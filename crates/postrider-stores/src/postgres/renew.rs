@@ -41,7 +41,7 @@ pub(super) async fn renew(
             None => lost.push(lease.clone()),
         }
     }
-    let sql = names.sql(RENEW);
+    let sql = names.sql(&sql!(RENEW));
     while !rest.is_empty() {
         // The same id twice (in two queues, or under two tokens) needs another statement: rows are found by id.
         let mut rows: BTreeMap<Uuid, (i16, &Lease)> = BTreeMap::new();

@@ -7,6 +7,7 @@ use super::{PostgresNames, object_scripts::ObjectScripts, schema::MIGRATIONS, va
 use crate::{
     object_script::{self, ObjectScript},
     script::items,
+    template::Template,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +47,7 @@ impl<'m> SchemaRepair<'m> {
             "trigger" => self.trigger(name)?,
             _ => return None,
         };
-        Some(self.names.render(&template))
+        Some(self.names.render(template.as_str()))
     }
 
     /// The script of an object, if its migration was applied.
@@ -54,8 +55,8 @@ impl<'m> SchemaRepair<'m> {
         self.scripts.get(object).filter(|script| self.applied.contains(&script.version))
     }
 
-    fn script_text(&self, object: &str) -> Option<String> {
-        self.script(object).map(ObjectScript::text)
+    fn create(&self, object: &str) -> Option<Template> {
+        self.script(object).map(|script| Template::of_schema(script.text()))
     }
 
     /// Whether a table is missing or another kind of object has its name: then its script creates everything that belongs to it.
@@ -65,30 +66,38 @@ impl<'m> SchemaRepair<'m> {
         found != expected_of(&object)
     }
 
-    fn table(&self, name: &str, found: Option<&str>) -> Option<String> {
-        let script = self.script_text(&format!("table {name}"))?;
+    fn table(&self, name: &str, found: Option<&str>) -> Option<Template> {
+        let create = self.create(&format!("table {name}"))?;
+        let table = Template::of_object(name);
         if name == "outbox" {
             // The view's trigger is dropped with it.
-            let trigger = self.script_text("trigger outbox_insert")?;
-            return Some(format!("drop view if exists {{{name}}} cascade;\n{script}\n{trigger}"));
+            let trigger = self.create("trigger outbox_insert")?;
+            return Some(sql!(
+                "drop view if exists {table} cascade;\n{create}\n{trigger}",
+                table,
+                create,
+                trigger
+            ));
         }
         match found {
             Some(found) if found.ends_with(", not logged") => {
-                Some(format!("alter table {{{name}}} set logged;"))
+                Some(sql!("alter table {table} set logged;", table))
             }
             // Its indexes and constraints move with it, and are reported as missing then.
-            Some(_) => Some(format!(
-                "create schema if not exists \"{{#schema}}_before\";\nalter table {{{name}}} set schema \"{{#schema}}_before\";\n{script}"
+            Some(_) => Some(sql!(
+                "create schema if not exists \"{#schema}_before\";\nalter table {table} set schema \"{#schema}_before\";\n{create}",
+                table,
+                create
             )),
-            None => Some(script),
+            None => Some(create),
         }
     }
 
-    fn recreate(&self, table: &str) -> Option<String> {
+    fn recreate(&self, table: &str) -> Option<Template> {
         self.table(table, self.found.get(&format!("table {table}")).map(String::as_str))
     }
 
-    fn column(&self, name: &str, expected: &str, found: Option<&str>) -> Option<String> {
+    fn column(&self, name: &str, expected: &str, found: Option<&str>) -> Option<Template> {
         let (table, column) = name.split_once('.')?;
         if self.is_recreated(table) || table == "outbox" {
             return self.recreate(table);
@@ -97,112 +106,130 @@ impl<'m> SchemaRepair<'m> {
         let table = if table == "archive_rest" { "archive" } else { table };
         let script = &self.script(&format!("table {table}"))?.statements;
         let item = items(script.first()?).into_iter().find(|item| item.split(' ').next() == Some(column))?;
+        let default = item.split_once(" default ").map(|(_, default)| Template::of_schema(default));
+        let (table, column) = (Template::of_object(table), Template::of_schema(column));
+        let item = Template::of_schema(item);
         if found.is_none() {
-            return Some(format!("alter table {{{table}}} add column {item};"));
+            return Some(sql!("alter table {table} add column {item};", table, item));
         }
         if expected.contains(" generated as ") {
             // Objects that depend on the column are dropped with it, and are reported as missing then.
-            return Some(format!("alter table {{{table}}} drop column {column}, add column {item};"));
+            return Some(sql!(
+                "alter table {table} drop column {column}, add column {item};",
+                table,
+                column,
+                item
+            ));
         }
         let (shape, found) = (ColumnShape::of(expected), ColumnShape::of(found?));
         let mut changes = Vec::new();
         if shape.kind != found.kind {
-            changes.push(format!(
-                "alter column {column} type {}",
-                shape.kind.replace(" collate C", " collate \"C\"")
-            ));
+            let kind = Template::of_schema(shape.kind.replace(" collate C", " collate \"C\""));
+            changes.push(sql!("alter column {column} type {kind}", column, kind));
         }
         if shape.is_not_null != found.is_not_null {
-            let verb = if shape.is_not_null { "set" } else { "drop" };
-            changes.push(format!("alter column {column} {verb} not null"));
+            let verb = if shape.is_not_null { sql!("set") } else { sql!("drop") };
+            changes.push(sql!("alter column {column} {verb} not null", column, verb));
         }
         if shape.default != found.default {
-            changes.push(match item.split_once(" default ") {
-                Some((_, default)) => format!("alter column {column} set default {default}"),
-                None => format!("alter column {column} drop default"),
+            changes.push(match default {
+                Some(default) => sql!("alter column {column} set default {default}", column, default),
+                None => sql!("alter column {column} drop default", column),
             });
         }
-        Some(format!("alter table {{{table}}} {};", changes.join(", ")))
+        Some(sql!("alter table {table} {changes};", table, changes = Template::join(changes, ", ")))
     }
 
-    fn index(&self, name: &str, found: Option<&str>) -> Option<String> {
+    fn index(&self, name: &str, found: Option<&str>) -> Option<Template> {
+        let index = Template::of_object(name);
         if let Some(found) = found.filter(|found| found.ends_with(", invalid"))
             && !found.contains(" on archive ")
         {
-            return Some(format!("reindex index concurrently {{{name}}};"));
+            return Some(sql!("reindex index concurrently {index};", index));
         }
-        let Some(script) = self.script_text(&format!("index {name}")) else {
+        let Some(script) = self.script(&format!("index {name}")).map(ObjectScript::text) else {
             return self.constraint(name, expected_of(&format!("constraint {name}"))?);
         };
         // Concurrently, so that writers need not wait; PostgreSQL cannot do that for a partitioned table.
-        let script = match script.contains(" on {archive} ") {
+        let create = Template::of_schema(match script.contains(" on {archive} ") {
             true => script,
             false if found.is_none() => script.replacen("index ", "index concurrently ", 1),
             false => script,
-        };
-        Some(if found.is_some() { format!("drop index {{{name}}};\n{script}") } else { script })
+        });
+        Some(if found.is_some() { sql!("drop index {index};\n{create}", index, create) } else { create })
     }
 
-    fn constraint(&self, name: &str, expected: &str) -> Option<String> {
+    fn constraint(&self, name: &str, expected: &str) -> Option<Template> {
         let (table, definition) = expected.strip_prefix("on ")?.split_once(' ')?;
         if self.is_recreated(table) {
             return self.recreate(table);
         }
         self.script(&format!("table {table}"))?;
-        let mut statements = String::new();
         let is_constraint = self.found.contains_key(&format!("constraint {name}"));
-        if !is_constraint && self.found.contains_key(&format!("index {name}")) {
-            statements.push_str(&format!("drop index {{{name}}};\n"));
-        }
-        let old = if is_constraint { format!("drop constraint {{#{name}}}, ") } else { String::new() };
-        statements
-            .push_str(&format!("alter table {{{table}}} {old}add constraint {{#{name}}} {definition};"));
-        Some(statements)
+        let is_index = !is_constraint && self.found.contains_key(&format!("index {name}"));
+        let index = Template::of_object(name);
+        let constraint = Template::of_object(&format!("#{name}"));
+        let drop_index = if is_index { sql!("drop index {index};\n", index) } else { sql!("") };
+        let old = if is_constraint { sql!("drop constraint {constraint}, ", constraint) } else { sql!("") };
+        Some(sql!(
+            "{drop_index}alter table {table} {old}add constraint {constraint} {definition};",
+            drop_index,
+            table = Template::of_object(table),
+            old,
+            constraint,
+            definition = Template::of_schema(definition)
+        ))
     }
 
-    fn option(&self, name: &str, expected: &str) -> Option<String> {
+    fn option(&self, name: &str, expected: &str) -> Option<Template> {
         let (table, option) = name.split_once('.')?;
         if self.is_recreated(table) {
             return self.recreate(table);
         }
         self.script(&format!("table {table}"))?;
-        Some(format!("alter table {{{table}}} set ({option} = {expected});"))
+        let (option, expected) = (Template::of_schema(option), Template::of_schema(expected));
+        let table = Template::of_object(table);
+        Some(sql!("alter table {table} set ({option} = {expected});", table, option, expected))
     }
 
     /// A new sequence continues after the highest value in use.
-    fn sequence(&self, name: &str, expected: &str, found: Option<&str>) -> Option<String> {
-        let Some(script) = self.script_text(&format!("sequence {name}")) else {
+    fn sequence(&self, name: &str, expected: &str, found: Option<&str>) -> Option<Template> {
+        let sequence = Template::of_object(name);
+        let alter =
+            sql!("alter sequence {sequence} as {kind};", sequence, kind = Template::of_schema(expected));
+        let Some(create) = self.create(&format!("sequence {name}")) else {
             let table = name.strip_suffix("_id_seq")?;
-            return if self.is_recreated(table) {
-                self.recreate(table)
-            } else {
-                Some(format!("alter sequence {{{name}}} as {expected};"))
-            };
+            return if self.is_recreated(table) { self.recreate(table) } else { Some(alter) };
         };
         if found.is_some() {
-            return Some(format!("alter sequence {{{name}}} as {expected};"));
+            return Some(alter);
         }
         let used = match name {
-            "turn" => "select max(turn) from {lane}",
-            _ => {
+            "turn" => sql!("select max(turn) from {lane}"),
+            _ => sql!(
                 "select max(id) from (select max(id) from {ready} union all select max(id) from {scheduled} \
                  union all select max(id) from {dead}) used(id)"
-            }
+            ),
         };
-        Some(format!("{script}\nselect setval('{{{name}}}', coalesce(({used}), 0) + 1);"))
+        Some(sql!(
+            "{create}\nselect setval('{sequence}', coalesce(({used}), 0) + 1);",
+            create,
+            sequence,
+            used
+        ))
     }
 
-    fn function(&self, name: &str) -> Option<String> {
-        let script = self.script_text(&format!("function {name}"))?;
-        Some(script.replace("create function ", "create or replace function "))
+    fn function(&self, name: &str) -> Option<Template> {
+        let script = self.script(&format!("function {name}"))?.text();
+        Some(Template::of_schema(script.replace("create function ", "create or replace function ")))
     }
 
-    fn trigger(&self, name: &str) -> Option<String> {
+    fn trigger(&self, name: &str) -> Option<Template> {
         if name == "outbox_insert" && self.is_recreated("outbox") {
             return self.recreate("outbox");
         }
-        let script = self.script_text(&format!("trigger {name}"))?;
-        Some(script.replacen("create trigger ", "create or replace trigger ", 1))
+        let script = self.script(&format!("trigger {name}"))?.text();
+        Some(Template::of_schema(script.replacen("create trigger ", "create or replace trigger ", 1)))
     }
 }
 

@@ -19,8 +19,8 @@ impl PostgresTransactions {
     pub(super) async fn read_log(&self, tx: &mut Tx, saga: MessageId) -> Result<Vec<LogEntry>, Error> {
         let names = &self.store.inner.names;
         let lock = [names.schema(), names.prefix(), &saga.to_string()].join("\u{1f}");
-        self.sql(LOCK).query().bind(lock).execute(&mut **tx).await.map_err(store_error)?;
-        let rows = self.sql(READ).query().bind(saga.as_uuid()).fetch_all(&mut **tx).await;
+        self.sql(&sql!(LOCK)).query().bind(lock).execute(&mut **tx).await.map_err(store_error)?;
+        let rows = self.sql(&sql!(READ)).query().bind(saga.as_uuid()).fetch_all(&mut **tx).await;
         let bodies = rows.map_err(store_error)?.into_iter().map(|row| row.try_get::<String, _>(0));
         bodies.map(|body| read(&body.map_err(store_error)?)).collect()
     }
@@ -32,7 +32,7 @@ impl PostgresTransactions {
         after: usize,
         entry: &LogEntry,
     ) -> Result<(), Error> {
-        let sql = self.sql(APPEND);
+        let sql = self.sql(&sql!(APPEND));
         let n = i32::try_from(after).unwrap_or(i32::MAX);
         let query = sql.query().bind(saga.as_uuid()).bind(n).bind(written(entry)?);
         query.execute(&mut **tx).await.map_err(store_error)?;
@@ -40,7 +40,7 @@ impl PostgresTransactions {
     }
 
     pub(super) async fn forget_log(&self, tx: &mut Tx, saga: MessageId) -> Result<(), Error> {
-        self.sql(DELETE).query().bind(saga.as_uuid()).execute(&mut **tx).await.map_err(store_error)?;
+        self.sql(&sql!(DELETE)).query().bind(saga.as_uuid()).execute(&mut **tx).await.map_err(store_error)?;
         Ok(())
     }
 }

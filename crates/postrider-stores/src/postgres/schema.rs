@@ -1,6 +1,6 @@
 //! The tables: created by versioned migrations, which are compiled into the program.
 
-use super::{PostgresNames, PostgresStore, error::store_error, record, validate};
+use super::{PostgresNames, PostgresStore, applied_migrations, error::store_error, validate};
 use crate::object_script::{self, MigrationScript};
 use async_trait::async_trait;
 use postrider_core::{
@@ -55,8 +55,8 @@ impl Schema for PostgresStore {
 
     async fn migrations(&self) -> Result<Migrations, Error> {
         let (mut session, names) = (self.inner.connections.session().await?, &self.inner.names);
-        let applied = match record::is_readable(session.connection(), names).await? {
-            Some(_) => record::read(session.connection(), names).await?,
+        let applied = match applied_migrations::is_readable(session.connection(), names).await? {
+            Some(_) => applied_migrations::read(session.connection(), names).await?,
             None => Vec::new(),
         };
         Ok(object_script::status(&MIGRATIONS, applied))
@@ -83,7 +83,7 @@ impl Schema for PostgresStore {
             let micros = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX);
             PgInterval { months: 0, days: 0, microseconds: micros.min(MAX_KEEP_MICROS) }
         });
-        let sql = self.inner.names.sql("select {declare_queue}($1, $2, $3, $4, $5, $6)");
+        let sql = self.inner.names.sql(&sql!("select {declare_queue}($1, $2, $3, $4, $5, $6)"));
         let query = sql
             .query()
             .bind(queue.as_str())
@@ -153,7 +153,7 @@ impl PostgresStore {
     /// Marks the rows that a queue holds already for the index by tenant, in steps, so that no claim waits for all of them. Rows
     /// that producers stage meanwhile without the mark are found by the claims.
     async fn mark_fair(&self, queue: &QueueName) -> Result<(), Error> {
-        let sql = self.inner.names.sql("select {mark_fair}($1, $2, $3)");
+        let sql = self.inner.names.sql(&sql!("select {mark_fair}($1, $2, $3)"));
         let mut after = Some(0_i64);
         while let Some(position) = after {
             let query = sql.query().bind(queue.as_str()).bind(position).bind(MARK_FAIR_BATCH);

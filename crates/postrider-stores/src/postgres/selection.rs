@@ -4,6 +4,7 @@
 use super::{
     PostgresNames, PostgresStore, claim::limit, error::store_error, names::Sql, queues::Queue, row::Moment,
 };
+use crate::template::Template;
 use postrider_core::{
     Error, EventType, Invalid, OrderingKey, QueueName, Reason,
     inspect::{
@@ -31,7 +32,7 @@ impl PostgresStore {
             let fence = Fence { at: SystemTime::UNIX_EPOCH, position: 0 };
             return Ok(SelectionSummary { count: 0, follow_ups: 0, fence });
         };
-        let sql = self.inner.names.sql(&summary_template(selection.state));
+        let sql = self.inner.names.sql(&sql!(SUMMARY, selected = selected_template(selection.state)));
         let row = self.inner.connections.run_for_one(selected(&sql, &queue, selection)).await?;
         let number = |column: usize| row.try_get::<i64, _>(column).map_err(store_error);
         Ok(SelectionSummary {
@@ -80,7 +81,7 @@ impl PostgresStore {
         of: Option<&QueueName>,
         max: usize,
     ) -> Result<Vec<DeadGroup>, Error> {
-        let sql = self.inner.names.sql(&groups_template());
+        let sql = self.inner.names.sql(&sql!(GROUPS, chars = ERROR_KIND_CHARS));
         let query = sql.query().bind(of.map(QueueName::as_str)).bind(limit(max));
         let rows = self.inner.connections.run(query).await?;
         rows.iter().map(group).collect()
@@ -88,29 +89,29 @@ impl PostgresStore {
 }
 
 /// The time column of a state.
-fn time_column(state: StateFilter) -> &'static str {
+fn time_column(state: StateFilter) -> Template {
     match state {
-        StateFilter::Ready | StateFilter::Scheduled => "due_at",
-        StateFilter::Dead => "failed_at",
-        StateFilter::Done => "archived_at",
+        StateFilter::Ready | StateFilter::Scheduled => sql!("due_at"),
+        StateFilter::Dead => sql!("failed_at"),
+        StateFilter::Done => sql!("archived_at"),
     }
 }
 
 /// The rows of a selection, with seven parameters.
-fn selected_template(state: StateFilter) -> String {
+fn selected_template(state: StateFilter) -> Template {
     let table = match state {
-        StateFilter::Ready => "{ready}",
-        StateFilter::Scheduled => "{scheduled}",
-        StateFilter::Dead => "{dead}",
-        StateFilter::Done => "{archive}",
+        StateFilter::Ready => sql!("{ready}"),
+        StateFilter::Scheduled => sql!("{scheduled}"),
+        StateFilter::Dead => sql!("{dead}"),
+        StateFilter::Done => sql!("{archive}"),
     };
-    let reason = if state == StateFilter::Dead { "m.reason" } else { "null::text" };
+    let reason = if state == StateFilter::Dead { sql!("m.reason") } else { sql!("null::text") };
     let time = time_column(state);
-    format!(
-        "{table} m where m.queue = $1 and ($2::text is null or m.key = $2) and ($3::text is null or m.event_type = $3) \
-         and ($4::text is null or {reason} = $4) and ($5::text is null or starts_with(m.last_error, $5)) \
-         and ($6::timestamptz is null or m.{time} >= $6) and ($7::timestamptz is null or m.{time} <= $7)"
-    )
+    const SELECTED: &str = "{table} m where m.queue = $1 and ($2::text is null or m.key = $2) \
+        and ($3::text is null or m.event_type = $3) and ($4::text is null or {reason} = $4) \
+        and ($5::text is null or starts_with(m.last_error, $5)) \
+        and ($6::timestamptz is null or m.{time} >= $6) and ($7::timestamptz is null or m.{time} <= $7)";
+    sql!(SELECTED, table, reason, time)
 }
 
 fn selected<'q>(
@@ -128,14 +129,9 @@ fn selected<'q>(
         .bind(selection.until.map(Moment))
 }
 
-fn summary_template(state: StateFilter) -> String {
-    format!(
-        "select count(*) filter (where not s.follow_up), count(*) filter (where s.follow_up), coalesce(max(s.id), 0), \
-           clock_timestamp() \
-         from (select m.id, (m.headers ? 'followup-resolver') is true as follow_up from {}) s",
-        selected_template(state)
-    )
-}
+const SUMMARY: &str = "select count(*) filter (where not s.follow_up), count(*) filter (where s.follow_up), coalesce(max(s.id), 0), \
+      clock_timestamp() \
+    from (select m.id, (m.headers ? 'followup-resolver') is true as follow_up from {selected}) s";
 
 /// The statements for dead letters, for tests that read their plans.
 pub(super) fn texts(names: &PostgresNames) -> [(&'static str, String); 2] {
@@ -148,50 +144,43 @@ pub(super) fn texts(names: &PostgresNames) -> [(&'static str, String); 2] {
 
 /// Dead letters in the order of their positions, by `dead_position`; ready messages likewise, by `ready_pkey`. The others by their
 /// time: `scheduled_pkey`, `archive_page`.
-fn change_template(verb: Verb, state: StateFilter) -> String {
+fn change_template(verb: Verb, state: StateFilter) -> Template {
     let time = time_column(state);
     let (after, order) = match state {
-        StateFilter::Ready | StateFilter::Dead => (
-            "($10::timestamptz is null or true) and m.id > coalesce($11, 0)".to_owned(),
-            "m.queue, m.id".to_owned(),
-        ),
+        StateFilter::Ready | StateFilter::Dead => {
+            (sql!("($10::timestamptz is null or true) and m.id > coalesce($11, 0)"), sql!("m.queue, m.id"))
+        }
         StateFilter::Scheduled | StateFilter::Done => (
-            format!("(m.{time}, m.id) > (coalesce($10, '-infinity'::timestamptz), coalesce($11, 0))"),
-            format!("m.queue, m.{time}, m.id"),
+            sql!("(m.{time}, m.id) > (coalesce($10, '-infinity'::timestamptz), coalesce($11, 0))", time),
+            sql!("m.queue, m.{time}, m.id", time),
         ),
     };
     // For a state whose time is that of arrival in the table, the time is part of the fence.
     let fence = match state {
-        StateFilter::Dead | StateFilter::Done => format!("m.{time} <= $9"),
-        StateFilter::Ready | StateFilter::Scheduled => "$9::timestamptz is not null".to_owned(),
+        StateFilter::Dead | StateFilter::Done => sql!("m.{time} <= $9", time),
+        StateFilter::Ready | StateFilter::Scheduled => sql!("$9::timestamptz is not null"),
     };
     let change = match (verb, state) {
-        (Verb::Requeue, StateFilter::Done) => "{replay}",
-        (Verb::Requeue, _) => "{requeue}",
-        (Verb::Discard, _) => "{discard}",
+        (Verb::Requeue, StateFilter::Done) => sql!("{replay}"),
+        (Verb::Requeue, _) => sql!("{requeue}"),
+        (Verb::Discard, _) => sql!("{discard}"),
     };
-    format!(
-        "with picked as materialized ( \
-           select m.message_id, m.id, m.{time} as at from {} and m.id <= $8 and {fence} and {after} \
-             and (m.headers ? 'followup-resolver') is not true \
-           order by {order} limit $12) \
-         select s.n, cardinality({change}($1, s.ids, $13, $14)), s.at, s.id from ( \
-           select count(*) as n, coalesce(array_agg(p.message_id), '{{}}') as ids, \
-             (array_agg(p.at))[count(*)] as at, (array_agg(p.id))[count(*)] as id \
-           from picked p) s",
-        selected_template(state)
-    )
+    const CHANGE: &str = "with picked as materialized ( \
+          select m.message_id, m.id, m.{time} as at from {selected} and m.id <= $8 and {fence} and {after} \
+            and (m.headers ? 'followup-resolver') is not true \
+          order by {order} limit $12) \
+        select s.n, cardinality({change}($1, s.ids, $13, $14)), s.at, s.id from ( \
+          select count(*) as n, coalesce(array_agg(p.message_id), '{}') as ids, \
+            (array_agg(p.at))[count(*)] as at, (array_agg(p.id))[count(*)] as id \
+          from picked p) s";
+    sql!(CHANGE, time, selected = selected_template(state), fence, after, order, change)
 }
 
 /// Groups by the same rule as `error_kind`.
-fn groups_template() -> String {
-    format!(
-        "select q.name, d.reason, left(split_part(split_part(d.last_error, E'\\n', 1), ': ', 1), {ERROR_KIND_CHARS}), \
-           count(*), min(d.failed_at), max(d.failed_at) \
-         from {{queue}} q join {{dead}} d on d.queue = q.id where $1::text is null or q.name = $1 \
-         group by 1, 2, 3 order by 4 desc, 1, 3 limit $2"
-    )
-}
+const GROUPS: &str = "select q.name, d.reason, left(split_part(split_part(d.last_error, E'\\n', 1), ': ', 1), {chars}), \
+      count(*), min(d.failed_at), max(d.failed_at) \
+    from {queue} q join {dead} d on d.queue = q.id where $1::text is null or q.name = $1 \
+    group by 1, 2, 3 order by 4 desc, 1, 3 limit $2";
 
 fn group(row: &PgRow) -> Result<DeadGroup, Error> {
     let reason: &str = row.try_get(1).map_err(store_error)?;

@@ -22,6 +22,7 @@ use super::{
     queues::QueueMap,
     settle_batch::{Batch, Ending, RowSettlement, SettleStep},
 };
+use crate::template::Template;
 use postrider_core::{Error, Lease, LeaseSettlement, QueueName};
 use sqlx::{
     Postgres, Row,
@@ -44,10 +45,9 @@ pub(super) struct SettleSql {
 }
 
 /// The parts that a statement consists of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 struct StatementShape {
-    /// Bits, see [`Ending::bit`].
-    endings: u8,
+    endings: Vec<Ending>,
     one_claim: bool,
     lanes: bool,
 }
@@ -73,7 +73,7 @@ impl SettleSql {
         for step in steps {
             self.run_step(&mut on, names, &step, lanes.take(), &mut lost).await?;
             if let Some(retries) = retries {
-                remember(retries, step.of(Ending::RetryInPlace));
+                remember(retries, step.iter().filter(|row| row.ending == Ending::RetryInPlace));
             }
         }
         lost.sort_unstable();
@@ -90,14 +90,14 @@ impl SettleSql {
     ) -> Result<(), Error> {
         let claim = step.one_claim();
         let one_claim = claim.is_some();
-        let sql = self
-            .statement(names, StatementShape { endings: step.endings(), one_claim, lanes: lanes.is_some() });
+        let endings = step.by_ending().map(|(ending, _)| ending).collect();
+        let sql = self.statement(names, StatementShape { endings, one_claim, lanes: lanes.is_some() });
         let mut query = sql.query();
         if let Some((token, queue)) = claim {
             query = query.bind(token.as_uuid()).bind(queue);
         }
-        for ending in Ending::ALL.into_iter().filter(|ending| !step.of(*ending).is_empty()) {
-            query = bind_rows(query, ending, step.of(ending), one_claim);
+        for (ending, rows) in step.by_ending() {
+            query = bind_rows(query, ending, rows, one_claim);
         }
         if let Some(lanes) = &lanes {
             query = lanes.bind(query);
@@ -116,16 +116,15 @@ impl SettleSql {
 
     fn statement(&self, names: &PostgresNames, shape: StatementShape) -> Sql {
         let mut cache = self.mixed.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.entry(shape).or_insert_with(|| names.sql(&template(shape))).clone()
+        cache.entry(shape).or_insert_with_key(|shape| names.sql(&template(shape))).clone()
     }
 
     /// The statements, for tests that read their plans.
     pub(super) fn texts(&self, names: &PostgresNames) -> Vec<(&'static str, String)> {
+        use Ending::{Dead, Done, Keep, Release, Retry, RetryInPlace, Snooze};
         let mixed = |one_claim| {
-            self.statement(
-                names,
-                StatementShape { endings: (1 << Ending::ALL.len()) - 1, one_claim, lanes: false },
-            )
+            let endings = vec![Done, Keep, Retry, Dead, Release, Snooze, RetryInPlace];
+            self.statement(names, StatementShape { endings, one_claim, lanes: false })
         };
         let mut texts = vec![
             ("settle one claim", mixed(true).as_str().to_owned()),
@@ -150,7 +149,7 @@ pub(super) fn is_in<T: Eq + Hash>(value: Option<T>, set: &HashSet<T>) -> bool {
 }
 
 /// A lost lease is remembered, too: its position is then claimed once without a result.
-fn remember(retries: &InPlaceRetries, rows: &[RowSettlement<'_>]) {
+fn remember<'s>(retries: &InPlaceRetries, rows: impl Iterator<Item = &'s RowSettlement<'s>>) {
     let now = Instant::now();
     for row in rows {
         if let Some(position) = row.lease.position() {
@@ -171,154 +170,134 @@ fn bind_rows<'q>(
             .bind(rows.iter().map(|row| row.lease.token().as_uuid()).collect::<Vec<_>>())
             .bind(rows.iter().map(|row| row.queue).collect::<Vec<_>>());
     }
-    if matches!(ending, Ending::Keep | Ending::Retry | Ending::Snooze | Ending::RetryInPlace) {
-        query = query.bind(rows.iter().map(|row| row.seconds).collect::<Vec<_>>());
+    let seconds = || rows.iter().map(|row| row.seconds).collect::<Vec<_>>();
+    let reasons = || rows.iter().map(|row| row.reason).collect::<Vec<_>>();
+    let errors = || rows.iter().map(|row| row.error.as_deref().map(str::to_owned)).collect::<Vec<_>>();
+    match ending {
+        Ending::Done | Ending::Release => query,
+        Ending::Keep | Ending::Snooze => query.bind(seconds()),
+        Ending::Retry | Ending::RetryInPlace => query.bind(seconds()).bind(errors()),
+        Ending::Dead => query.bind(reasons()).bind(errors()),
     }
-    if ending == Ending::Dead {
-        query = query.bind(rows.iter().map(|row| row.reason).collect::<Vec<_>>());
-    }
-    if matches!(ending, Ending::Retry | Ending::Dead | Ending::RetryInPlace) {
-        query =
-            query.bind(rows.iter().map(|row| row.error.as_deref().map(str::to_owned)).collect::<Vec<_>>());
-    }
-    query
 }
 
 /// The columns that a message keeps when it moves to another table.
 pub(super) const MOVED: &str = "id, staged_at, message_id, queue, ordered, payload, event_type, content_type, key, tenant, subject, \
     timer, headers";
 
-/// The columns of [`MOVED`], qualified with a table alias.
-pub(super) fn moved(alias: &str) -> String {
-    MOVED.split(", ").map(|column| format!("{alias}.{}", column.trim())).collect::<Vec<_>>().join(", ")
-}
+/// The same columns of the row `m`.
+pub(super) const MOVED_OF_M: &str = "m.id, m.staged_at, m.message_id, m.queue, m.ordered, m.payload, m.event_type, m.content_type, m.key, \
+    m.tenant, m.subject, m.timer, m.headers";
 
-fn template(shape: StatementShape) -> String {
-    let mut next = if shape.one_claim && shape.endings != 0 { 2 } else { 0 };
-    let mut param = |cast: &str| {
-        next += 1;
-        format!("${next}::{cast}")
+/// The rows of one claim, and those of several claims.
+const ONE_CLAIM: &str =
+    "r.message_id = any({id}::uuid[]) and r.token = $1::uuid and r.queue + 0 = $2::smallint";
+const OWN_CLAIM: &str = "r.message_id = any({id}::uuid[]) \
+    and r.token = ({token}::uuid[])[width_bucket(r.message_id, {id}::uuid[])] \
+    and r.queue + 0 = ({number}::smallint[])[width_bucket(r.message_id, {id}::uuid[])]";
+
+const DONE: &str = "done as (delete from {ready} r where {guard} returning r.message_id, r.queue, r.timer)";
+
+const KEEP: &str = "kept as (delete from {ready} r where {guard} returning r.*), \
+    archived as (insert into {archive} ({moved}, due_at, attempts, deliveries, last_error, expires_at) \
+      select {of_m}, m.due_at, m.attempts, m.deliveries, m.last_error, clock_timestamp() + u.keep * interval '1 s' \
+      from unnest({id}::uuid[], {keep}::float8[]) u(id, keep) full join kept m on m.message_id = u.id \
+      where coalesce(m.id, -1) >= 0)";
+
+const RETRY: &str = "retry_rows as (delete from {ready} r where {guard} returning r.*), \
+    retried as (insert into {scheduled} ({moved}, due_at, attempts, deliveries, last_error) \
+      select {of_m}, clock_timestamp() + u.delay * interval '1 s', m.attempts + 1, m.deliveries, u.error \
+      from unnest({id}::uuid[], {delay}::float8[], {error}::text[]) u(id, delay, error) full join retry_rows m on m.message_id = u.id \
+      where coalesce(m.id, -1) >= 0 on conflict do nothing)";
+
+const DEAD: &str = "dead_rows as (delete from {ready} r where {guard} returning r.*), \
+    dead_lettered as (insert into {dead} ({moved}, due_at, attempts, deliveries, reason, last_error) \
+      select {of_m}, m.due_at, m.attempts + 1, m.deliveries, u.reason, u.error \
+      from unnest({id}::uuid[], {reason}::text[], {error}::text[]) u(id, reason, error) full join dead_rows m on m.message_id = u.id \
+      where coalesce(m.id, -1) >= 0)";
+
+const RELEASE: &str = "released as (update {ready} r set token = null, lease_until = '-infinity', \
+    deliveries = r.deliveries - 1 where {guard} returning r.message_id)";
+
+const SNOOZE: &str = "snoozed_rows as (delete from {ready} r where {guard} returning r.*), \
+    snoozed as (insert into {scheduled} ({moved}, due_at, attempts, deliveries, last_error) \
+      select {of_m}, clock_timestamp() + u.delay * interval '1 s', m.attempts, m.deliveries - 1, m.last_error \
+      from unnest({id}::uuid[], {delay}::float8[]) u(id, delay) full join snoozed_rows m on m.message_id = u.id \
+      where coalesce(m.id, -1) >= 0 on conflict do nothing)";
+
+const RETRY_IN_PLACE: &str = "retried_in_place as (update {ready} r set token = null, \
+    lease_until = clock_timestamp() + ({delay}::float8[])[width_bucket(r.message_id, {id}::uuid[])] * interval '1 s', \
+    due_at = clock_timestamp() + ({delay}::float8[])[width_bucket(r.message_id, {id}::uuid[])] * interval '1 s', \
+    attempts = r.attempts + 1, last_error = ({error}::text[])[width_bucket(r.message_id, {id}::uuid[])] \
+    where {guard} returning r.message_id)";
+
+/// The names of the timers that have ended.
+const UNNAME: &str = "unnamed as (delete from {timer} t where t.ctid = any(array(select (select m.ctid from {timer} m \
+    where m.queue = e.queue and m.name = e.timer) from ({ended}) e where e.timer is not null)))";
+
+const LOST: &str =
+    "case when {held_count} = {sent_count} then null else array(select unnest({sent}) except ({held})) end";
+
+fn template(shape: &StatementShape) -> Template {
+    let mut last = if shape.one_claim && !shape.endings.is_empty() { 2_usize } else { 0 };
+    let mut param = || {
+        last += 1;
+        sql!("${number}", number = last)
     };
-    let mut parts: Vec<String> = Vec::new();
-    let mut ids: Vec<String> = Vec::new();
-    let mut held: Vec<&str> = Vec::new();
-    let mut ended: Vec<&str> = Vec::new();
-    for ending in Ending::ALL.into_iter().filter(|ending| shape.endings & ending.bit() != 0) {
-        let id = param("uuid[]");
-        let guard = if shape.one_claim {
-            format!("r.message_id = any({id}) and r.token = $1::uuid and r.queue + 0 = $2::smallint")
-        } else {
-            let (token, queue) = (param("uuid[]"), param("smallint[]"));
-            format!(
-                "r.message_id = any({id}) and r.token = ({token})[width_bucket(r.message_id, {id})] \
-                 and r.queue + 0 = ({queue})[width_bucket(r.message_id, {id})]"
-            )
+    let (moved, of_m) = (sql!(MOVED), sql!(MOVED_OF_M));
+    let (mut parts, mut ids, mut held, mut ended) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for ending in &shape.endings {
+        let id = param();
+        let guard = match shape.one_claim {
+            true => sql!(ONE_CLAIM, id),
+            false => sql!(OWN_CLAIM, id, token = param(), number = param()),
         };
-        let name = match ending {
-            Ending::Done => "done",
-            Ending::Keep => "kept",
-            Ending::Retry => "retry_rows",
-            Ending::Dead => "dead_rows",
-            Ending::Release => "released",
-            Ending::Snooze => "snoozed_rows",
-            Ending::RetryInPlace => "retried_in_place",
-        };
-        match ending {
-            Ending::Done => parts.push(format!(
-                "done as (delete from {{ready}} r where {guard} returning r.message_id, r.queue, r.timer)"
-            )),
-            Ending::Keep => {
-                let keep = param("float8[]");
-                parts.push(format!("kept as (delete from {{ready}} r where {guard} returning r.*)"));
-                parts.push(format!(
-                    "archived as (insert into {{archive}} ({MOVED}, due_at, attempts, deliveries, last_error, expires_at) \
-                     select {columns}, m.due_at, m.attempts, m.deliveries, m.last_error, \
-                            clock_timestamp() + u.keep * interval '1 s' \
-                     from unnest({id}, {keep}) u(id, keep) full join kept m on m.message_id = u.id \
-                     where coalesce(m.id, -1) >= 0)",
-                    columns = moved("m")
-                ));
-            }
+        let (part, rows, has_ended) = match ending {
+            Ending::Done => (sql!(DONE, guard), sql!("done"), true),
+            Ending::Keep => (sql!(KEEP, guard, moved, of_m, id, keep = param()), sql!("kept"), true),
             Ending::Retry => {
-                let (delay, error) = (param("float8[]"), param("text[]"));
-                parts.push(format!("retry_rows as (delete from {{ready}} r where {guard} returning r.*)"));
-                parts.push(format!(
-                    "retried as (insert into {{scheduled}} ({MOVED}, due_at, attempts, deliveries, last_error) \
-                     select {columns}, clock_timestamp() + u.delay * interval '1 s', m.attempts + 1, m.deliveries, u.error \
-                     from unnest({id}, {delay}, {error}) u(id, delay, error) full join retry_rows m on m.message_id = u.id \
-                     where coalesce(m.id, -1) >= 0 on conflict do nothing)",
-                    columns = moved("m")
-                ));
+                let part = sql!(RETRY, guard, moved, of_m, id, delay = param(), error = param());
+                (part, sql!("retry_rows"), false)
             }
             Ending::Dead => {
-                let (reason, error) = (param("text[]"), param("text[]"));
-                parts.push(format!("dead_rows as (delete from {{ready}} r where {guard} returning r.*)"));
-                parts.push(format!(
-                    "dead_lettered as (insert into {{dead}} ({MOVED}, due_at, attempts, deliveries, reason, last_error) \
-                     select {columns}, m.due_at, m.attempts + 1, m.deliveries, u.reason, u.error \
-                     from unnest({id}, {reason}, {error}) u(id, reason, error) full join dead_rows m on m.message_id = u.id \
-                     where coalesce(m.id, -1) >= 0)",
-                    columns = moved("m")
-                ));
+                let part = sql!(DEAD, guard, moved, of_m, id, reason = param(), error = param());
+                (part, sql!("dead_rows"), true)
             }
+            Ending::Release => (sql!(RELEASE, guard), sql!("released"), false),
             Ending::Snooze => {
-                let delay = param("float8[]");
-                parts.push(format!("snoozed_rows as (delete from {{ready}} r where {guard} returning r.*)"));
-                parts.push(format!(
-                    "snoozed as (insert into {{scheduled}} ({MOVED}, due_at, attempts, deliveries, last_error) \
-                     select {columns}, clock_timestamp() + u.delay * interval '1 s', m.attempts, m.deliveries - 1, m.last_error \
-                     from unnest({id}, {delay}) u(id, delay) full join snoozed_rows m on m.message_id = u.id \
-                     where coalesce(m.id, -1) >= 0 on conflict do nothing)",
-                    columns = moved("m")
-                ));
+                (sql!(SNOOZE, guard, moved, of_m, id, delay = param()), sql!("snoozed_rows"), false)
             }
             Ending::RetryInPlace => {
-                let (delay, error) = (param("float8[]"), param("text[]"));
-                let due = format!(
-                    "clock_timestamp() + ({delay})[width_bucket(r.message_id, {id})] * interval '1 s'"
-                );
-                parts.push(format!(
-                    "retried_in_place as (update {{ready}} r set token = null, lease_until = {due}, due_at = {due}, \
-                     attempts = r.attempts + 1, last_error = ({error})[width_bucket(r.message_id, {id})] \
-                     where {guard} returning r.message_id)"
-                ));
+                let part = sql!(RETRY_IN_PLACE, guard, id, delay = param(), error = param());
+                (part, sql!("retried_in_place"), false)
             }
-            Ending::Release => parts.push(format!(
-                "released as (update {{ready}} r set token = null, lease_until = '-infinity', \
-                 deliveries = r.deliveries - 1 where {guard} returning r.message_id)"
-            )),
+        };
+        if has_ended {
+            ended.push(rows.clone());
         }
-        if matches!(ending, Ending::Done | Ending::Keep | Ending::Dead) {
-            ended.push(name);
-        }
-        held.push(name);
-        ids.push(id);
+        parts.push(part);
+        held.push(rows);
+        ids.push(sql!("{id}::uuid[]", id));
     }
     if !ended.is_empty() {
-        let ended = union(&ended, "queue, timer");
-        parts.push(format!(
-            "unnamed as (delete from {{timer}} t where t.ctid = any(array(select (select m.ctid from {{timer}} m \
-             where m.queue = e.queue and m.name = e.timer) from ({ended}) e where e.timer is not null)))"
-        ));
+        parts.push(sql!(UNNAME, ended = union(&ended, &sql!("queue, timer"))));
     }
     let lost = if held.is_empty() {
-        "null::uuid[]".to_owned()
+        sql!("null::uuid[]")
     } else {
-        let held_count = held.iter().map(|name| format!("(select count(*) from {name})")).collect::<Vec<_>>();
-        let sent_count = ids.iter().map(|id| format!("cardinality({id})")).collect::<Vec<_>>();
-        format!(
-            "case when {} = {} then null else array(select unnest({}) except ({})) end",
-            held_count.join(" + "),
-            sent_count.join(" + "),
-            ids.join(" || "),
-            union(&held, "message_id"),
-        )
+        let held_count = held.iter().map(|rows| sql!("(select count(*) from {rows})", rows));
+        let sent_count = ids.iter().map(|ids| sql!("cardinality({ids})", ids));
+        let [held_count, sent_count] = [Template::join(held_count, " + "), Template::join(sent_count, " + ")];
+        let (sent, held) = (Template::join(ids.clone(), " || "), union(&held, &sql!("message_id")));
+        sql!(LOST, held_count, sent_count, sent, held)
     };
-    let lanes = if shape.lanes { format!(", {}", LaneBatch::call(&mut param)) } else { String::new() };
-    let with = if parts.is_empty() { String::new() } else { format!("with {} ", parts.join(", ")) };
-    format!("{with}select {lost}{lanes}")
+    let lanes = if shape.lanes { sql!(", {call}", call = LaneBatch::call(param)) } else { sql!("") };
+    let with =
+        if parts.is_empty() { sql!("") } else { sql!("with {parts} ", parts = Template::join(parts, ", ")) };
+    sql!("{with}select {lost}{lanes}", with, lost, lanes)
 }
 
-fn union(names: &[&str], columns: &str) -> String {
-    names.iter().map(|name| format!("select {columns} from {name}")).collect::<Vec<_>>().join(" union all ")
+fn union(tables: &[Template], columns: &Template) -> Template {
+    let selects = tables.iter().map(|table| sql!("select {columns} from {table}", columns, table));
+    Template::join(selects, " union all ")
 }

@@ -6,10 +6,15 @@ use super::{
     queues::{Queue, QueueMap},
 };
 use postrider_core::{Lease, LeaseSettlement, LeaseToken, QueueName, Settlement, limits};
-use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 /// The ways in which a message ends, in the order of the statement's parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Ending {
     Done,
     Keep,
@@ -19,21 +24,6 @@ pub(super) enum Ending {
     Snooze,
     /// A retry that waits in place.
     RetryInPlace,
-}
-
-impl Ending {
-    pub(super) const ALL: [Self; 7] =
-        [Self::Done, Self::Keep, Self::Retry, Self::Dead, Self::Release, Self::Snooze, Self::RetryInPlace];
-
-    /// Its index in [`ALL`](Self::ALL).
-    pub(super) const fn index(self) -> usize {
-        self as usize
-    }
-
-    /// Its bit in a set of endings.
-    pub(super) const fn bit(self) -> u8 {
-        1 << self.index()
-    }
 }
 
 /// The settlement of one message of an unordered queue.
@@ -51,7 +41,7 @@ pub(super) struct RowSettlement<'s> {
 
 /// The settlements of one statement, by ending and sorted by id; every id occurs once.
 #[derive(Debug, Default)]
-pub(super) struct SettleStep<'s>(pub(super) [Vec<RowSettlement<'s>>; Ending::ALL.len()]);
+pub(super) struct SettleStep<'s>(BTreeMap<Ending, Vec<RowSettlement<'s>>>);
 
 /// A batch, sorted.
 #[derive(Debug, Default)]
@@ -116,7 +106,7 @@ impl<'s> Batch<'s> {
                 self.steps.push(SettleStep::default());
             }
             previous = Some(claim);
-            self.steps[step].0[row.ending.index()].push(row);
+            self.steps[step].0.entry(row.ending).or_default().push(row);
         }
     }
 }
@@ -129,20 +119,12 @@ impl RowSettlement<'_> {
 
 impl<'s> SettleStep<'s> {
     pub(super) fn iter(&self) -> impl Iterator<Item = &RowSettlement<'s>> {
-        self.0.iter().flatten()
+        self.0.values().flatten()
     }
 
-    /// The rows of one ending.
-    pub(super) fn of(&self, ending: Ending) -> &[RowSettlement<'s>] {
-        &self.0[ending.index()]
-    }
-
-    /// The endings that occur, as bits.
-    pub(super) fn endings(&self) -> u8 {
-        Ending::ALL
-            .into_iter()
-            .filter(|ending| !self.of(*ending).is_empty())
-            .fold(0, |bits, ending| bits | ending.bit())
+    /// The endings that occur, each with its rows, in the order of the statement's parts.
+    pub(super) fn by_ending(&self) -> impl Iterator<Item = (Ending, &[RowSettlement<'s>])> {
+        self.0.iter().map(|(ending, rows)| (*ending, rows.as_slice()))
     }
 
     /// The token and the queue, if all settlements are of one claim.

@@ -12,7 +12,7 @@
 //! once, by the driver, into its send buffer.
 
 use super::{PostgresNames, names::Sql};
-use crate::envelope;
+use crate::{envelope, template::Template};
 use postrider_core::{Due, Invalid, Message, OnConflict, QueueName, StageOutcome, TimerName};
 use std::{
     borrow::Cow,
@@ -92,7 +92,7 @@ impl Statements {
         Self { is_unprepared: true, ..Self::new(self.names.clone()) }
     }
 
-    fn sql(&self, template: &str) -> Sql {
+    fn sql(&self, template: &Template) -> Sql {
         let sql = self.names.sql(template);
         if self.is_unprepared { sql.unprepared() } else { sql }
     }
@@ -111,7 +111,7 @@ impl Statements {
             let mut params =
                 vec![Param::Name(queue), Param::Ids(ids.to_vec()), Param::Payloads(payloads(messages))];
             params.extend(columns.0.map(Param::Texts));
-            return Ok(Statement { sql: self.sql(STAGE_NEW), params });
+            return Ok(Statement { sql: self.sql(&sql!(STAGE_NEW)), params });
         }
         let mut shape = columns.shape();
         let mut params = if let [queue] = queues[..] {
@@ -143,13 +143,13 @@ impl Statements {
             Param::Payloads(payloads(given())),
         ];
         params.extend(Columns::of(given()).of_length(messages.len()).map(Param::Texts));
-        Ok(Statement { sql: self.sql(STAGE_MANY), params })
+        Ok(Statement { sql: self.sql(&sql!(STAGE_MANY)), params })
     }
 
     /// Returns one row when there was a timer to cancel, otherwise none.
     pub(super) fn cancel_timer<'m>(&self, queue: &'m QueueName, timer: &'m TimerName) -> Statement<'m> {
         Statement {
-            sql: self.sql("select 1 where {cancel_timer}($1::text, $2::text)"),
+            sql: self.sql(&sql!("select 1 where {cancel_timer}($1::text, $2::text)")),
             params: vec![Param::Name(queue.as_str()), Param::Name(timer.as_str())],
         }
     }
@@ -217,52 +217,52 @@ impl<'m> Columns<'m> {
     }
 }
 
+/// No array of names: it would make every plan for given values look cheaper than the one for any, and so make the server plan this
+/// statement anew each time. OFFSET makes the look-up of idle workers run once, not once for each row.
+const STAGE_IN_ONE_QUEUE: &str = "insert into {ready} (queue, ordered, fair, key, message_id, payload{into}) \
+    select k.id, k.ordered, k.fair, case when k.ordered then coalesce({key}, u.message_id::text) else {key} end, \
+           u.message_id, u.payload{select} \
+    from (select q.id, q.ordered, q.fair, \
+                 (select count(pg_notify('{#signal}', $1::text)) from {idle} s \
+                  where s.queue = q.id and s.until > clock_timestamp()) as signalled \
+          from {queue} q where q.name = $1::text offset 0) k, \
+         unnest($2::uuid[], $3::bytea[]{unnest}) u(message_id, payload{alias}) \
+    where k.signalled >= 0";
+
+const STAGE: &str = "insert into {ready} (queue, ordered, fair, key, message_id, payload{into}) \
+    select k.id[u.queue], k.ordered[u.queue], k.fair[u.queue], \
+           case when k.ordered[u.queue] then coalesce({key}, u.message_id::text) else {key} end, \
+           u.message_id, u.payload{select} \
+    from (select array_agg(k.id order by n.n) as id, array_agg(k.ordered order by n.n) as ordered, \
+                 array_agg(k.fair order by n.n) as fair \
+          from unnest($1::text[]) with ordinality n(name, n) join {queue} k on k.name = n.name \
+          having count(*) = cardinality($1::text[])) k, \
+         unnest($2::smallint[], $3::uuid[], $4::bytea[]{unnest}) u(queue, message_id, payload{alias}) \
+    where (select count(pg_notify('{#signal}', q.name)) from {queue} q where q.name = any($1::text[]) \
+           and exists (select from {idle} s where s.queue = q.id and s.until > clock_timestamp())) >= 0";
+
 /// No join and no sort stands between `unnest` and the table, so positions are drawn in the order given. Queues are looked up
 /// once per statement; when one is missing the whole statement inserts nothing.
-fn plain_template(shape: ColumnSet) -> String {
-    let used: Vec<_> = (0..OPTIONAL.len()).filter(|column| shape & (1 << column) != 0).collect();
-    let mut into = String::new();
-    let mut select = String::new();
-    let mut unnest = String::new();
-    let mut alias = String::new();
-    for (index, column) in used.iter().enumerate() {
-        let name = OPTIONAL[*column];
-        unnest.push_str(&format!(", ${}::text[]", index + if shape & ONE_QUEUE != 0 { 4 } else { 5 }));
-        alias.push_str(&format!(", {name}"));
-        if *column != KEY {
-            into.push_str(&format!(", {name}"));
-            select.push_str(&format!(", u.{name}{}", if name == "headers" { "::jsonb" } else { "" }));
+fn plain_template(shape: ColumnSet) -> Template {
+    let first_param = if shape & ONE_QUEUE != 0 { 4_usize } else { 5 };
+    let (mut into, mut select, mut unnest, mut alias) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let used = (0..OPTIONAL.len()).filter(|column| shape & (1 << column) != 0);
+    for (column, number) in used.zip(first_param..) {
+        let name = Template::of_schema(OPTIONAL[column]);
+        unnest.push(sql!(", ${number}::text[]", number));
+        alias.push(sql!(", {name}", name));
+        if column != KEY {
+            into.push(sql!(", {name}", name));
+            let cast = if OPTIONAL[column] == "headers" { sql!("::jsonb") } else { sql!("") };
+            select.push(sql!(", u.{name}{cast}", name, cast));
         }
     }
-    let key = if used.contains(&KEY) { "u.key" } else { "null::text" };
-    if shape & ONE_QUEUE != 0 {
-        // No array of names: it would make every plan for given values look cheaper than the one for any, and so make the
-        // server plan this statement anew each time. OFFSET makes the look-up of idle workers run once, not once for each row.
-        return format!(
-            "insert into {{ready}} (queue, ordered, fair, key, message_id, payload{into}) \
-             select k.id, k.ordered, k.fair, case when k.ordered then coalesce({key}, u.message_id::text) else {key} end, \
-                    u.message_id, u.payload{select} \
-             from (select q.id, q.ordered, q.fair, \
-                          (select count(pg_notify('{{#signal}}', $1::text)) from {{idle}} s \
-                           where s.queue = q.id and s.until > clock_timestamp()) as signalled \
-                   from {{queue}} q where q.name = $1::text offset 0) k, \
-                  unnest($2::uuid[], $3::bytea[]{unnest}) u(message_id, payload{alias}) \
-             where k.signalled >= 0"
-        );
+    let [into, select, unnest, alias] = [into, select, unnest, alias].map(|list| Template::join(list, ""));
+    let key = if shape & (1 << KEY) != 0 { sql!("u.key") } else { sql!("null::text") };
+    match shape & ONE_QUEUE != 0 {
+        true => sql!(STAGE_IN_ONE_QUEUE, into, key, select, unnest, alias),
+        false => sql!(STAGE, into, key, select, unnest, alias),
     }
-    format!(
-        "insert into {{ready}} (queue, ordered, fair, key, message_id, payload{into}) \
-         select k.id[u.queue], k.ordered[u.queue], k.fair[u.queue], \
-                case when k.ordered[u.queue] then coalesce({key}, u.message_id::text) else {key} end, \
-                u.message_id, u.payload{select} \
-         from (select array_agg(k.id order by n.n) as id, array_agg(k.ordered order by n.n) as ordered, \
-                      array_agg(k.fair order by n.n) as fair \
-               from unnest($1::text[]) with ordinality n(name, n) join {{queue}} k on k.name = n.name \
-               having count(*) = cardinality($1::text[])) k, \
-              unnest($2::smallint[], $3::uuid[], $4::bytea[]{unnest}) u(queue, message_id, payload{alias}) \
-         where (select count(pg_notify('{{#signal}}', q.name)) from {{queue}} q where q.name = any($1::text[]) \
-                and exists (select from {{idle}} s where s.queue = q.id and s.until > clock_timestamp())) >= 0"
-    )
 }
 
 /// The distinct queues of a batch, and for each message the number of its queue among them, from 1.

@@ -25,11 +25,11 @@ const RECORD: &str = "insert into {schedule} as s (name, last_at) values ($1, $2
 impl PostgresStore {
     pub(super) async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
         let inner = &self.inner;
-        let read = inner.names.sql(READ);
+        let read = inner.names.sql(&sql!(READ));
         if let Some(row) = inner.connections.run(read.query().bind(schedule.as_str())).await?.first() {
             return reading(row).map_err(store_error);
         }
-        let begin = inner.names.sql(INSERT);
+        let begin = inner.names.sql(&sql!(INSERT));
         inner.connections.run(begin.query().bind(schedule.as_str())).await?;
         let row = inner.connections.run_for_one(read.query().bind(schedule.as_str())).await?;
         reading(&row).map_err(store_error)
@@ -45,8 +45,8 @@ impl PostgresStore {
         let mut connection = TransactionConnection::acquire(&inner.pool).await?;
         let mut tx = connection.begin(inner.mode).await?;
         let record = match inner.mode {
-            ConnectionMode::Direct => inner.names.sql(RECORD),
-            ConnectionMode::Pooled => inner.names.sql(RECORD).unprepared(),
+            ConnectionMode::Direct => inner.names.sql(&sql!(RECORD)),
+            ConnectionMode::Pooled => inner.names.sql(&sql!(RECORD)).unprepared(),
         };
         let record = record.query().bind(schedule.as_str()).bind(moment(at)?);
         let is_new = record.execute(&mut *tx).await.map_err(store_error)?.rows_affected() > 0;

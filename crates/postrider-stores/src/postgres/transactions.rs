@@ -1,6 +1,7 @@
 //! Transactions in which a handler's effects and the settlement of its message commit together.
 
 use super::{PostgresStore, connections::ConnectionMode, error::store_error, names::Sql};
+use crate::template::Template;
 use postrider_core::Error;
 use sqlx::{PgPool, Postgres, Transaction};
 
@@ -30,7 +31,7 @@ impl PostgresTransactions {
     }
 
     /// A statement for the pool's connections, unprepared when they are behind a pooler.
-    pub(super) fn sql(&self, template: &str) -> Sql {
+    pub(super) fn sql(&self, template: &Template) -> Sql {
         let sql = self.store.inner.names.sql(template);
         if self.store.inner.mode == ConnectionMode::Pooled { sql.unprepared() } else { sql }
     }

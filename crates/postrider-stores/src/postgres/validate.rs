@@ -4,9 +4,8 @@
 //! test keeps it up to date. An expected object that is missing or different has drifted; other objects are ignored.
 
 use super::{
-    PostgresNames,
+    PostgresNames, applied_migrations,
     error::store_error,
-    record,
     repair::{KINDS, SchemaRepair},
 };
 use crate::object_script::creation_order;
@@ -40,10 +39,10 @@ async fn applied(
     connection: &mut PgConnection,
     names: &PostgresNames,
 ) -> Result<Option<BTreeSet<i64>>, Error> {
-    if record::is_readable(connection, names).await? != Some(true) {
+    if applied_migrations::is_readable(connection, names).await? != Some(true) {
         return Ok(None);
     }
-    let applied = record::read(connection, names).await?;
+    let applied = applied_migrations::read(connection, names).await?;
     Ok(Some(applied.into_iter().map(|applied| applied.number).collect()))
 }
 
@@ -52,7 +51,7 @@ pub(super) async fn describe(
     connection: &mut PgConnection,
     names: &PostgresNames,
 ) -> Result<BTreeMap<String, String>, Error> {
-    let sql = names.sql(include_str!("catalog.sql"));
+    let sql = names.sql(&sql!(include_str!("catalog.sql")));
     // PostgreSQL prints the schema of a name in an expression unless it is on the search path.
     connection.execute("select set_config('search_path', 'pg_catalog', true)").await.map_err(store_error)?;
     let rows = sql

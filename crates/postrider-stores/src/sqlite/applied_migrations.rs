@@ -15,9 +15,11 @@ pub(super) async fn read(
         return Ok(None);
     }
     // The driver writes whole seconds, as text.
-    let sql = "select version, description, cast(strftime('%s', installed_on) as integer) * 1000000 from {migration} \
-        where success order by version";
-    let rows = names.sql(sql).query().fetch_all(connection).await.map_err(store_error)?;
+    let sql = sql!(
+        "select version, description, cast(strftime('%s', installed_on) as integer) * 1000000 from {migration} \
+        where success order by version"
+    );
+    let rows = names.sql(&sql).query().fetch_all(connection).await.map_err(store_error)?;
     rows.iter().map(|row| applied(row).map_err(store_error)).collect::<Result<_, _>>().map(Some)
 }
 

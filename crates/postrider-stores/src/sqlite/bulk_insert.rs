@@ -9,7 +9,7 @@ use super::{
     row::{json, sql_limit},
     statement::Param,
 };
-use crate::envelope;
+use crate::{envelope, template::Template};
 use postrider_core::{EventType, Message, SubjectId, TenantId, message::DEFAULT_CONTENT_TYPE};
 use serde_json::Value;
 use std::{iter, mem};
@@ -21,11 +21,14 @@ pub(super) const MAX_BYTES: usize = 16 << 20;
 /// A slice of the blob is one number: the offset of the payload, and its length in the low bits.
 const LENGTH_BITS: u32 = 31;
 
+const INSERT: &str =
+    "insert into {table} ({columns}) select {values} from {with} json_each({list}) j {condition}";
+
 /// The builder of an insert.
 #[derive(Debug)]
 pub(super) struct BulkInsert<'p> {
     columns: Vec<&'static str>,
-    values: Vec<String>,
+    values: Vec<Template>,
     params: Vec<Param<'p>>,
     blob: Vec<u8>,
     slices: Vec<Value>,
@@ -57,9 +60,9 @@ impl<'p> BulkInsert<'p> {
     }
 
     /// Adds a column that SQLite computes.
-    pub(super) fn computed(mut self, column: &'static str, expression: &str) -> Self {
+    pub(super) fn computed(mut self, column: &'static str, expression: Template) -> Self {
         self.columns.push(column);
-        self.values.push(expression.to_owned());
+        self.values.push(expression);
         self
     }
 
@@ -75,39 +78,44 @@ impl<'p> BulkInsert<'p> {
             rows.bind(first)
         } else {
             rows.differing.push(cells.map(Into::into).collect());
-            format!("j.value ->> {}", rows.differing.len())
+            sql!("j.value ->> {index}", index = rows.differing.len())
         };
-        rows.computed(column, &value)
+        rows.computed(column, value)
     }
 
-    fn bind(&mut self, param: impl Into<Param<'p>>) -> String {
+    fn bind(&mut self, param: impl Into<Param<'p>>) -> Template {
         self.params.push(param.into());
-        format!("?{}", self.params.len())
+        sql!("?{number}", number = self.params.len())
     }
 
     /// The template of the insert into `table`, and its parameters. The alias of the rows is `j`; `with` is joined before them, and
     /// `condition` follows them.
-    pub(super) fn insert(mut self, table: &str, with: &str, condition: &str) -> (String, Vec<Param<'p>>) {
+    pub(super) fn insert(
+        mut self,
+        table: &Template,
+        with: &Template,
+        condition: &Template,
+    ) -> (Template, Vec<Param<'p>>) {
         let slices = mem::take(&mut self.slices);
         let mut differing: Vec<_> = mem::take(&mut self.differing).into_iter().map(Vec::into_iter).collect();
         let (slice, list) = if differing.is_empty() {
-            ("j.value", json(slices))
+            (sql!("j.value"), json(slices))
         } else {
             let row = |slice| -> Value {
                 iter::once(slice).chain(differing.iter_mut().filter_map(Iterator::next)).collect()
             };
-            ("(j.value ->> 0)", json(slices.into_iter().map(row)))
+            (sql!("(j.value ->> 0)"), json(slices.into_iter().map(row)))
         };
         let blob = mem::take(&mut self.blob);
         let (blob, list) = (self.bind(blob), self.bind(list));
-        let at = format!("({slice} >> {LENGTH_BITS})");
-        let length = format!("({slice} & {})", (1_u64 << LENGTH_BITS) - 1);
+        let at = sql!("({slice} >> {bits})", slice, bits = LENGTH_BITS);
+        let length = sql!("({slice} & {mask})", slice, mask = (1_u64 << LENGTH_BITS) - 1);
         let Self { columns, values, params, .. } = self
-            .computed("message_id", &format!("substr({blob}, {at} - 15, 16)"))
-            .computed("payload", &format!("substr({blob}, {at} + 1, {length})"));
-        let (columns, values) = (columns.join(", "), values.join(", "));
-        let rows = format!("from {with} json_each({list}) j {condition}");
-        (format!("insert into {table} ({columns}) select {values} {rows}"), params)
+            .computed("message_id", sql!("substr({blob}, {at} - 15, 16)", blob, at))
+            .computed("payload", sql!("substr({blob}, {at} + 1, {length})", blob, at, length));
+        let columns = Template::of_schema(columns.join(", "));
+        let values = Template::join(values, ", ");
+        (sql!(INSERT, table, columns, values, with, list, condition), params)
     }
 }
 

@@ -13,13 +13,16 @@ use super::{
     error::store_error,
     fairness, lanes,
     queues::{self, Queue},
-    row::{self, BODY, COLUMNS, json, sql_limit},
+    row::{self, COLUMNS, body, json, sql_limit},
     statement::Statement,
     statement_batch::{execute_each_position, query_each},
     timestamp::{Micros, after},
     writer::Write,
 };
-use crate::turns::{COME_DUE, Turns};
+use crate::{
+    template::Template,
+    turns::{COME_DUE, Turns},
+};
 use postrider_core::{
     ClaimRequest, ClaimedMessage, Error, Lease, LeaseToken, Message, MessageId, OrderingKey, QueueName,
     lease::Turn,
@@ -54,7 +57,7 @@ pub(super) async fn is_anything_due(
     queues: &[QueueName],
 ) -> Result<bool, Error> {
     let queues = json(queues.iter().map(QueueName::as_str));
-    let row = names.sql(IS_ANYTHING_DUE).query().bind(queues).fetch_one(readers).await;
+    let row = names.sql(&sql!(IS_ANYTHING_DUE)).query().bind(queues).fetch_one(readers).await;
     row.and_then(|row| row.try_get(0)).map_err(store_error)
 }
 
@@ -164,7 +167,7 @@ async fn free(
     limit: usize,
     now: Micros,
 ) -> Result<Vec<(i64, bool)>, Error> {
-    let sql = names.sql(FREE_OR_EXPIRED);
+    let sql = names.sql(&sql!(FREE_OR_EXPIRED));
     let query = sql.query().bind(queue).bind(sql_limit(limit)).bind(now);
     let rows = query.fetch_all(connection).await.map_err(store_error)?;
     let free = rows.iter().map(|row| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?)));
@@ -172,19 +175,23 @@ async fn free(
 }
 
 const SET_LEASE: &str = "set token = ?, lease_until = ?, deliveries = deliveries + 1, promoted = 0";
-pub(super) const RETURNING: &str = "returning id, queue, promoted, deliveries, attempts, staged_at, due_at";
+
+/// The columns of a [`ReadyRow`].
+pub(super) fn returned() -> Template {
+    sql!("id, queue, promoted, deliveries, attempts, staged_at, due_at, {columns}", columns = sql!(COLUMNS))
+}
 
 /// Leases the free messages up to a position. The index allows only one query plan.
-pub(super) fn lease_free_template() -> String {
-    format!(
-        "update {{ready}} indexed by {{ready_free}} {SET_LEASE} where queue = ? and token is null and id <= ? \
-         {RETURNING}, {COLUMNS}"
-    )
+pub(super) fn lease_free_template() -> Template {
+    const LEASE: &str = "update {ready} indexed by {ready_free} {set_lease} where queue = ? and token is null and id <= ? \
+        returning {returned}";
+    sql!(LEASE, set_lease = sql!(SET_LEASE), returned = returned())
 }
 
 /// Leases one message by its position: its lease has expired, or its tenant has the turn.
-pub(super) fn lease_by_position_template() -> String {
-    format!("update {{ready}} {SET_LEASE} where id = ? {RETURNING}, {COLUMNS}")
+pub(super) fn lease_by_position_template() -> Template {
+    const LEASE: &str = "update {ready} {set_lease} where id = ? returning {returned}";
+    sql!(LEASE, set_lease = sql!(SET_LEASE), returned = returned())
 }
 
 async fn lease_messages(
@@ -275,16 +282,17 @@ async fn lease_lanes(
         claimed.push((position, row.claimed_under(lease, expired_leases.saturating_add(1))));
     }
     if !promoted.is_empty() {
-        execute_each_position(connection, names, "update {ready} set promoted = 0 where id = ?", &promoted)
-            .await?;
+        let update = sql!("update {ready} set promoted = 0 where id = ?");
+        execute_each_position(connection, names, &update, &promoted).await?;
     }
     Ok(claimed)
 }
 
-pub(super) fn fetch_template() -> String {
-    format!(
-        "select r.id, queue, promoted, deliveries, attempts, staged_at, due_at, {COLUMNS} \
-         from (select value as position from json_each(?1)) j cross join {{ready}} r on r.id = j.position"
+pub(super) fn fetch_template() -> Template {
+    sql!(
+        "select r.id, queue, promoted, deliveries, attempts, staged_at, due_at, {columns} \
+         from (select value as position from json_each(?1)) j cross join {ready} r on r.id = j.position",
+        columns = sql!(COLUMNS)
     )
 }
 
@@ -339,11 +347,12 @@ impl ReadyRow {
 /// Scheduled messages that are due, oldest first.
 pub(super) const DUE: &str = "select id from {scheduled} indexed by {scheduled_due} where queue = ?1 and due_at <= ?2 order by due_at, id limit ?3";
 
-pub(super) fn promote_template() -> String {
-    format!(
-        "insert into {{ready}} (id, due_at, promoted, fair, {BODY}) \
-         select ?2 + j.turn, due_at, 1, ?3, {BODY} \
-         from (select value as position, key as turn from json_each(?1)) j cross join {{scheduled}} w on w.id = j.position"
+pub(super) fn promote_template() -> Template {
+    sql!(
+        "insert into {ready} (id, due_at, promoted, fair, {body}) \
+         select ?2 + j.turn, due_at, 1, ?3, {body} \
+         from (select value as position, key as turn from json_each(?1)) j cross join {scheduled} w on w.id = j.position",
+        body = body()
     )
 }
 
@@ -355,7 +364,7 @@ async fn promote(
     limit: usize,
     now: Micros,
 ) -> Result<(), Error> {
-    let sql = names.sql(DUE);
+    let sql = names.sql(&sql!(DUE));
     let query = sql.query().bind(queue.number).bind(now).bind(sql_limit(limit));
     let rows = query.fetch_all(&mut *connection).await.map_err(store_error)?;
     if rows.is_empty() {
@@ -372,7 +381,7 @@ async fn promote(
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
-    execute_each_position(connection, names, "delete from {scheduled} where id = ?", &due).await?;
+    execute_each_position(connection, names, &sql!("delete from {scheduled} where id = ?"), &due).await?;
     if queue.is_ordered() {
         lanes::open(connection, names, first..first + sql_limit(rows.len())).await?;
     }

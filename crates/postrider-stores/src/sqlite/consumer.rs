@@ -4,7 +4,7 @@ use super::{
     SqliteOutbox, SqliteTransactions,
     drivers::{Driver, DriverRow},
     error::store_error,
-    row::BODY,
+    row::body,
     statement_batch::query_each,
 };
 use crate::arrivals::Arrivals;
@@ -38,15 +38,17 @@ impl SqliteTransactions {
             .filter(|(_, (_, outcome))| *outcome == StageOutcome::New);
         // The messages staged above, in this transaction, become dead letters.
         let new_letters: Vec<_> = new.map(|(dead_letter, (id, _))| (dead_letter, id.as_uuid())).collect();
-        let condition = "queue = (select q.id from {queue} q where q.name = ?) and message_id = ?";
-        let update = format!("update {{ready}} set deliveries = ?, last_error = ? where {condition}");
+        let condition = sql!("queue = (select q.id from {queue} q where q.name = ?) and message_id = ?");
+        let update = sql!("update {ready} set deliveries = ?, last_error = ? where {condition}", condition);
         query_each(&mut **tx, names, &update, &new_letters, |statement, (dead_letter, id)| {
             let statement = statement.bind(dead_letter.deliveries).bind(dead_letter.error.clone());
             statement.bind(dead_letter.message.queue().as_str().to_owned()).bind(*id)
         })
         .await?;
-        let insert = format!(
-            "insert into {{dead}} (id, due_at, failed_at, reason, {BODY}) select id, due_at, {{now}}, ?, {BODY} from {{ready}} where {condition}"
+        let insert = sql!(
+            "insert into {dead} (id, due_at, failed_at, reason, {body}) select id, due_at, {now}, ?, {body} from {ready} where {condition}",
+            body = body(),
+            condition
         );
         query_each(&mut **tx, names, &insert, &new_letters, |statement, (dead_letter, id)| {
             let statement = statement.bind(dead_letter.reason.as_str());
@@ -56,7 +58,7 @@ impl SqliteTransactions {
         query_each(
             &mut **tx,
             names,
-            &format!("delete from {{ready}} where {condition}"),
+            &sql!("delete from {ready} where {condition}", condition),
             &new_letters,
             |statement, (dead_letter, id)| {
                 statement.bind(dead_letter.message.queue().as_str().to_owned()).bind(*id)
@@ -79,15 +81,16 @@ impl SqliteTransactions {
         let keys: Vec<_> = arrivals.tenants().zip(arrivals.ids()).collect();
         let mut tx = self.begin_immediate().await?;
         let by = i64::from(by);
-        let rows = query_each(&mut *tx, &self.store.inner.names, COUNT, &keys, |statement, (tenant, id)| {
-            statement
-                .bind(consumer.as_str().to_owned())
-                .bind((*tenant).to_owned())
-                .bind(*id)
-                .bind(by)
-                .bind(by)
-        })
-        .await?;
+        let rows =
+            query_each(&mut *tx, &self.store.inner.names, &sql!(COUNT), &keys, |statement, (tenant, id)| {
+                statement
+                    .bind(consumer.as_str().to_owned())
+                    .bind((*tenant).to_owned())
+                    .bind(*id)
+                    .bind(by)
+                    .bind(by)
+            })
+            .await?;
         tx.commit().await.map_err(store_error)?;
         let mut counts: HashMap<(&str, Uuid), u32> = HashMap::with_capacity(rows.len());
         for row in &rows {
@@ -108,7 +111,7 @@ impl SqliteTransactions {
     ) -> Result<(), Error> {
         let arrivals = Arrivals::of(batch);
         let keys: Vec<_> = arrivals.tenants().zip(arrivals.ids()).collect();
-        query_each(&mut **tx, &self.store.inner.names, UNCOUNT, &keys, |statement, (tenant, id)| {
+        query_each(&mut **tx, &self.store.inner.names, &sql!(UNCOUNT), &keys, |statement, (tenant, id)| {
             statement.bind(consumer.as_str().to_owned()).bind((*tenant).to_owned()).bind(*id)
         })
         .await?;
@@ -118,7 +121,7 @@ impl SqliteTransactions {
     pub(super) async fn verify(&self, tx: &mut Tx) -> Result<(), Error> {
         // SQLite rolls a transaction back by itself after some errors; later statements would run outside of it.
         let statement =
-            self.store.inner.names.statement("savepoint postrider_verify; release postrider_verify");
+            self.store.inner.names.statement(&sql!("savepoint postrider_verify; release postrider_verify"));
         tx.execute(statement).await?;
         Ok(())
     }

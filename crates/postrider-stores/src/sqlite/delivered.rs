@@ -27,14 +27,14 @@ pub(super) async fn settle(
     };
     let (write, deleted) = match &claim.ranges()[..] {
         [range] => {
-            let text = format!("{DELETE}; select changes()");
+            let text = sql!("{delete}; select changes()", delete = sql!(DELETE));
             let (write, rows) = writer.begin_with(names, &text, |statement| bind(statement, range)).await?;
             let deleted: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
             (write, deleted.and_then(|deleted| u64::try_from(deleted).ok()).unwrap_or(0))
         }
         ranges => {
             let mut write = writer.begin(names).await?;
-            let deleted = execute_each(&mut write.connection, names, DELETE, ranges, bind).await?;
+            let deleted = execute_each(&mut write.connection, names, &sql!(DELETE), ranges, bind).await?;
             (write, deleted)
         }
     };

@@ -7,21 +7,25 @@ use super::{
     removal,
     writer::Write,
 };
+use crate::template::Template;
 use postrider_core::{Error, MessageId, SubjectId, TenantId, follow_up::ErasureReport, inspect::Action};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// Every message about a subject: its table, its queue, its id, and whether it is a follow-up. Plain SQL may have stored invalid
 /// JSON in the headers.
-pub(super) fn by_subject_template() -> String {
-    let selects = ["ready", "scheduled", "dead", "archive"].map(|table| {
-        format!(
-            "select '{table}', m.queue, m.message_id, case when json_valid(m.headers) \
+pub(super) fn by_subject_template() -> Template {
+    let selects = ["ready", "scheduled", "dead", "archive"].map(|name| {
+        sql!(
+            "select '{name}', m.queue, m.message_id, case when json_valid(m.headers) \
                then json_extract(m.headers, '$.\"followup-resolver\"') is not null else 0 end \
-             from {{{table}}} m indexed by {{{table}_subject}} where m.subject = ?1 and m.tenant is ?2"
+             from {table} m indexed by {index} where m.subject = ?1 and m.tenant is ?2",
+            name = Template::of_schema(name),
+            table = Template::of_object(name),
+            index = Template::of_object(&format!("{name}_subject"))
         )
     });
-    selects.join(" union all ")
+    Template::join(selects, " union all ")
 }
 
 /// Removes all messages about the subject, except messages in flight and follow-ups that have not succeeded. A follow-up in flight has
@@ -43,7 +47,7 @@ pub(super) async fn subject(
         let (table, queue, id): (&str, i64, Uuid) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let removed = match table {
             "archive" => {
-                remove(connection, names, "{archive}", queue, id).await?;
+                remove(connection, names, &sql!("{archive}"), queue, id).await?;
                 &mut erased.archived
             }
             _ if row.get(3)? => {
@@ -51,7 +55,7 @@ pub(super) async fn subject(
                 continue;
             }
             "dead" => {
-                remove(connection, names, "{dead}", queue, id).await?;
+                remove(connection, names, &sql!("{dead}"), queue, id).await?;
                 &mut erased.dead
             }
             _ if removal::remove_unleased(connection, names, queue, id, now).await? => &mut erased.waiting,

@@ -61,12 +61,12 @@ pub(super) async fn picks(
 ) -> Result<Vec<TenantPick>, Error> {
     let limit = request.limit();
     let mut cursors: BTreeMap<String, TenantCursor> = BTreeMap::new();
-    let sql = names.sql(EXPIRED);
+    let sql = names.sql(&sql!(EXPIRED));
     let expired = sql.query().bind(queue).bind(now).bind(sql_limit(limit)).fetch_all(&mut *connection).await;
     for (position, tenant) in positions_and_tenants(&expired.map_err(store_error)?)? {
         cursors.entry(tenant).or_default().expired.insert(position);
     }
-    let sql = names.sql(TENANTS);
+    let sql = names.sql(&sql!(TENANTS));
     for row in sql.query().bind(queue).fetch_all(&mut *connection).await.map_err(store_error)? {
         cursors.entry(row.try_get(0).map_err(store_error)?).or_default();
     }
@@ -90,9 +90,9 @@ pub(super) async fn picks(
             cursor.bind(queue).bind(tenant.clone()).bind(*after).bind(sql_limit(*share))
         };
         let mut free: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-        for (position, tenant) in
-            positions_and_tenants(&query_each(connection, names, TENANT_MESSAGES, &requested, bind).await?)?
-        {
+        for (position, tenant) in positions_and_tenants(
+            &query_each(connection, names, &sql!(TENANT_MESSAGES), &requested, bind).await?,
+        )? {
             free.entry(tenant).or_default().push(position);
         }
         for (tenant, _, share) in requested {
@@ -112,7 +112,7 @@ pub(super) async fn picks(
     let mut picked = round.finish();
     if picked.len() < limit {
         // All tenants are exhausted, so few rows are left to pass over.
-        let sql = names.sql(NOT_BY_TENANT);
+        let sql = names.sql(&sql!(NOT_BY_TENANT));
         let others =
             sql.query().bind(queue).bind(sql_limit(limit - picked.len())).fetch_all(connection).await;
         picked.extend(positions_and_tenants(&others.map_err(store_error)?)?);

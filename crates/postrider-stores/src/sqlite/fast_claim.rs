@@ -5,30 +5,30 @@
 
 use super::{
     SqliteNames,
-    claim::{RETURNING, ReadyRow},
+    claim::{ReadyRow, returned},
     error::store_error,
-    row::{COLUMNS, sql_limit},
+    row::sql_limit,
     statement::Statement,
     timestamp::micros,
     writer::{Write, Writer},
 };
+use crate::template::Template;
 use postrider_core::{ClaimRequest, ClaimedMessage, Error, LeaseToken, limits::FARTHEST_DUE};
 
 /// The queue is looked up once; if the condition fails there is no queue, and so no row. The index allows only one query plan.
-pub(super) fn template() -> String {
+pub(super) fn template() -> Template {
     const QUEUE: &str = "(select q.id from {queue} q where q.name = ?3 and q.ordered = 0 and q.fair = 0 \
         and not exists (select 1 from {pause} p where p.kind = 'queue' and p.name = q.name) \
         and not exists (select 1 from {scheduled} w indexed by {scheduled_due} where w.queue = q.id and w.due_at <= {now}) \
         and not exists (select 1 from {ready} r indexed by {ready_leased} \
           where r.queue = q.id and r.token is not null and r.lease_until <= {now}))";
-    format!(
-        "update {{ready}} indexed by {{ready_free}} set token = ?1, lease_until = {{now}} + ?2, \
-           deliveries = deliveries + 1, promoted = 0 \
-         where queue = {QUEUE} and token is null and id <= (select max(f.id) from ( \
-           select r.id from {{ready}} r indexed by {{ready_free}} \
-           where r.queue = (select q.id from {{queue}} q where q.name = ?3) and r.token is null order by r.id limit ?4) f) \
-         {RETURNING}, {COLUMNS}"
-    )
+    const CLAIM: &str = "update {ready} indexed by {ready_free} set token = ?1, lease_until = {now} + ?2, \
+          deliveries = deliveries + 1, promoted = 0 \
+        where queue = {free_queue} and token is null and id <= (select max(f.id) from ( \
+          select r.id from {ready} r indexed by {ready_free} \
+          where r.queue = (select q.id from {queue} q where q.name = ?3) and r.token is null order by r.id limit ?4) f) \
+        returning {returned}";
+    sql!(CLAIM, free_queue = sql!(QUEUE), returned = returned())
 }
 
 /// Begins a write and claims. An empty result means that the caller must take the general path.

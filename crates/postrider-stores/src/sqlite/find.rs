@@ -47,7 +47,7 @@ pub(super) async fn ahead(
 ) -> Result<Option<CappedCount>, Error> {
     let mut connection = inner.readers.acquire().await.map_err(store_error)?;
     let Some(queue) = queues::by_name(&mut *connection, &inner.names, queue).await? else { return Ok(None) };
-    let sql = inner.names.sql(AHEAD);
+    let sql = inner.names.sql(&sql!(AHEAD));
     let query = sql.query().bind(queue.number).bind(id.as_uuid()).bind(CAP + 1);
     let row = query.fetch_optional(&mut *connection).await.map_err(store_error)?;
     let ahead = row.map(|row| row.try_get::<i64, _>(0)).transpose().map_err(store_error)?;
@@ -59,7 +59,7 @@ pub(super) async fn deduplication_records(
     tenant: Option<&TenantId>,
     id: MessageId,
 ) -> Result<Vec<DeduplicationRecord>, Error> {
-    let sql = inner.names.sql(DEDUPLICATION_RECORDS);
+    let sql = inner.names.sql(&sql!(DEDUPLICATION_RECORDS));
     let query = sql.query().bind(tenant.map_or("", TenantId::as_str)).bind(id.as_uuid());
     let rows = query.fetch_all(&inner.readers).await.map_err(store_error)?;
     rows.iter().map(|row| deduplication_record(row).map_err(store_error)).collect()
@@ -70,7 +70,7 @@ pub(super) async fn timers(
     queue: Option<&QueueName>,
     limit: usize,
 ) -> Result<Vec<ActiveTimer>, Error> {
-    let sql = inner.names.sql(TIMERS);
+    let sql = inner.names.sql(&sql!(TIMERS));
     let query = sql.query().bind(queue.map(QueueName::as_str)).bind(sql_limit(limit));
     let rows = query.fetch_all(&inner.readers).await.map_err(store_error)?;
     rows.iter().map(|row| timer(row).map_err(store_error)).collect()
@@ -108,7 +108,7 @@ pub(super) async fn drop_timer(
 }
 
 pub(super) async fn audit_of(inner: &Inner, id: MessageId, limit: usize) -> Result<Vec<AuditRow>, Error> {
-    let sql = inner.names.sql(AUDIT_OF);
+    let sql = inner.names.sql(&sql!(AUDIT_OF));
     let query = sql.query().bind(sql_limit(limit)).bind(id.to_string());
     let rows = query.fetch_all(&inner.readers).await.map_err(store_error)?;
     rows.iter().map(|row| audit_row(row).map_err(store_error)).collect()

@@ -9,6 +9,7 @@ use super::{
     ledger, queues,
     timestamp::{self, Micros, after},
 };
+use crate::template::Template;
 use postrider_core::{
     AuditError, AuditEvent, Error, Lease, Reason, TenantId,
     follow_up::{FollowUpGroup, GroupProgress},
@@ -30,12 +31,8 @@ pub(super) const GROUP_IS_OPEN: &str = "select exists (select 1 from {ready} m i
     from {queue} q where q.name = ?2";
 
 /// Deletes the payload of a follow-up that has ended. A content type shows that there was one.
-pub(super) fn forget_template(table: &str) -> String {
-    format!(
-        "update {table} set payload = x'', content_type = coalesce(content_type, ?3) \
-         where message_id = ?1 and queue = (select q.id from {{queue}} q where q.name = ?2) and length(payload) > 0"
-    )
-}
+pub(super) const FORGET: &str = "update {table} set payload = x'', content_type = coalesce(content_type, ?3) \
+    where message_id = ?1 and queue = (select q.id from {queue} q where q.name = ?2) and length(payload) > 0";
 
 pub(super) const RESCHEDULE: &str = "update {scheduled} set due_at = ?3, attempts = 0, deliveries = 0, last_error = null \
     where message_id = ?1 and queue = (select q.id from {queue} q where q.name = ?2)";
@@ -47,8 +44,8 @@ impl SqliteTransactions {
 }
 
 impl SqliteTransactions {
-    async fn forget(&self, tx: &mut Tx, table: &str, lease: &Lease) -> Result<(), Error> {
-        let forget = self.store.inner.names.statement(&forget_template(table));
+    async fn forget(&self, tx: &mut Tx, table: &Template, lease: &Lease) -> Result<(), Error> {
+        let forget = self.store.inner.names.statement(&sql!(FORGET, table));
         let forget =
             forget.bind(lease.id().as_uuid()).bind(lease.queue().as_str()).bind(DEFAULT_CONTENT_TYPE);
         tx.execute(forget).await?;
@@ -68,9 +65,9 @@ impl SqliteTransactions {
         if !self.settle_in(tx, &lease.done()).await? {
             return Ok(GroupProgress::Lost);
         }
-        self.forget(tx, "{archive}", lease).await?;
+        self.forget(tx, &sql!("{archive}"), lease).await?;
         let is_open = names
-            .statement(GROUP_IS_OPEN)
+            .statement(&sql!(GROUP_IS_OPEN))
             .bind(group.subject.as_str())
             .bind(group.queue.as_str())
             .bind(group.tenant.as_ref().map(TenantId::as_str))
@@ -89,7 +86,7 @@ impl SqliteTransactions {
         queues::lock(&mut **tx, &self.store.inner.names).await?;
         let is_ours = self.settle_in(tx, &lease.dead(reason, error)).await?;
         if is_ours {
-            self.forget(tx, "{dead}", lease).await?;
+            self.forget(tx, &sql!("{dead}"), lease).await?;
         }
         Ok(is_ours)
     }
@@ -108,7 +105,8 @@ impl SqliteTransactions {
         }
         let until =
             timestamp::from_system_time(not_before).clamp(after(now, at_least), after(now, FARTHEST_DUE));
-        let reschedule = names.statement(RESCHEDULE).bind(lease.id().as_uuid()).bind(lease.queue().as_str());
+        let reschedule =
+            names.statement(&sql!(RESCHEDULE)).bind(lease.id().as_uuid()).bind(lease.queue().as_str());
         tx.execute(reschedule.bind(until)).await?;
         Ok(Some(timestamp::to_system_time(until)))
     }

@@ -9,6 +9,7 @@ use super::{
     row::{self, COLUMNS, sql_limit},
     timestamp::micros,
 };
+use crate::template::Template;
 use postrider_core::{
     BoxError, Error, MessageId, QueueName, SubjectId, TenantId,
     follow_up::{ErasureReport, FollowUpFilter, FollowUpRow, FollowUpStatus, StatusCounts},
@@ -20,61 +21,60 @@ use sqlx::{Row, sqlite::SqliteRow};
 const FIRST: usize = 5;
 
 /// The status of a follow-up `m`, by its table. It is in flight even if its lease has expired.
-fn status(filter: StateFilter) -> &'static str {
+fn status(filter: StateFilter) -> Template {
     match filter {
-        StateFilter::Ready => {
+        StateFilter::Ready => sql!(
             "case when m.token is not null then 'in_flight' when m.attempts > 0 then 'failed' \
                when m.due_at > {now} then 'scheduled' else 'pending' end"
-        }
-        StateFilter::Scheduled => {
+        ),
+        StateFilter::Scheduled => sql!(
             "case when m.attempts > 0 then 'failed' when m.due_at > {now} then 'scheduled' else 'pending' end"
-        }
-        StateFilter::Dead => "'abandoned'",
-        StateFilter::Done => "'succeeded'",
+        ),
+        StateFilter::Dead => sql!("'abandoned'"),
+        StateFilter::Done => sql!("'succeeded'"),
     }
 }
 
 /// Reads all tables in one statement, so that a message that moves in the meantime is counted once.
-pub(super) fn counts_template() -> String {
+pub(super) fn counts_template() -> Template {
     let selects = [
-        (StateFilter::Ready, "indexed by {ready_free} where m.token is null"),
-        (StateFilter::Ready, "indexed by {ready_leased} where m.token is not null"),
-        (StateFilter::Scheduled, "indexed by {scheduled_due} where true"),
-        (StateFilter::Dead, "indexed by {dead_failed} where true"),
-        (StateFilter::Done, "indexed by {archive_page} where true"),
+        (StateFilter::Ready, sql!("indexed by {ready_free} where m.token is null")),
+        (StateFilter::Ready, sql!("indexed by {ready_leased} where m.token is not null")),
+        (StateFilter::Scheduled, sql!("indexed by {scheduled_due} where true")),
+        (StateFilter::Dead, sql!("indexed by {dead_failed} where true")),
+        (StateFilter::Done, sql!("indexed by {archive_page} where true")),
     ];
     let selects = selects.map(|(filter, found)| {
-        format!("select {} as status from {} m {found} and m.queue = ?1", status(filter), table(filter))
+        let (status, table) = (status(filter), table(filter));
+        sql!("select {status} as status from {table} m {found} and m.queue = ?1", status, table, found)
     });
-    format!("select status, count(*) from ({}) group by status", selects.join(" union all "))
+    let selects = Template::join(selects, " union all ");
+    sql!("select status, count(*) from ({selects}) group by status", selects)
 }
 
 /// Columns: staged_at, time, deliveries, status, error, and those of the message.
-fn select(filter: StateFilter, indexed: &str) -> String {
-    format!(
-        "select m.staged_at, m.{}, m.deliveries, {}, m.last_error, {COLUMNS} from {} m {indexed} where m.queue = ?1",
-        time(filter),
-        status(filter),
-        table(filter)
-    )
+fn select(filter: StateFilter, indexed: &Template) -> Template {
+    const SELECT: &str = "select m.staged_at, m.{time}, m.deliveries, {status}, m.last_error, {columns} from {table} m {indexed} \
+        where m.queue = ?1";
+    let (time, status, table) = (time(filter), status(filter), table(filter));
+    sql!(SELECT, time, status, columns = sql!(COLUMNS), table, indexed)
 }
 
-pub(super) fn abandoned_template() -> String {
-    format!("{} order by m.failed_at, m.id limit ?2", select(StateFilter::Dead, "indexed by {dead_failed}"))
+pub(super) fn abandoned_template() -> Template {
+    let select = select(StateFilter::Dead, &sql!("indexed by {dead_failed}"));
+    sql!("{select} order by m.failed_at, m.id limit ?2", select)
 }
 
-pub(super) fn scheduled_template() -> String {
-    format!(
-        "{} and m.due_at > {{now}} and m.attempts = 0 order by m.due_at, m.id limit ?2",
-        select(StateFilter::Scheduled, "indexed by {scheduled_due}")
-    )
+pub(super) fn scheduled_template() -> Template {
+    let select = select(StateFilter::Scheduled, &sql!("indexed by {scheduled_due}"));
+    sql!("{select} and m.due_at > {now} and m.attempts = 0 order by m.due_at, m.id limit ?2", select)
 }
 
 /// No index has the time of staging, which no other query needs: this reads all follow-ups that have not succeeded.
-fn overdue_template() -> String {
+fn overdue_template() -> Template {
     let selects = [StateFilter::Ready, StateFilter::Scheduled, StateFilter::Dead]
-        .map(|filter| format!("{} and m.staged_at < {{now}} - ?3", select(filter, "")));
-    format!("{} order by 1 limit ?2", selects.join(" union all "))
+        .map(|filter| sql!("{select} and m.staged_at < {now} - ?3", select = select(filter, &sql!(""))));
+    sql!("{selects} order by 1 limit ?2", selects = Template::join(selects, " union all "))
 }
 
 impl SqliteStore {

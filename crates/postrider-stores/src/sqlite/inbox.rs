@@ -62,7 +62,7 @@ impl SqliteInbox {
         let ids: Vec<u8> = arrivals.ids().flat_map(Uuid::into_bytes).collect();
         let mut backoff = LockBackoff::for_duration(BUSY_TIMEOUT);
         let rows = loop {
-            let admit = self.names.statement(ADMIT).bind(consumer.as_str());
+            let admit = self.names.statement(&sql!(ADMIT)).bind(consumer.as_str());
             match driver.rows(admit.bind(json(arrivals.tenants())).bind(&ids[..])).await {
                 Ok(rows) => break rows,
                 Err(failed) => backoff.wait_after(failed).await?,

@@ -76,14 +76,14 @@ impl SqliteStore {
 #[async_trait]
 impl Inspect for SqliteStore {
     async fn counts(&self) -> Result<BTreeMap<QueueName, Counts>, Error> {
-        let sql = self.inner.names.sql(COUNTS);
+        let sql = self.inner.names.sql(&sql!(COUNTS));
         let rows = sql.query().bind(CAP + 1).fetch_all(&self.inner.readers).await.map_err(store_error)?;
         rows.iter().map(|row| counts(row).map_err(store_error)).collect()
     }
 
     async fn lag(&self, queue: &QueueName) -> Result<Option<Duration>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(None) };
-        let sql = self.inner.names.sql(LAG);
+        let sql = self.inner.names.sql(&sql!(LAG));
         let row = sql.query().bind(queue.number).bind(CAP).fetch_one(&self.inner.readers).await;
         let lag: Option<Micros> = row.and_then(|row| row.try_get(0)).map_err(store_error)?;
         Ok(lag.and_then(|lag| u64::try_from(lag).ok()).map(Duration::from_micros))
@@ -91,7 +91,7 @@ impl Inspect for SqliteStore {
 
     async fn blocked_keys(&self, queue: &QueueName, limit: usize) -> Result<Vec<BlockedKey>, Error> {
         let Some(queue) = self.queue(queue).await? else { return Ok(Vec::new()) };
-        let sql = self.inner.names.sql(BLOCKED);
+        let sql = self.inner.names.sql(&sql!(BLOCKED));
         let rows = sql.query().bind(queue.number).bind(sql_limit(limit)).fetch_all(&self.inner.readers).await;
         rows.map_err(store_error)?.iter().map(|row| blocked(row).map_err(store_error)).collect()
     }
@@ -145,7 +145,7 @@ impl Inspect for SqliteStore {
     }
 
     async fn clock(&self) -> Result<SystemTime, Error> {
-        let sql = self.inner.names.sql("select {now}");
+        let sql = self.inner.names.sql(&sql!("select {now}"));
         let row = sql.query().fetch_one(&self.inner.readers).await.map_err(store_error)?;
         row::time(&row, 0).map_err(store_error)
     }
@@ -155,7 +155,7 @@ impl Inspect for SqliteStore {
     }
 
     async fn audit(&self, limit: usize) -> Result<Vec<AuditRow>, Error> {
-        let sql = self.inner.names.sql(AUDIT);
+        let sql = self.inner.names.sql(&sql!(AUDIT));
         let rows =
             sql.query().bind(sql_limit(limit)).fetch_all(&self.inner.readers).await.map_err(store_error)?;
         rows.iter().map(|row| audit_row(row).map_err(store_error)).collect()

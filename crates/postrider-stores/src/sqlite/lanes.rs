@@ -37,7 +37,7 @@ pub(super) async fn open(
     names: &SqliteNames,
     positions: Range<i64>,
 ) -> Result<(), Error> {
-    driver.execute(names.statement(OPEN).bind(positions.start).bind(positions.end)).await?;
+    driver.execute(names.statement(&sql!(OPEN)).bind(positions.start).bind(positions.end)).await?;
     Ok(())
 }
 
@@ -49,17 +49,16 @@ pub(super) async fn remove_message(
     queue: i64,
     id: Uuid,
 ) -> Result<(), Error> {
-    let delete = names
-        .statement("delete from {ready} where message_id = ?1 and queue = ?2 returning id, key, ordered");
+    let delete = names.statement(&sql!(
+        "delete from {ready} where message_id = ?1 and queue = ?2 returning id, key, ordered"
+    ));
     let Some(row) = first_row(driver, delete.bind(id).bind(queue)).await? else { return Ok(()) };
     if !row.get::<bool>(2)? {
         return Ok(());
     }
     let (position, key): (i64, String) = (row.get(0)?, row.get(1)?);
-    let forget = names.statement(
-        "update {lane} set expired_leases = 0 where queue = ?1 and key = ?2 and expired_leases > 0 and not exists ( \
-         select 1 from {ready} r where r.queue = ?1 and r.key = ?2 and r.ordered = 1 and r.id < ?3)",
-    );
+    let forget = names.statement(&sql!("update {lane} set expired_leases = 0 where queue = ?1 and key = ?2 and expired_leases > 0 and not exists ( \
+         select 1 from {ready} r where r.queue = ?1 and r.key = ?2 and r.ordered = 1 and r.id < ?3)"));
     driver.execute(forget.bind(queue).bind(key.as_str()).bind(position)).await?;
     close(driver, names, &[(queue, key.as_str())]).await
 }
@@ -75,7 +74,7 @@ pub(super) async fn close(
 ) -> Result<(), Error> {
     let bind =
         |close: Statement<'static>, (queue, key): &(i64, &str)| close.bind(*queue).bind((*key).to_owned());
-    query_each(driver, names, CLOSE, lanes, bind).await.map(|_| ())
+    query_each(driver, names, &sql!(CLOSE), lanes, bind).await.map(|_| ())
 }
 
 /// A lane that may be claimed.
@@ -105,7 +104,7 @@ pub(super) async fn runnable(
     limit: usize,
     now: Micros,
 ) -> Result<Vec<RunnableLane>, Error> {
-    let sql = names.sql(RUNNABLE);
+    let sql = names.sql(&sql!(RUNNABLE));
     let query = sql.query().bind(queue).bind(sql_limit(limit)).bind(now);
     let rows = query.fetch_all(connection).await.map_err(store_error)?;
     let runnable = rows.iter().map(|row| {
@@ -132,7 +131,7 @@ pub(super) async fn heads(
     limit: usize,
 ) -> Result<Vec<Vec<i64>>, Error> {
     let requested = json(lanes.iter().map(|(queue, key)| Value::Array(vec![(*queue).into(), (*key).into()])));
-    let sql = names.sql(HEADS);
+    let sql = names.sql(&sql!(HEADS));
     let rows = sql
         .query()
         .bind(requested)
@@ -167,5 +166,5 @@ pub(super) async fn lease(
     let bind = |lease: Statement<'static>, (queue, key): &(i64, &str)| {
         lease.bind(token).bind(until).bind(*queue).bind((*key).to_owned())
     };
-    query_each(connection, names, LEASE, lanes, bind).await.map(|_| ())
+    query_each(connection, names, &sql!(LEASE), lanes, bind).await.map(|_| ())
 }

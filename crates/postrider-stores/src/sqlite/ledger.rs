@@ -13,6 +13,7 @@ use super::{
     statement::Statement,
     timestamp::{self, Micros},
 };
+use crate::template::Template;
 use async_trait::async_trait;
 use postrider_core::{
     AuditError, AuditEvent, AuditRecord, AuditSink, Error, Invalid, SubjectId,
@@ -52,7 +53,7 @@ impl SqliteLedger {
         Self { store }
     }
 
-    fn statement<'p>(&self, template: &str) -> Statement<'p> {
+    fn statement<'p>(&self, template: &Template) -> Statement<'p> {
         self.store.inner.names.statement(template)
     }
 
@@ -82,13 +83,13 @@ impl AuditSink for SqliteLedger {
     }
 
     async fn read(&self, subject: &SubjectId) -> Result<Vec<AuditRecord>, AuditError> {
-        let links = self.rows(self.statement(OF_SUBJECT).bind(subject.as_str())).await?;
+        let links = self.rows(self.statement(&sql!(OF_SUBJECT)).bind(subject.as_str())).await?;
         links.iter().map(ChainLink::read).collect()
     }
 
     async fn read_since(&self, at: SystemTime, limit: usize) -> Result<Vec<AuditRecord>, AuditError> {
         let links = self
-            .rows(self.statement(SINCE).bind(timestamp::from_system_time(at)).bind(sql_limit(limit)))
+            .rows(self.statement(&sql!(SINCE)).bind(timestamp::from_system_time(at)).bind(sql_limit(limit)))
             .await?;
         links.iter().map(ChainLink::read).collect()
     }
@@ -99,12 +100,12 @@ impl AuditChain for SqliteLedger {
     async fn links(&self, after: u64, limit: usize) -> Result<Vec<ChainLink>, AuditError> {
         // No valid link is before the first one; a forged one must be found.
         let after = if after == 0 { i64::MIN } else { i64::try_from(after).unwrap_or(i64::MAX) };
-        self.rows(self.statement(LINKS).bind(after).bind(sql_limit(limit))).await
+        self.rows(self.statement(&sql!(LINKS)).bind(after).bind(sql_limit(limit))).await
     }
 
     async fn head(&self) -> Result<ChainHead, AuditError> {
         let mut reader = self.store.inner.readers.acquire().await.map_err(store_error)?;
-        let row = first_row(&mut *reader, self.statement(HEAD)).await?;
+        let row = first_row(&mut *reader, self.statement(&sql!(HEAD))).await?;
         head(&row.ok_or_else(missing_head)?)
     }
 }
@@ -128,7 +129,8 @@ async fn append(
     bodies: Vec<String>,
 ) -> Result<(), AuditError> {
     let ids = json(events.iter().map(|event| event.id.to_string()));
-    let statement = names.statement(&format!("{LOCK}; {BEFORE}")).bind(ids);
+    let statement =
+        names.statement(&sql!("{lock}; {before}", lock = sql!(LOCK), before = sql!(BEFORE))).bind(ids);
     let row = first_row(driver, statement).await?.ok_or_else(missing_head)?;
     let (now, mut head): (Micros, ChainHead) = (row.get(0)?, head(&row)?);
     if let Some(known) = row.get::<Option<String>>(3)? {
@@ -142,7 +144,7 @@ async fn append(
     });
     let links: Vec<Value> = links.collect();
     driver
-        .execute(names.statement(APPEND).bind(position).bind(now).bind(json(links)))
+        .execute(names.statement(&sql!(APPEND)).bind(position).bind(now).bind(json(links)))
         .await
         .map_err(Error::from)?;
     Ok(())

@@ -7,6 +7,7 @@ use super::{
     row::{self, COLUMNS, sql_limit},
     timestamp,
 };
+use crate::template::Template;
 use postrider_core::{
     BoxError, Error, EventType, MessageId, OrderingKey, QueueName, Reason,
     inspect::{Cursor, FindBy, ListRequest, MessageRow, Page, StateFilter},
@@ -48,68 +49,66 @@ pub(super) async fn list(inner: &Inner, queue: &Queue, request: &ListRequest) ->
 /// Reads all tables in one statement, so that a message that moves in the meantime is not missed.
 pub(super) async fn get(inner: &Inner, queue: &Queue, id: MessageId) -> Result<Option<MessageRow>, Error> {
     let selects = FILTERS.map(|filter| {
-        format!(
-            "{} and m.message_id = ?2",
-            select(filter, &format!("{} m indexed by {}", table(filter), id_index(filter)))
-        )
+        let from = sql!("{table} m indexed by {index}", table = table(filter), index = id_index(filter));
+        sql!("{select} and m.message_id = ?2", select = select(filter, &from))
     });
-    let sql = inner.names.sql(&selects.join(" union all "));
+    let sql = inner.names.sql(&Template::join(selects, " union all "));
     let query = sql.query().bind(queue.number).bind(id.as_uuid());
     let row = query.fetch_optional(&inner.readers).await.map_err(store_error)?;
     row.map(|row| entry(&row, &queue.name)).transpose().map_err(store_error)
 }
 
-pub(super) fn table(filter: StateFilter) -> &'static str {
+pub(super) fn table(filter: StateFilter) -> Template {
     match filter {
-        StateFilter::Ready => "{ready}",
-        StateFilter::Scheduled => "{scheduled}",
-        StateFilter::Dead => "{dead}",
-        StateFilter::Done => "{archive}",
+        StateFilter::Ready => sql!("{ready}"),
+        StateFilter::Scheduled => sql!("{scheduled}"),
+        StateFilter::Dead => sql!("{dead}"),
+        StateFilter::Done => sql!("{archive}"),
     }
 }
 
 /// The index of a table by message id.
-fn id_index(filter: StateFilter) -> &'static str {
+fn id_index(filter: StateFilter) -> Template {
     match filter {
-        StateFilter::Ready => "{ready_message}",
-        StateFilter::Scheduled => "{scheduled_message}",
-        StateFilter::Dead => "{dead_message}",
-        StateFilter::Done => "{archive_message}",
+        StateFilter::Ready => sql!("{ready_message}"),
+        StateFilter::Scheduled => sql!("{scheduled_message}"),
+        StateFilter::Dead => sql!("{dead_message}"),
+        StateFilter::Done => sql!("{archive_message}"),
     }
 }
 
 /// The time column of a table: pages are ordered by it, except those of `ready`.
-pub(super) fn time(filter: StateFilter) -> &'static str {
+pub(super) fn time(filter: StateFilter) -> Template {
     match filter {
-        StateFilter::Ready | StateFilter::Scheduled => "due_at",
-        StateFilter::Dead => "failed_at",
-        StateFilter::Done => "archived_at",
+        StateFilter::Ready | StateFilter::Scheduled => sql!("due_at"),
+        StateFilter::Dead => sql!("failed_at"),
+        StateFilter::Done => sql!("archived_at"),
     }
 }
 
 /// Columns: position, staged_at, time, deliveries, attempts, state, reason, error, and those of the message.
-fn columns(filter: StateFilter) -> String {
-    let time = time(filter);
+const ROW: &str =
+    "m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {message}";
+
+fn columns(filter: StateFilter) -> Template {
     let state = match filter {
         // On an ordered queue the key is leased or blocked; the message at its head shows that.
-        StateFilter::Ready => {
+        StateFilter::Ready => sql!(
             "case when m.lease_until > {now} then 'leased' when m.ordered = 1 then coalesce(( \
                select case when l.lease_until > {now} then 'leased' when l.due_at > {now} then 'scheduled' end \
                from {lane} l where l.queue = m.queue and l.key = m.key and m.id = (select min(h.id) from {ready} h \
                  where h.queue = m.queue and h.key = m.key and h.ordered = 1)), 'pending') else 'pending' end"
-        }
-        StateFilter::Scheduled => "case when m.due_at > {now} then 'scheduled' else 'pending' end",
-        StateFilter::Dead => "'dead'",
-        StateFilter::Done => "'done'",
+        ),
+        StateFilter::Scheduled => sql!("case when m.due_at > {now} then 'scheduled' else 'pending' end"),
+        StateFilter::Dead => sql!("'dead'"),
+        StateFilter::Done => sql!("'done'"),
     };
-    let reason = if filter == StateFilter::Dead { "m.reason" } else { "null" };
-    format!(
-        "m.id, m.staged_at, m.{time}, m.deliveries, m.attempts, {state}, {reason}, m.last_error, {COLUMNS}"
-    )
+    let reason = if filter == StateFilter::Dead { sql!("m.reason") } else { sql!("null") };
+    sql!(ROW, time = time(filter), state, reason, message = sql!(COLUMNS))
 }
 
-fn select(filter: StateFilter, from: &str) -> String {
-    format!("select {} from {from} where m.queue = ?1", columns(filter))
+fn select(filter: StateFilter, from: &Template) -> Template {
+    sql!("select {columns} from {from} where m.queue = ?1", columns = columns(filter), from)
 }
 
 /// The messages that match, from all tables in one statement.
@@ -132,75 +131,77 @@ pub(super) async fn find(inner: &Inner, find_by: &FindBy, limit: usize) -> Resul
     found.collect::<Result<_, _>>().map_err(store_error)
 }
 
-fn find_template(find_by: &FindBy) -> String {
+fn find_template(find_by: &FindBy) -> Template {
     let fits = match find_by {
-        FindBy::Id(_) => "m.message_id = ?1",
-        FindBy::Subject(..) => "m.subject = ?1 and m.tenant is ?2",
-        FindBy::Key(_) => "m.key = ?1",
+        FindBy::Id(_) => sql!("m.message_id = ?1"),
+        FindBy::Subject(..) => sql!("m.subject = ?1 and m.tenant is ?2"),
+        FindBy::Key(_) => sql!("m.key = ?1"),
         // The 32 digits of the trace id in `00-trace-parent-01`.
-        FindBy::Trace(_) => {
+        FindBy::Trace(_) => sql!(
             "case when json_valid(m.headers) then substr(json_extract(m.headers, '$.traceparent'), 4, 32) = ?1 end"
-        }
+        ),
     };
     let selects = FILTERS.map(|filter| {
-        let index = match find_by {
-            FindBy::Id(_) => format!("indexed by {}", id_index(filter)),
-            FindBy::Subject(..) => format!("indexed by {}", subject_index(filter)),
-            FindBy::Key(_) | FindBy::Trace(_) => "not indexed".to_owned(),
+        let indexed = match find_by {
+            FindBy::Id(_) => sql!("indexed by {index}", index = id_index(filter)),
+            FindBy::Subject(..) => sql!("indexed by {index}", index = subject_index(filter)),
+            FindBy::Key(_) | FindBy::Trace(_) => sql!("not indexed"),
         };
-        format!(
-            "select {}, q.name from {} m {index} join {{queue}} q on q.id = m.queue where {fits} and (?2 is null or 1)",
-            columns(filter),
-            table(filter)
+        let (columns, table) = (columns(filter), table(filter));
+        sql!(
+            "select {columns}, q.name from {table} m {indexed} join {queue} q on q.id = m.queue where {fits} and (?2 is null or 1)",
+            columns, table, indexed, fits
         )
     });
-    format!("{} order by 2, 1 limit ?3", selects.join(" union all "))
+    sql!("{selects} order by 2, 1 limit ?3", selects = Template::join(selects, " union all "))
 }
 
 /// The index of a table by subject.
-fn subject_index(filter: StateFilter) -> &'static str {
+fn subject_index(filter: StateFilter) -> Template {
     match filter {
-        StateFilter::Ready => "{ready_subject}",
-        StateFilter::Scheduled => "{scheduled_subject}",
-        StateFilter::Dead => "{dead_subject}",
-        StateFilter::Done => "{archive_subject}",
+        StateFilter::Ready => sql!("{ready_subject}"),
+        StateFilter::Scheduled => sql!("{scheduled_subject}"),
+        StateFilter::Dead => sql!("{dead_subject}"),
+        StateFilter::Done => sql!("{archive_subject}"),
     }
 }
 
-pub(super) fn page_template(filter: StateFilter) -> String {
-    let mut only = "(?4 is null or m.key = ?4) and (?5 is null or m.event_type = ?5) \
-        and (?8 is null or substr(m.last_error, 1, length(?8)) = ?8)"
-        .to_owned();
-    only.push_str(if filter == StateFilter::Dead {
-        " and (?6 is null or m.reason = ?6)"
-    } else {
-        " and ?6 is null"
-    });
+pub(super) fn page_template(filter: StateFilter) -> Template {
+    let reason =
+        if filter == StateFilter::Dead { sql!("(?6 is null or m.reason = ?6)") } else { sql!("?6 is null") };
+    let only = sql!(
+        "(?4 is null or m.key = ?4) and (?5 is null or m.event_type = ?5) \
+        and (?8 is null or substr(m.last_error, 1, length(?8)) = ?8) and {reason}",
+        reason
+    );
     if filter == StateFilter::Ready {
         // Free and leased messages are in two indexes; the page takes the first of both.
-        let part = |index: &str, token: &str| {
-            let select = select(filter, &format!("{{ready}} m indexed by {index}"));
-            format!(
+        let part = |from: Template, token: Template| {
+            sql!(
                 "select * from ({select} and m.token {token} and m.id > coalesce(?3, 0) and ?2 is null and {only} \
-                 order by m.id limit ?7)"
+                 order by m.id limit ?7)",
+                select = select(filter, &from),
+                token,
+                only
             )
         };
-        return format!(
-            "{} union all {} order by 1 limit ?7",
-            part("{ready_free}", "is null"),
-            part("{ready_leased}", "is not null")
+        return sql!(
+            "{free} union all {leased} order by 1 limit ?7",
+            free = part(sql!("{ready} m indexed by {ready_free}"), sql!("is null")),
+            leased = part(sql!("{ready} m indexed by {ready_leased}"), sql!("is not null"))
         );
     }
-    let time = time(filter);
     let from = match filter {
-        StateFilter::Scheduled => "{scheduled} m indexed by {scheduled_due}",
-        StateFilter::Dead => "{dead} m indexed by {dead_failed}",
-        StateFilter::Ready | StateFilter::Done => "{archive} m indexed by {archive_page}",
+        StateFilter::Scheduled => sql!("{scheduled} m indexed by {scheduled_due}"),
+        StateFilter::Dead => sql!("{dead} m indexed by {dead_failed}"),
+        StateFilter::Ready | StateFilter::Done => sql!("{archive} m indexed by {archive_page}"),
     };
-    format!(
-        "{} and (m.{time}, m.id) > (coalesce(?2, -9223372036854775808), coalesce(?3, 0)) and {only} \
+    sql!(
+        "{select} and (m.{time}, m.id) > (coalesce(?2, -9223372036854775808), coalesce(?3, 0)) and {only} \
          order by m.{time}, m.id limit ?7",
-        select(filter, from)
+        select = select(filter, &from),
+        time = time(filter),
+        only
     )
 }
 

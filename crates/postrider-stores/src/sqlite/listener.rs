@@ -57,9 +57,9 @@ impl SqliteListener {
         if self.version == Some(version) {
             return Ok(());
         }
-        let sql = self.names.sql(
-            "select name, signals from {queue} where name in (select j.value from json_each(?1) j) order by name",
-        );
+        let sql = self.names.sql(&sql!(
+            "select name, signals from {queue} where name in (select j.value from json_each(?1) j) order by name"
+        ));
         let rows = sql.query().bind(&self.queues).fetch_all(&mut self.connection).await;
         for row in rows.map_err(store_error)? {
             let name: String = row.try_get(0).map_err(store_error)?;

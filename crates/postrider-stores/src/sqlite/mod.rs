@@ -20,6 +20,9 @@
 //! **Why it is not simpler.** One table with a due time and a lease in each row would need an index that contains leased and
 //! scheduled messages, and every claim would pass over both.
 
+#[macro_use]
+mod names;
+
 mod applied_migrations;
 mod bulk_insert;
 mod checkup;
@@ -40,7 +43,6 @@ mod lanes;
 mod ledger;
 mod list;
 mod listener;
-mod names;
 mod notifier;
 mod operate;
 mod options;
@@ -189,61 +191,64 @@ impl SqliteStore {
     #[doc(hidden)]
     pub fn statements(&self) -> Vec<(&'static str, String)> {
         let templates = [
-            ("is anything due", claim::IS_ANYTHING_DUE.to_owned()),
-            ("due messages", claim::DUE.to_owned()),
+            ("is anything due", sql!(claim::IS_ANYTHING_DUE)),
+            ("due messages", sql!(claim::DUE)),
             ("promote", claim::promote_template()),
-            ("free and expired messages", claim::FREE_OR_EXPIRED.to_owned()),
+            ("free and expired messages", sql!(claim::FREE_OR_EXPIRED)),
             ("fast claim", fast_claim::template()),
             ("lease free messages", claim::lease_free_template()),
             ("lease by position", claim::lease_by_position_template()),
-            ("tenants", fairness::TENANTS.to_owned()),
-            ("messages of a tenant", fairness::TENANT_MESSAGES.to_owned()),
-            ("expired messages of tenants", fairness::EXPIRED.to_owned()),
-            ("messages not indexed by tenant", fairness::NOT_BY_TENANT.to_owned()),
-            ("delete delivered messages", delivered::DELETE.to_owned()),
-            ("runnable lanes", lanes::RUNNABLE.to_owned()),
-            ("heads of lanes", lanes::HEADS.to_owned()),
-            ("lease lanes", lanes::LEASE.to_owned()),
+            ("tenants", sql!(fairness::TENANTS)),
+            ("messages of a tenant", sql!(fairness::TENANT_MESSAGES)),
+            ("expired messages of tenants", sql!(fairness::EXPIRED)),
+            ("messages not indexed by tenant", sql!(fairness::NOT_BY_TENANT)),
+            ("delete delivered messages", sql!(delivered::DELETE)),
+            ("runnable lanes", sql!(lanes::RUNNABLE)),
+            ("heads of lanes", sql!(lanes::HEADS)),
+            ("lease lanes", sql!(lanes::LEASE)),
             ("fetch messages", claim::fetch_template()),
-            ("open lanes", lanes::OPEN.to_owned()),
-            ("close lanes", lanes::CLOSE.to_owned()),
-            ("free lanes", settle_batch::FREE_LANES.to_owned()),
-            ("leases", renew::LEASED_ROWS.to_owned()),
-            ("renew lanes", renew::RENEW_LANES.to_owned()),
-            ("delete", settle_batch::DELETE.to_owned()),
-            ("release", settle_batch::RELEASE.to_owned()),
-            ("end a timer", settle_batch::END_TIMER.to_owned()),
-            ("fail", settle_batch::FAIL.to_owned()),
+            ("open lanes", sql!(lanes::OPEN)),
+            ("close lanes", sql!(lanes::CLOSE)),
+            ("free lanes", sql!(settle_batch::FREE_LANES)),
+            ("leases", sql!(renew::LEASED_ROWS)),
+            ("renew lanes", sql!(renew::RENEW_LANES)),
+            ("delete", sql!(settle_batch::DELETE)),
+            ("release", sql!(settle_batch::RELEASE)),
+            ("end a timer", sql!(settle_batch::END_TIMER)),
+            ("fail", sql!(settle_batch::FAIL)),
             ("archive", settle_batch::archive_template()),
             ("dead-letter", settle_batch::dead_letter_template()),
             ("schedule", settle_batch::schedule_template()),
             ("stage in one statement", stage::stage_statement("orders", &[], &[]).0),
-            ("signal", stage::SIGNAL.to_owned()),
-            ("known ids", stage::KNOWN_IDS.to_owned()),
-            ("admit", inbox::ADMIT.to_owned()),
-            ("prune the archive", prune::ARCHIVED.to_owned()),
-            ("prune dead letters", prune::DEAD.to_owned()),
-            ("find the next consumer of the inbox", prune::NEXT_CONSUMER.to_owned()),
-            ("prune the inbox", prune::DEDUPLICATION_RECORDS.to_owned()),
+            ("signal", sql!(stage::SIGNAL)),
+            ("known ids", sql!(stage::KNOWN_IDS)),
+            ("admit", sql!(inbox::ADMIT)),
+            ("prune the archive", sql!(prune::ARCHIVED)),
+            ("prune dead letters", sql!(prune::DEAD)),
+            ("find the next consumer of the inbox", sql!(prune::NEXT_CONSUMER)),
+            ("prune the inbox", sql!(prune::DEDUPLICATION_RECORDS)),
             ("page of ready messages", list::page_template(StateFilter::Ready)),
             ("page of scheduled messages", list::page_template(StateFilter::Scheduled)),
             ("page of dead letters", list::page_template(StateFilter::Dead)),
             ("next dead letters", selection::pick_template(StateFilter::Dead)),
             ("next archived messages", selection::pick_template(StateFilter::Done)),
-            ("group is open", follow_up_store::GROUP_IS_OPEN.to_owned()),
-            ("clear the payload of an archived message", follow_up_store::forget_template("{archive}")),
-            ("clear the payload of a dead letter", follow_up_store::forget_template("{dead}")),
-            ("reschedule", follow_up_store::RESCHEDULE.to_owned()),
+            ("group is open", sql!(follow_up_store::GROUP_IS_OPEN)),
+            (
+                "clear the payload of an archived message",
+                sql!(follow_up_store::FORGET, table = sql!("{archive}")),
+            ),
+            ("clear the payload of a dead letter", sql!(follow_up_store::FORGET, table = sql!("{dead}"))),
+            ("reschedule", sql!(follow_up_store::RESCHEDULE)),
             ("counts of follow-ups", follow_ups::counts_template()),
             ("abandoned follow-ups", follow_ups::abandoned_template()),
             ("scheduled follow-ups", follow_ups::scheduled_template()),
             ("messages about a subject", erase::by_subject_template()),
-            ("head before an append", ledger::BEFORE.to_owned()),
-            ("links of a subject", ledger::OF_SUBJECT.to_owned()),
-            ("links since", ledger::SINCE.to_owned()),
-            ("links", ledger::LINKS.to_owned()),
+            ("head before an append", sql!(ledger::BEFORE)),
+            ("links of a subject", sql!(ledger::OF_SUBJECT)),
+            ("links since", sql!(ledger::SINCE)),
+            ("links", sql!(ledger::LINKS)),
         ];
-        templates.map(|(name, template)| (name, self.inner.names.render(&template))).into()
+        templates.map(|(name, template)| (name, self.inner.names.render(template.as_str()))).into()
     }
 
     /// Transactions of your own pool, which must connect to the same file: handlers run and their messages are settled in them. One

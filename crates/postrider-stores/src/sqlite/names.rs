@@ -1,9 +1,9 @@
-//! The names of the tables, and the only module that assembles SQL text.
+//! The names of the objects of the schema, and their placeholders in SQL (`template.rs`).
 //!
-//! Statements are templates with placeholders: `{ready}` is a quoted table or index with our prefix, and `{now}` is the store's
-//! clock. Nothing else is ever inserted into SQL: values are bound, and the prefix passed the check below, so it cannot contain a
-//! quote.
+//! `{ready}` stands for a quoted table or index with our prefix, and `{now}` for the store's clock. The prefix passed the check below,
+//! so it cannot contain a quote.
 
+use crate::template::{self, Template};
 use postrider_core::Invalid;
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, sqlite::SqliteArguments};
 use std::sync::Arc;
@@ -14,6 +14,20 @@ const NOW: &str = "cast(round((julianday('now') - 2440587.5) * 86400000.0) as in
 
 /// More than enough for any prefix; SQLite itself has no limit.
 const PREFIX_BYTES: usize = 43;
+
+/// The objects that statements name, and the clock. The migrations have more, which only they name.
+pub(super) const OBJECTS: &[&str] = objects! {
+    archive archive_expires archive_message archive_page archive_subject audit dead dead_failed
+    dead_message dead_position dead_subject idle inbox inbox_admitted inbox_count lane lane_due
+    lane_free lane_leased ledger ledger_at ledger_event ledger_head ledger_subject migration now pause
+    position queue ready ready_free ready_key ready_leased ready_message ready_subject ready_tenant
+    saga_log schedule scheduled scheduled_due scheduled_message scheduled_subject timer
+};
+
+/// A template of this store.
+macro_rules! sql {
+    ($($template:tt)*) => { template!($crate::sqlite::names::OBJECTS; $($template)*) };
+}
 
 /// The table prefix of one store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,42 +74,17 @@ impl SqliteNames {
     }
 
     /// A statement with the names of the tables filled in.
-    pub(super) fn sql(&self, template: &str) -> Sql {
-        Sql(self.render(template).into())
+    pub(super) fn sql(&self, template: &Template) -> Sql {
+        Sql(self.render(template.as_str()).into())
     }
 
-    pub(super) fn render(&self, template: &str) -> String {
-        let mut sql = String::with_capacity(template.len() + 256);
-        let mut rest = template;
-        while let Some(open) = rest.find('{') {
-            sql.push_str(&rest[..open]);
-            rest = &rest[open..];
-            match placeholder(rest) {
-                Some(("now", len)) => {
-                    sql.push_str(NOW);
-                    rest = &rest[len..];
-                }
-                Some((name, len)) => {
-                    sql.extend(["\"", &self.prefix, name, "\""]);
-                    rest = &rest[len..];
-                }
-                None => {
-                    sql.push('{');
-                    rest = &rest[1..];
-                }
-            }
-        }
-        sql.push_str(rest);
-        sql
+    /// A script or a part of one, with the names filled in.
+    pub(super) fn render(&self, script: &str) -> String {
+        template::render(script, |sql, name| match name {
+            "now" => sql.push_str(NOW),
+            name => sql.extend(["\"", &self.prefix, name, "\""]),
+        })
     }
-}
-
-/// The placeholder `{name}` at the beginning of `text`: its name and its total length.
-fn placeholder(text: &str) -> Option<(&str, usize)> {
-    let close = text.find('}')?;
-    let name = &text[1..close];
-    let fits = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-    fits.then_some((name, close + 1))
 }
 
 /// The text of a statement, rendered from a template.
@@ -129,6 +118,15 @@ mod tests {
             names.render("select '{}' from {ready} -- {ready_key} {Not}"),
             "select '{}' from \"pr_ready\" -- \"pr_ready_key\" {Not}"
         );
+    }
+
+    #[test]
+    fn every_object_is_in_the_schema() {
+        let in_schema = |name: &&str| {
+            let found = |line: &str| line.split([' ', '\t']).nth(1) == Some(name);
+            matches!(*name, "migration" | "now") || super::super::validate::EXPECTED.lines().any(found)
+        };
+        assert_eq!(OBJECTS.iter().find(|name| !in_schema(name)), None);
     }
 
     /// A message staged through plain SQL gets the same due time as one staged through Rust, to the microsecond.

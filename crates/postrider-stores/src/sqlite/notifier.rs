@@ -18,12 +18,12 @@ impl Notifier for SqliteStore {
     async fn register_idle(&self, idle: &IdleWorker, lasting: Duration) -> Result<(), Error> {
         let names = &self.inner.names;
         let mut write = self.inner.writer.begin(names).await?;
-        let expired = names.sql("delete from {idle} where until <= ?1");
+        let expired = names.sql(&sql!("delete from {idle} where until <= ?1"));
         expired.query().bind(write.now).execute(&mut write.connection).await.map_err(store_error)?;
-        let sql = names.sql(
+        let sql = names.sql(&sql!(
             "insert into {idle} (queue, worker, until) select distinct j.value, ?2, ?3 from json_each(?1) j \
-             where true on conflict (queue, worker) do update set until = excluded.until",
-        );
+             where true on conflict (queue, worker) do update set until = excluded.until"
+        ));
         let queues = json(idle.queues.iter().map(QueueName::as_str));
         let query = sql.query().bind(queues).bind(idle.worker).bind(after(write.now, lasting));
         query.execute(&mut write.connection).await.map_err(store_error)?;
@@ -33,8 +33,9 @@ impl Notifier for SqliteStore {
     async fn deregister_idle(&self, idle: &IdleWorker) -> Result<(), Error> {
         let names = &self.inner.names;
         let mut write = self.inner.writer.begin(names).await?;
-        let sql = names
-            .sql("delete from {idle} where (queue, worker) in (select j.value, ?2 from json_each(?1) j)");
+        let sql = names.sql(&sql!(
+            "delete from {idle} where (queue, worker) in (select j.value, ?2 from json_each(?1) j)"
+        ));
         let queues = json(idle.queues.iter().map(QueueName::as_str));
         sql.query()
             .bind(queues)

@@ -12,6 +12,7 @@ use super::{
     timestamp::Micros,
     writer::Write,
 };
+use crate::template::Template;
 use async_trait::async_trait;
 use postrider_core::{
     Error, Message, MessageId, OrderingKey, Pausable, QueueName, StageReport, SubjectId, TenantId, TimerName,
@@ -162,8 +163,8 @@ pub(super) async fn requeue_from(
     let connection = &mut write.connection;
     let Some(queue) = queues::by_name(&mut *connection, names, queue).await? else { return Ok(Vec::new()) };
     let requested = json(ids.iter().map(|id| hex(id.as_uuid())));
-    let in_table = |template: &str| template.replace("{table}", table(filter));
-    let rows = names.sql(&in_table(ROWS_TO_REQUEUE));
+    let table = table(filter);
+    let rows = names.sql(&sql!(ROWS_TO_REQUEUE, table));
     let rows = rows.query().bind(requested).bind(queue.number).fetch_all(&mut *connection).await;
     let mut requeued: Vec<(Uuid, i64)> = Vec::new();
     for row in rows.map_err(store_error)? {
@@ -176,12 +177,12 @@ pub(super) async fn requeue_from(
     let moves = requeued.iter().zip(tail..).map(|((id, old_position), tail)| {
         json!([old_position, if queue.is_ordered() { *old_position } else { tail }, id.to_string()])
     });
-    let sql = names.sql(&in_table(REQUEUE));
+    let sql = names.sql(&sql!(REQUEUE, table));
     let query = sql.query().bind(json(moves)).bind(queue.is_ordered()).bind(now);
     let query = query.bind(queue.policy.fair_by_tenant);
     query.execute(&mut *connection).await.map_err(store_error)?;
     let positions: Vec<_> = requeued.iter().map(|(_, old_position)| *old_position).collect();
-    execute_each_position(connection, names, &in_table("delete from {table} where id = ?"), &positions)
+    execute_each_position(connection, names, &sql!("delete from {table} where id = ?", table), &positions)
         .await?;
     if queue.is_ordered() {
         for (_, position) in &requeued {
@@ -210,8 +211,8 @@ pub(super) async fn discard(
     for id in ids {
         let uuid = id.as_uuid();
         if removal::remove_unleased(connection, names, queue.number, uuid, now).await?
-            || remove(connection, names, "{dead}", queue.number, uuid).await?
-            || remove(connection, names, "{archive}", queue.number, uuid).await?
+            || remove(connection, names, &sql!("{dead}"), queue.number, uuid).await?
+            || remove(connection, names, &sql!("{archive}"), queue.number, uuid).await?
         {
             discarded.push(*id);
         }
@@ -226,11 +227,11 @@ pub(super) async fn discard(
 pub(super) async fn remove(
     connection: &mut SqliteConnection,
     names: &SqliteNames,
-    table: &str,
+    table: &Template,
     queue: i64,
     id: Uuid,
 ) -> Result<bool, Error> {
-    let sql = names.sql(&format!("delete from {table} where message_id = ?1 and queue = ?2"));
+    let sql = names.sql(&sql!("delete from {table} where message_id = ?1 and queue = ?2", table));
     let removed = sql.query().bind(id).bind(queue).execute(connection).await.map_err(store_error)?;
     Ok(removed.rows_affected() > 0)
 }
@@ -246,17 +247,17 @@ pub(super) async fn release_key(
     let now = write.now;
     let connection = &mut write.connection;
     let Some(queue) = queues::by_name(&mut *connection, names, queue).await? else { return Ok(false) };
-    let sql = names.sql(
-        "update {lane} set due_at = null, reason = null, error = null where queue = ?1 and key = ?2 and due_at > ?3",
-    );
+    let sql = names.sql(&sql!(
+        "update {lane} set due_at = null, reason = null, error = null where queue = ?1 and key = ?2 and due_at > ?3"
+    ));
     let query = sql.query().bind(queue.number).bind(key.as_str()).bind(now);
     if query.execute(&mut *connection).await.map_err(store_error)?.rows_affected() == 0 {
         return Ok(false);
     }
-    let sql = names.sql(
+    let sql = names.sql(&sql!(
         "update {ready} set due_at = min(due_at, ?3) where id = (select min(h.id) from {ready} h \
-         where h.queue = ?1 and h.key = ?2 and h.ordered = 1)",
-    );
+         where h.queue = ?1 and h.key = ?2 and h.ordered = 1)"
+    ));
     let query = sql.query().bind(queue.number).bind(key.as_str()).bind(now);
     query.execute(&mut *connection).await.map_err(store_error)?;
     write_audit_row(connection, names, action, "release_key", Some(queue.number), &[], Some(key), now)
@@ -276,9 +277,9 @@ pub(super) async fn write_audit_row(
     key: Option<&OrderingKey>,
     now: Micros,
 ) -> Result<(), Error> {
-    let sql = names.sql(
-        "insert into {audit} (at, actor, why, verb, queue, message_ids, key) values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-    );
+    let sql = names.sql(&sql!(
+        "insert into {audit} (at, actor, why, verb, queue, message_ids, key) values (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+    ));
     let query = sql.query().bind(now).bind(&action.actor).bind(&action.why).bind(verb).bind(queue);
     let query = query.bind(json(ids.iter().map(|id| Value::from(id.to_string()))));
     let query = query.bind(key.map(OrderingKey::as_str));

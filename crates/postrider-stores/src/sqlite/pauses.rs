@@ -11,7 +11,7 @@ const RESUME: &str = "delete from {pause} where kind = ?1 and name = ?2";
 
 impl SqliteStore {
     pub(super) async fn paused_work(&self) -> Result<Vec<PauseRecord>, Error> {
-        let sql = self.inner.names.sql(PAUSED);
+        let sql = self.inner.names.sql(&sql!(PAUSED));
         let rows = sql.query().fetch_all(&self.inner.readers).await.map_err(store_error)?;
         rows.iter().map(|row| paused(row).map_err(store_error)).collect()
     }
@@ -21,7 +21,7 @@ impl SqliteStore {
         let names = &self.inner.names;
         let mut write = self.inner.writer.begin(names).await?;
         let now = write.now;
-        let sql = names.sql(PAUSE);
+        let sql = names.sql(&sql!(PAUSE));
         let query = sql.query().bind(what.kind()).bind(what.name());
         let query = query.bind(now).bind(&action.actor).bind(&action.why);
         let is_new = query.execute(&mut write.connection).await.map_err(store_error)?.rows_affected() > 0;
@@ -36,7 +36,7 @@ impl SqliteStore {
         action.check()?;
         let names = &self.inner.names;
         let mut write = self.inner.writer.begin(names).await?;
-        let sql = names.sql(RESUME);
+        let sql = names.sql(&sql!(RESUME));
         let query = sql.query().bind(what.kind()).bind(what.name());
         let was_there = query.execute(&mut write.connection).await.map_err(store_error)?.rows_affected() > 0;
         if was_there {
@@ -64,9 +64,9 @@ async fn write_audit_row(
         }
         Pausable::Destination(name) => (None, Some(name.as_str())),
     };
-    let sql = names.sql(
-        "insert into {audit} (at, actor, why, verb, queue, destination) values (?1, ?2, ?3, ?4, ?5, ?6)",
-    );
+    let sql = names.sql(&sql!(
+        "insert into {audit} (at, actor, why, verb, queue, destination) values (?1, ?2, ?3, ?4, ?5, ?6)"
+    ));
     let query = sql.query().bind(write.now).bind(&action.actor).bind(&action.why).bind(verb);
     let query = query.bind(queue).bind(destination);
     query.execute(&mut write.connection).await.map_err(store_error)?;

@@ -10,6 +10,7 @@ use super::{
     timestamp::{Micros, micros},
     writer::Write,
 };
+use crate::template::Template;
 use postrider_core::{
     ConsumerName, Error, PruneReport, PruneRequest,
     inspect::{Action, Prunable},
@@ -40,14 +41,15 @@ pub(super) async fn prune(
     names: &SqliteNames,
     request: &PruneRequest,
 ) -> Result<PruneReport, Error> {
-    let archived = expired(write, names, ARCHIVED, write.now, request.limit).await?;
-    execute_each_position(&mut write.connection, names, "delete from {archive} where id = ?", &archived)
-        .await?;
+    let archived = expired(write, names, &sql!(ARCHIVED), write.now, request.limit).await?;
+    let delete = sql!("delete from {archive} where id = ?");
+    execute_each_position(&mut write.connection, names, &delete, &archived).await?;
     let mut dead = Vec::new();
     if let Some(age) = request.dead_older_than {
         let failed_by = write.now.saturating_sub(micros(age));
-        dead = expired(write, names, DEAD, failed_by, request.limit - archived.len()).await?;
-        execute_each_position(&mut write.connection, names, "delete from {dead} where id = ?", &dead).await?;
+        dead = expired(write, names, &sql!(DEAD), failed_by, request.limit - archived.len()).await?;
+        let delete = sql!("delete from {dead} where id = ?");
+        execute_each_position(&mut write.connection, names, &delete, &dead).await?;
     }
     let mut inbox = 0;
     if let Some(age) = request.inbox_older_than {
@@ -57,7 +59,7 @@ pub(super) async fn prune(
             let left = request.limit - archived.len() - dead.len() - inbox;
             inbox += prune_inbox(write, names, &consumer, by, left).await?;
         }
-        let counts = names.statement(COUNTS).bind(by).bind(only.map(str::to_owned));
+        let counts = names.statement(&sql!(COUNTS)).bind(by).bind(only.map(str::to_owned));
         write.connection.execute(counts).await?;
     }
     let more = request.limit > 0 && archived.len() + dead.len() + inbox >= request.limit;
@@ -71,7 +73,7 @@ async fn consumers(write: &mut Write, names: &SqliteNames, only: Option<&str>) -
     let mut consumers: Vec<String> = Vec::new();
     loop {
         let last = consumers.last().cloned().unwrap_or_default();
-        let rows = write.connection.rows(names.statement(NEXT_CONSUMER).bind(last)).await?;
+        let rows = write.connection.rows(names.statement(&sql!(NEXT_CONSUMER)).bind(last)).await?;
         match rows.first().map(|row| DriverRow::get::<Option<String>>(row, 0)).transpose()?.flatten() {
             Some(next) => consumers.push(next),
             None => return Ok(consumers),
@@ -87,13 +89,13 @@ async fn prune_inbox(
     by: Micros,
     limit: usize,
 ) -> Result<usize, Error> {
-    let old = names.statement(DEDUPLICATION_RECORDS).bind(consumer).bind(by).bind(sql_limit(limit));
+    let old = names.statement(&sql!(DEDUPLICATION_RECORDS)).bind(consumer).bind(by).bind(sql_limit(limit));
     let mut records: Vec<(String, Uuid)> = Vec::new();
     for row in write.connection.rows(old).await? {
         records.push((DriverRow::get(&row, 0)?, DriverRow::get(&row, 1)?));
     }
-    let delete = "delete from {inbox} where consumer = ? and tenant = ? and message_id = ?";
-    query_each(&mut write.connection, names, delete, &records, |statement, (tenant, id)| {
+    let delete = sql!("delete from {inbox} where consumer = ? and tenant = ? and message_id = ?");
+    query_each(&mut write.connection, names, &delete, &records, |statement, (tenant, id)| {
         statement.bind(consumer.to_owned()).bind(tenant.clone()).bind(*id)
     })
     .await?;
@@ -103,7 +105,7 @@ async fn prune_inbox(
 async fn expired(
     write: &mut Write,
     names: &SqliteNames,
-    template: &str,
+    template: &Template,
     by: Micros,
     limit: usize,
 ) -> Result<Vec<i64>, Error> {
@@ -125,7 +127,7 @@ pub(super) async fn prunable(
     request: &PruneRequest,
     audit_older_than: Option<Duration>,
 ) -> Result<Prunable, Error> {
-    let sql = inner.names.sql(PRUNABLE);
+    let sql = inner.names.sql(&sql!(PRUNABLE));
     let query = sql
         .query()
         .bind(request.dead_older_than.map(micros))
@@ -147,12 +149,12 @@ pub(super) async fn audit(
 ) -> Result<u64, Error> {
     let now = write.now;
     let by = now.saturating_sub(micros(age));
-    let sql = names.sql("select id from {audit} where at <= ?1 order by id limit ?2");
+    let sql = names.sql(&sql!("select id from {audit} where at <= ?1 order by id limit ?2"));
     let rows = sql.query().bind(by).bind(sql_limit(limit)).fetch_all(&mut write.connection).await;
     let position = |row: &sqlx::sqlite::SqliteRow| row.try_get::<i64, _>(0).map_err(store_error);
     let positions = rows.map_err(store_error)?.iter().map(position).collect::<Result<Vec<_>, _>>()?;
-    execute_each_position(&mut write.connection, names, "delete from {audit} where id = ?", &positions)
-        .await?;
+    let delete = sql!("delete from {audit} where id = ?");
+    execute_each_position(&mut write.connection, names, &delete, &positions).await?;
     if !positions.is_empty() {
         operate::write_audit_row(&mut write.connection, names, action, "prune_audit", None, &[], None, now)
             .await?;

@@ -40,7 +40,7 @@ pub(super) async fn existing<'n>(
     wanted: impl IntoIterator<Item = &'n QueueName>,
 ) -> Result<Vec<Queue>, Error> {
     let wanted = json(wanted.into_iter().map(QueueName::as_str));
-    driver.rows(names.statement(READ).bind(wanted)).await?.iter().map(queue).collect()
+    driver.rows(names.statement(&sql!(READ)).bind(wanted)).await?.iter().map(queue).collect()
 }
 
 /// The queue of this name, if it exists.
@@ -60,9 +60,9 @@ pub(super) async fn get_or_create(
 ) -> Result<HashMap<QueueName, Queue>, Error> {
     let mut known = existing(driver, names, wanted.iter().copied()).await?;
     if known.len() < wanted.len() {
-        let make = names.statement(
-            "insert into {queue} (name) select j.value from json_each(?1) j where true on conflict (name) do nothing",
-        );
+        let make = names.statement(&sql!(
+            "insert into {queue} (name) select j.value from json_each(?1) j where true on conflict (name) do nothing"
+        ));
         let all = json(wanted.iter().map(|name| name.as_str()));
         driver.execute(make.bind(all)).await?;
         known = existing(driver, names, wanted.iter().copied()).await?;
@@ -76,9 +76,9 @@ pub(super) async fn signal(
     names: &SqliteNames,
     queues: impl IntoIterator<Item = i64>,
 ) -> Result<(), Error> {
-    let signal = names.statement(
-        "update {queue} set signals = signals + 1 where id in (select j.value from json_each(?1) j)",
-    );
+    let signal = names.statement(&sql!(
+        "update {queue} set signals = signals + 1 where id in (select j.value from json_each(?1) j)"
+    ));
     driver.execute(signal.bind(json(queues))).await?;
     Ok(())
 }
@@ -90,7 +90,8 @@ pub(super) async fn draw_positions<D: Driver>(
     count: usize,
 ) -> Result<(i64, Micros), DriverError> {
     let count = super::row::sql_limit(count);
-    let draw = names.statement("update {position} set last = last + ?1 returning last, {now}").bind(count);
+    let draw =
+        names.statement(&sql!("update {position} set last = last + ?1 returning last, {now}")).bind(count);
     let rows = driver.rows(draw).await?;
     let read = |row: &D::Row| Ok((row.get::<i64>(0)? - count + 1, row.get(1)?));
     let missing = || Error::SchemaMismatch("the table of positions is empty; restore its row".to_owned());
@@ -103,7 +104,7 @@ pub(super) const LOCK: &str = "update {position} set last = last where id = 0";
 
 /// Takes the write lock and returns the time: nothing that the transaction reads from now on can change before it writes.
 pub(super) async fn lock(driver: &mut impl Driver, names: &SqliteNames) -> Result<Micros, Error> {
-    let row = first_row(driver, names.statement(&format!("{LOCK}; select {{now}}"))).await?;
+    let row = first_row(driver, names.statement(&sql!("{lock}; select {now}", lock = sql!(LOCK)))).await?;
     row.map_or_else(|| Err(Error::Other("SQLite returned no time".into())), |row| row.get(0))
 }
 

@@ -25,26 +25,26 @@ pub(super) async fn remove_unleased(
     id: Uuid,
     now: Micros,
 ) -> Result<bool, Error> {
-    let delete =
-        names.statement("delete from {scheduled} where message_id = ?1 and queue = ?2 returning timer");
+    let delete = names
+        .statement(&sql!("delete from {scheduled} where message_id = ?1 and queue = ?2 returning timer"));
     let timer: Option<String> = if let Some(row) = first_row(driver, delete.bind(id).bind(queue)).await? {
         row.get(0)?
     } else {
-        let unleased = names.statement(UNLEASED).bind(id).bind(queue).bind(now);
+        let unleased = names.statement(&sql!(UNLEASED)).bind(id).bind(queue).bind(now);
         let Some(row) = first_row(driver, unleased).await? else { return Ok(false) };
         let key: Option<String> = row.get(0)?;
         lanes::remove_message(driver, names, queue, id).await?;
         if row.get(1)? {
-            let statement = names.statement(
-                "update {lane} set token = null, lease_until = null where queue = ?1 and key = ?2 and lease_until <= ?3",
-            );
+            let statement = names.statement(&sql!(
+                "update {lane} set token = null, lease_until = null where queue = ?1 and key = ?2 and lease_until <= ?3"
+            ));
             driver.execute(statement.bind(queue).bind(key).bind(now)).await?;
         }
         row.get(2)?
     };
     if let Some(timer) = timer {
         let statement =
-            names.statement("delete from {timer} where queue = ?1 and name = ?2 and message_id = ?3");
+            names.statement(&sql!("delete from {timer} where queue = ?1 and name = ?2 and message_id = ?3"));
         driver.execute(statement.bind(queue).bind(timer).bind(id)).await?;
     }
     Ok(true)

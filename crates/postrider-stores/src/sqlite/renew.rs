@@ -72,9 +72,8 @@ pub(super) async fn leased_rows<'l>(
         json(leases.map(|lease| {
             Value::Array(vec![lease.queue().as_str().into(), hex(lease.id().as_uuid()).into()])
         }));
-    for row in
-        names.sql(LEASED_ROWS).query().bind(requested).fetch_all(connection).await.map_err(store_error)?
-    {
+    let sql = names.sql(&sql!(LEASED_ROWS));
+    for row in sql.query().bind(requested).fetch_all(connection).await.map_err(store_error)? {
         let index: i64 = row.try_get(0).map_err(store_error)?;
         if let Some(slot) = usize::try_from(index).ok().and_then(|index| leased_rows.get_mut(index)) {
             *slot = Some(leased_row(&row).map_err(store_error)?);
@@ -125,12 +124,12 @@ pub(super) async fn renew(
         }
     }
     let bind = |renew: Statement<'static>, position: &i64| renew.bind(until).bind(*position);
-    query_each(connection, names, "update {ready} set lease_until = ? where id = ?", &positions, bind)
+    query_each(connection, names, &sql!("update {ready} set lease_until = ? where id = ?"), &positions, bind)
         .await?;
     let lanes = Vec::from_iter(lanes);
     let bind = |renew: Statement<'static>, (queue, key): &(i64, String)| {
         renew.bind(until).bind(*queue).bind(key.clone())
     };
-    query_each(connection, names, RENEW_LANES, &lanes, bind).await?;
+    query_each(connection, names, &sql!(RENEW_LANES), &lanes, bind).await?;
     Ok(lost)
 }

@@ -5,10 +5,11 @@ use super::{SqliteNames, schema::MIGRATIONS, validate::EXPECTED};
 use crate::{
     object_script::{self, ObjectScript},
     script::{items, statements},
+    template::Template,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) struct Repairs<'m> {
+pub(super) struct SchemaRepair<'m> {
     names: &'m SqliteNames,
     scripts: BTreeMap<String, ObjectScript>,
     found: &'m BTreeMap<String, String>,
@@ -19,7 +20,7 @@ pub(super) struct Repairs<'m> {
 /// The kinds of objects, in an order in which they can be created.
 pub(super) const KINDS: [&str; 5] = ["table", "column", "index", "view", "trigger"];
 
-impl<'m> Repairs<'m> {
+impl<'m> SchemaRepair<'m> {
     pub(super) fn new(
         names: &'m SqliteNames,
         found: &'m BTreeMap<String, String>,
@@ -33,28 +34,33 @@ impl<'m> Repairs<'m> {
     pub(super) fn fix(&self, object: &str, is_there: bool) -> Option<String> {
         let (kind, name) = object.split_once(' ')?;
         let template = match (kind, is_there) {
-            ("table", false) => self.create_script(object)?,
+            ("table", false) => self.create(object)?,
             ("table", true) => self.rebuild(name)?,
             ("column", _) => self.column(name, is_there)?,
-            (kind, true) => format!("drop {kind} {{{name}}};\n{}", self.create_script(object)?),
-            (_, false) => self.create_script(object)?,
+            (kind, true) => sql!(
+                "drop {kind} {object};\n{create}",
+                kind = Template::of_schema(kind),
+                object = Template::of_object(name),
+                create = self.create(object)?
+            ),
+            (_, false) => self.create(object)?,
         };
-        Some(self.names.render(&template))
+        Some(self.names.render(template.as_str()))
     }
 
     fn script(&self, object: &str) -> Option<&ObjectScript> {
         self.scripts.get(object).filter(|script| self.applied.contains(&script.version))
     }
 
-    fn create_script(&self, object: &str) -> Option<String> {
-        self.script(object).map(ObjectScript::text)
+    fn create(&self, object: &str) -> Option<Template> {
+        self.script(object).map(|script| Template::of_schema(script.text()))
     }
 
-    fn column(&self, name: &str, is_there: bool) -> Option<String> {
+    fn column(&self, name: &str, is_there: bool) -> Option<Template> {
         let (table, column) = name.split_once('.')?;
         let object = format!("table {table}");
         if !self.found.contains_key(&object) {
-            return self.create_script(&object);
+            return self.create(&object);
         }
         let create_script = &self.script(&object)?.statements;
         let item =
@@ -62,10 +68,16 @@ impl<'m> Repairs<'m> {
         let added =
             create_script.iter().find(|statement| statement.contains(&format!(" add column {column} ")));
         match (is_there, item, added) {
-            (false, _, Some(statement)) => Some(format!("{statement};")),
+            (false, _, Some(statement)) => {
+                Some(sql!("{statement};", statement = Template::of_schema(statement)))
+            }
             // SQLite can add a `not null` column only with a default.
             (false, Some(item), None) if !item.contains(" not null") || item.contains(" default ") => {
-                Some(format!("alter table {{{table}}} add column {item};"))
+                Some(sql!(
+                    "alter table {table} add column {item};",
+                    table = Template::of_object(table),
+                    item = Template::of_schema(item)
+                ))
             }
             _ => self.rebuild(table),
         }
@@ -73,8 +85,8 @@ impl<'m> Repairs<'m> {
 
     /// Copies the rows to a new table, with the columns that it has. The indexes and triggers of the old table are dropped with it, and
     /// the next validation reports them as missing.
-    fn rebuild(&self, table: &str) -> Option<String> {
-        let create_script = self.create_script(&format!("table {table}"))?;
+    fn rebuild(&self, table: &str) -> Option<Template> {
+        let create = self.create(&format!("table {table}"))?;
         let columns: Vec<_> = EXPECTED
             .lines()
             .filter_map(|line| line.split('\t').next()?.strip_prefix("column ")?.split_once('.'))
@@ -83,11 +95,14 @@ impl<'m> Repairs<'m> {
             })
             .map(|(_, column)| column)
             .collect();
-        let columns = columns.join(", ");
-        Some(format!(
-            "pragma legacy_alter_table = on;\nalter table {{{table}}} rename to {{{table}_before}};\n{create_script}\n\
-             insert or ignore into {{{table}}} ({columns}) select {columns} from {{{table}_before}};\n\
-             drop table {{{table}_before}};"
+        Some(sql!(
+            "pragma legacy_alter_table = on;\nalter table {table} rename to {before};\n{create}\n\
+             insert or ignore into {table} ({columns}) select {columns} from {before};\n\
+             drop table {before};",
+            table = Template::of_object(table),
+            before = Template::of_object(&format!("{table}_before")),
+            create,
+            columns = Template::of_schema(columns.join(", "))
         ))
     }
 }

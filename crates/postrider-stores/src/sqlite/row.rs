@@ -1,7 +1,7 @@
 //! Reading a message from a row, and the columns that move with it from table to table.
 
 use super::timestamp::{self, Micros};
-use crate::envelope;
+use crate::{envelope, template::Template};
 use bytes::Bytes;
 use postrider_core::{
     EventType, Message, MessageId, OrderingKey, QueueName, SubjectId, TenantId, TimerName,
@@ -17,7 +17,12 @@ pub(super) const COLUMNS: &str =
     "message_id, payload, event_type, content_type, key, tenant, subject, headers, timer";
 
 /// The columns that a message keeps when it moves from one table to another: all but its position and its times.
-pub(super) const BODY: &str = "queue, message_id, ordered, staged_at, attempts, deliveries, key, timer, event_type, \
+pub(super) fn body() -> Template {
+    sql!(BODY, deliveries = sql!("deliveries"))
+}
+
+/// The same columns, with an expression for the deliveries.
+pub(super) const BODY: &str = "queue, message_id, ordered, staged_at, attempts, {deliveries}, key, timer, event_type, \
     content_type, tenant, subject, headers, last_error, payload";
 
 /// The message whose columns begin at `first`.

@@ -22,7 +22,7 @@ impl SqliteTransactions {
     pub(super) async fn read_log(&self, tx: &mut Tx, saga: MessageId) -> Result<Vec<LogEntry>, Error> {
         let names = &self.store.inner.names;
         queues::lock(&mut **tx, names).await?;
-        let rows = tx.rows(names.statement(READ).bind(saga.as_uuid())).await?;
+        let rows = tx.rows(names.statement(&sql!(READ)).bind(saga.as_uuid())).await?;
         rows.iter().map(|row| read(&row.get::<String>(0)?)).collect()
     }
 
@@ -36,13 +36,14 @@ impl SqliteTransactions {
         let names = &self.store.inner.names;
         let now: Micros = queues::lock(&mut **tx, names).await?;
         let n = i64::try_from(after).unwrap_or(i64::MAX);
-        let append = names.statement(APPEND).bind(saga.as_uuid()).bind(n).bind(now).bind(written(entry)?);
+        let append =
+            names.statement(&sql!(APPEND)).bind(saga.as_uuid()).bind(n).bind(now).bind(written(entry)?);
         tx.execute(append).await?;
         Ok(())
     }
 
     pub(super) async fn forget_log(&self, tx: &mut Tx, saga: MessageId) -> Result<(), Error> {
-        tx.execute(self.store.inner.names.statement(FORGET).bind(saga.as_uuid())).await?;
+        tx.execute(self.store.inner.names.statement(&sql!(FORGET)).bind(saga.as_uuid())).await?;
         Ok(())
     }
 }

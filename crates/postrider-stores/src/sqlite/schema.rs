@@ -2,6 +2,7 @@
 
 use super::{SqliteNames, SqliteStore, applied_migrations, error::store_error, queues, validate};
 use crate::object_script::{self, MigrationScript};
+use crate::template::Template;
 use async_trait::async_trait;
 use postrider_core::{
     CheckupRequest, Error, Finding, Invalid, QueueName, QueuePolicy,
@@ -66,7 +67,7 @@ impl Schema for SqliteStore {
         };
         let (ordered, on_failure, keep_for, dead_letters) = queues::columns(policy);
         if known.is_ordered() != ordered {
-            let row = names.sql(IS_EMPTY);
+            let row = names.sql(&sql!(IS_EMPTY));
             let row = row.query().bind(known.number).fetch_one(&mut *connection).await;
             if !row.and_then(|row| row.try_get::<bool, _>(0)).map_err(store_error)? {
                 write.commit().await?;
@@ -75,14 +76,14 @@ impl Schema for SqliteStore {
                 return Err(Invalid::rule("ordering", rule).into());
             }
         }
-        let sql = names.sql(
-            "update {queue} set ordered = ?2, on_failure = ?3, keep_for = ?4, dead_letters = ?5, fair = ?6 where id = ?1",
-        );
+        let sql = names.sql(&sql!(
+            "update {queue} set ordered = ?2, on_failure = ?3, keep_for = ?4, dead_letters = ?5, fair = ?6 where id = ?1"
+        ));
         let query = sql.query().bind(known.number).bind(ordered).bind(on_failure).bind(keep_for);
         let query = query.bind(dead_letters).bind(policy.fair_by_tenant);
         query.execute(&mut *connection).await.map_err(store_error)?;
         if policy.fair_by_tenant && !known.policy.fair_by_tenant {
-            let sql = names.sql("update {ready} set fair = 1 where queue = ?1 and fair = 0");
+            let sql = names.sql(&sql!("update {ready} set fair = 1 where queue = ?1 and fair = 0"));
             sql.query().bind(known.number).execute(&mut *connection).await.map_err(store_error)?;
         }
         write.commit().await
@@ -109,7 +110,7 @@ impl SqliteStore {
     async fn run_migrations(&self, migrations: &[MigrationScript]) -> Result<(), Error> {
         let inner = &self.inner;
         let migrations = migrations.iter().map(|(version, title, template)| {
-            let sql = inner.names.sql(template).text();
+            let sql = inner.names.sql(&Template::of_schema(*template)).text();
             Migration::new(*version, (*title).into(), MigrationType::Simple, sql, false)
         });
         let mut migrator = Migrator::with_migrations(migrations.collect());

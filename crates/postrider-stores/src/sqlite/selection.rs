@@ -10,6 +10,7 @@ use super::{
     row::{self, sql_limit},
     timestamp,
 };
+use crate::template::Template;
 use postrider_core::{
     Error, EventType, Invalid, MessageId, OrderingKey, QueueName, Reason,
     inspect::{
@@ -40,7 +41,11 @@ pub(super) async fn summarize(inner: &Inner, selection: &Selection) -> Result<Se
         let fence = Fence { at: SystemTime::UNIX_EPOCH, position: 0 };
         return Ok(SelectionSummary { count: 0, follow_ups: 0, fence });
     };
-    let sql = inner.names.sql(&summary_template(selection.state));
+    let sql = inner.names.sql(&sql!(
+        SUMMARY,
+        follow_up = sql!(FOLLOW_UP),
+        selected = selected_template(selection.state)
+    ));
     let row = selected(&sql, &queue, selection).fetch_one(&mut *connection).await.map_err(store_error)?;
     let number = |column: usize| row.try_get::<i64, _>(column).map_err(store_error);
     Ok(SelectionSummary {
@@ -102,21 +107,20 @@ pub(super) async fn groups(
 }
 
 /// The selected rows, with seven parameters. Each table has one index for it.
-fn selected_template(filter: StateFilter) -> String {
-    let index = match filter {
+fn selected_template(filter: StateFilter) -> Template {
+    let indexed = match filter {
         // Free and leased messages are in two indexes; the table has all of them in the order of positions.
-        StateFilter::Ready => "not indexed",
-        StateFilter::Scheduled => "indexed by {scheduled_due}",
-        StateFilter::Dead => "indexed by {dead_position}",
-        StateFilter::Done => "indexed by {archive_page}",
+        StateFilter::Ready => sql!("not indexed"),
+        StateFilter::Scheduled => sql!("indexed by {scheduled_due}"),
+        StateFilter::Dead => sql!("indexed by {dead_position}"),
+        StateFilter::Done => sql!("indexed by {archive_page}"),
     };
-    let (table, time) = (table(filter), time(filter));
-    let reason = if filter == StateFilter::Dead { "(?4 is null or m.reason = ?4)" } else { "?4 is null" };
-    format!(
-        "{table} m {index} where m.queue = ?1 and (?2 is null or m.key = ?2) and (?3 is null or m.event_type = ?3) \
-         and {reason} and (?5 is null or substr(m.last_error, 1, length(?5)) = ?5) \
-         and (?6 is null or m.{time} >= ?6) and (?7 is null or m.{time} <= ?7)"
-    )
+    let reason =
+        if filter == StateFilter::Dead { sql!("(?4 is null or m.reason = ?4)") } else { sql!("?4 is null") };
+    const SELECTED: &str = "{table} m {indexed} where m.queue = ?1 and (?2 is null or m.key = ?2) \
+        and (?3 is null or m.event_type = ?3) and {reason} and (?5 is null or substr(m.last_error, 1, length(?5)) = ?5) \
+        and (?6 is null or m.{time} >= ?6) and (?7 is null or m.{time} <= ?7)";
+    sql!(SELECTED, table = table(filter), indexed, reason, time = time(filter))
 }
 
 fn selected<'q>(sql: &Sql, queue: &Queue, selection: &'q Selection) -> Query<'q, Sqlite, SqliteArguments> {
@@ -130,48 +134,41 @@ fn selected<'q>(sql: &Sql, queue: &Queue, selection: &'q Selection) -> Query<'q,
         .bind(selection.until.map(timestamp::from_system_time))
 }
 
-fn summary_template(filter: StateFilter) -> String {
-    format!(
-        "select count(*) filter (where not s.follow_up), count(*) filter (where s.follow_up), coalesce(max(s.id), 0), {{now}} \
-         from (select m.id, {FOLLOW_UP} as follow_up from {}) s",
-        selected_template(filter)
-    )
-}
+const SUMMARY: &str = "select count(*) filter (where not s.follow_up), count(*) filter (where s.follow_up), coalesce(max(s.id), 0), {now} \
+    from (select m.id, {follow_up} as follow_up from {selected}) s";
 
-pub(super) fn pick_template(filter: StateFilter) -> String {
+pub(super) fn pick_template(filter: StateFilter) -> Template {
     let time = time(filter);
     let (after, order) = match filter {
         StateFilter::Ready | StateFilter::Dead => {
-            ("?10 is null and m.id > coalesce(?11, 0)".to_owned(), "m.id".to_owned())
+            (sql!("?10 is null and m.id > coalesce(?11, 0)"), sql!("m.id"))
         }
         StateFilter::Scheduled | StateFilter::Done => (
-            format!("(m.{time}, m.id) > (coalesce(?10, -9223372036854775808), coalesce(?11, 0))"),
-            format!("m.{time}, m.id"),
+            sql!("(m.{time}, m.id) > (coalesce(?10, -9223372036854775808), coalesce(?11, 0))", time),
+            sql!("m.{time}, m.id", time),
         ),
     };
     // In `dead` and `archive` the time is that of arrival in the table, so it bounds the selection, too.
     let bound = match filter {
-        StateFilter::Dead | StateFilter::Done => format!("m.{time} <= ?9"),
-        StateFilter::Ready | StateFilter::Scheduled => "?9 is not null".to_owned(),
+        StateFilter::Dead | StateFilter::Done => sql!("m.{time} <= ?9", time),
+        StateFilter::Ready | StateFilter::Scheduled => sql!("?9 is not null"),
     };
-    format!(
-        "select m.message_id, m.id, m.{time} from {} and m.id <= ?8 and {bound} and {after} and not {FOLLOW_UP} \
-         order by {order} limit ?12",
-        selected_template(filter)
-    )
+    const PICK: &str = "select m.message_id, m.id, m.{time} from {selected} and m.id <= ?8 and {bound} and {after} \
+        and not {follow_up} order by {order} limit ?12";
+    sql!(PICK, time, selected = selected_template(filter), bound, after, follow_up = sql!(FOLLOW_UP), order)
 }
 
 /// Groups by the same rule as `error_kind`.
-fn groups_template() -> String {
-    let before = |text: &str, end: &str| format!("substr({text}, 1, instr({text} || {end}, {end}) - 1)");
-    let line = before("d.last_error", "char(10)");
-    format!(
-        "select g.name, g.reason, substr({}, 1, {ERROR_KIND_CHARS}), count(*), min(g.failed_at), max(g.failed_at) \
-         from (select q.name, d.reason, d.failed_at, {line} as line from {{queue}} q \
-           join {{dead}} d indexed by {{dead_failed}} on d.queue = q.id where ?1 is null or q.name = ?1) g \
-         group by 1, 2, 3 order by 4 desc, 1, 3 limit ?2",
-        before("g.line", "': '")
-    )
+fn groups_template() -> Template {
+    let before = |text: Template, end: Template| {
+        sql!("substr({text}, 1, instr({text} || {end}, {end}) - 1)", text, end)
+    };
+    const GROUPS: &str = "select g.name, g.reason, substr({kind}, 1, {chars}), count(*), min(g.failed_at), max(g.failed_at) \
+        from (select q.name, d.reason, d.failed_at, {line} as line from {queue} q \
+          join {dead} d indexed by {dead_failed} on d.queue = q.id where ?1 is null or q.name = ?1) g \
+        group by 1, 2, 3 order by 4 desc, 1, 3 limit ?2";
+    let (line, kind) = (before(sql!("d.last_error"), sql!("char(10)")), before(sql!("g.line"), sql!("': '")));
+    sql!(GROUPS, kind, chars = ERROR_KIND_CHARS, line)
 }
 
 fn group(row: &SqliteRow) -> Result<DeadGroup, sqlx::Error> {

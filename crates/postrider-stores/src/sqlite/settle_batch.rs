@@ -9,10 +9,11 @@ use super::{
     lanes,
     queues::{self, Queue},
     renew::{LaneState, LeasedRow},
-    row::{BODY, json},
+    row::{BODY, body, json},
     statement_batch::{execute_each_position, query_each},
     timestamp::{Micros, NEVER, after},
 };
+use crate::template::Template;
 use postrider_core::{Error, Reason};
 use serde_json::{Value, json};
 use sqlx::{SqliteConnection, sqlite::SqliteQueryResult};
@@ -119,16 +120,16 @@ impl SettleBatch {
         queues: &[Queue],
         now: Micros,
     ) -> Result<(), Error> {
-        query_each(connection, names, FAIL, &self.failures, |query, failure| {
+        query_each(connection, names, &sql!(FAIL), &self.failures, |query, failure| {
             let query = query.bind(failure.delivered).bind(failure.error.clone());
             query.bind(failure.due_at).bind(failure.position)
         })
         .await?;
-        query_each(connection, names, SNOOZE, &self.snoozes, |query, (position, due_at)| {
+        query_each(connection, names, &sql!(SNOOZE), &self.snoozes, |query, (position, due_at)| {
             query.bind(*due_at).bind(*position)
         })
         .await?;
-        query_each(connection, names, END_TIMER, &self.timers, |query, (queue, name, id)| {
+        query_each(connection, names, &sql!(END_TIMER), &self.timers, |query, (queue, name, id)| {
             query.bind(*queue).bind(name.clone()).bind(*id)
         })
         .await?;
@@ -152,8 +153,8 @@ impl SettleBatch {
         let dead_lettered = self.dead_lettered.values().flatten().map(|(position, _)| position);
         let finished = self.finished.values().flatten().map(|(position, _)| position);
         let removed: Vec<i64> = finished.chain(dead_lettered).chain(&self.scheduled).copied().collect();
-        execute_each_position(connection, names, DELETE, &removed).await?;
-        execute_each_position(connection, names, RELEASE, &self.released).await?;
+        execute_each_position(connection, names, &sql!(DELETE), &removed).await?;
+        execute_each_position(connection, names, &sql!(RELEASE), &self.released).await?;
         end_lanes(connection, names, self.lanes).await
     }
 
@@ -176,7 +177,7 @@ impl SettleBatch {
 async fn execute_with_rows(
     connection: &mut SqliteConnection,
     names: &SqliteNames,
-    template: &str,
+    template: &Template,
     rows: String,
 ) -> Result<SqliteQueryResult, Error> {
     names.sql(template).query().bind(rows).execute(connection).await.map_err(store_error)
@@ -197,27 +198,30 @@ pub(super) const SNOOZE: &str =
 pub(super) const END_TIMER: &str = "delete from {timer} where queue = ? and name = ? and message_id = ?";
 
 /// Adds the deliveries that the claim did not count.
-pub(super) fn archive_template() -> String {
-    let counted = BODY.replace("deliveries", "deliveries + j.delivered");
-    format!(
-        "insert into {{archive}} (id, due_at, archived_at, expires_at, {BODY}) select r.id, due_at, ?2, ?3, {counted} \
+pub(super) fn archive_template() -> Template {
+    sql!(
+        "insert into {archive} (id, due_at, archived_at, expires_at, {body}) select r.id, due_at, ?2, ?3, {counted} \
          from (select value ->> 0 as position, value ->> 1 as delivered from json_each(?1)) j \
-         cross join {{ready}} r on r.id = j.position"
+         cross join {ready} r on r.id = j.position",
+        body = body(),
+        counted = sql!(BODY, deliveries = sql!("deliveries + j.delivered"))
     )
 }
 
-pub(super) fn dead_letter_template() -> String {
-    format!(
-        "insert into {{dead}} (id, due_at, failed_at, reason, {BODY}) select r.id, due_at, ?2, j.reason, {BODY} \
+pub(super) fn dead_letter_template() -> Template {
+    sql!(
+        "insert into {dead} (id, due_at, failed_at, reason, {body}) select r.id, due_at, ?2, j.reason, {body} \
          from (select value ->> 0 as position, value ->> 1 as reason from json_each(?1)) j \
-         cross join {{ready}} r on r.id = j.position"
+         cross join {ready} r on r.id = j.position",
+        body = body()
     )
 }
 
-pub(super) fn schedule_template() -> String {
-    format!(
-        "insert into {{scheduled}} (id, due_at, {BODY}) select r.id, due_at, {BODY} \
-         from (select value as position from json_each(?1)) j cross join {{ready}} r on r.id = j.position"
+pub(super) fn schedule_template() -> Template {
+    sql!(
+        "insert into {scheduled} (id, due_at, {body}) select r.id, due_at, {body} \
+         from (select value as position from json_each(?1)) j cross join {ready} r on r.id = j.position",
+        body = body()
     )
 }
 
@@ -246,14 +250,16 @@ async fn end_lanes(
         match &lane.status {
             None if lane.has_left && lane.expired_leases == 0 => {
                 let sql =
-                    names.sql("update {lane} set expired_leases = 0 where queue = ?1 and key = ?2 and expired_leases > 0");
+                    names.sql(&sql!(
+                        "update {lane} set expired_leases = 0 where queue = ?1 and key = ?2 and expired_leases > 0"
+                    ));
                 sql.query().bind(queue).bind(key).execute(&mut *connection).await.map_err(store_error)?;
                 continue;
             }
             None => continue,
             Some(LaneStatus::Free) => free.push(json!([queue, key, tail, lane.expired_leases])),
             Some(LaneStatus::Blocked { due_at, reason, error }) => {
-                let sql = names.sql(BLOCK_LANE);
+                let sql = names.sql(&sql!(BLOCK_LANE));
                 let query =
                     sql.query().bind(queue).bind(key).bind(tail).bind(lane.expired_leases).bind(due_at);
                 let query = query.bind(reason.map(Reason::as_str)).bind(error);
@@ -263,7 +269,7 @@ async fn end_lanes(
         tail += 1;
     }
     if !free.is_empty() {
-        execute_with_rows(connection, names, FREE_LANES, Value::Array(free).to_string()).await?;
+        execute_with_rows(connection, names, &sql!(FREE_LANES), Value::Array(free).to_string()).await?;
     }
     let left = lanes.iter().filter(|(_, lane)| lane.has_left);
     let left: Vec<_> = left.map(|((queue, key), _)| (*queue, key.as_str())).collect();

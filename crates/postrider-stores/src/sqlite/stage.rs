@@ -21,6 +21,7 @@ use super::{
     timestamp::{self, Micros},
     writer::LockBackoff,
 };
+use crate::template::Template;
 use postrider_core::{
     Due, Error, Limits, Message, MessageId, QueueName, StageOutcome, StageReport, TimerName, trace,
 };
@@ -74,7 +75,12 @@ impl SqliteOutbox {
         let mut backoff = LockBackoff::for_duration(BUSY_TIMEOUT);
         let changed = loop {
             let (insert, params) = stage_statement(first.queue().as_str(), &ids, messages);
-            let text = format!("{DRAW_POSITIONS}; {SIGNAL}; {insert}");
+            let text = sql!(
+                "{draw}; {signal}; {insert}",
+                draw = sql!(DRAW_POSITIONS),
+                signal = sql!(SIGNAL),
+                insert
+            );
             match driver.execute(Statement { params, ..self.names.statement(&text) }).await {
                 Ok(changed) => break changed,
                 // Only the first statement can find the lock taken, and its error stops the others.
@@ -139,8 +145,8 @@ impl SqliteOutbox {
             }
             outcomes.push((MessageId::from_uuid(outcome.0), outcome.1));
         }
-        insert(driver, names, "{ready}", &ready).await?;
-        insert(driver, names, "{scheduled}", &scheduled).await?;
+        insert(driver, names, Target::Ready, &ready).await?;
+        insert(driver, names, Target::Scheduled, &scheduled).await?;
         if ready.iter().any(|row| row.ordered) {
             let last_position = first_position + sql_limit(messages.len());
             super::lanes::open(driver, names, first_position..last_position).await?;
@@ -200,18 +206,18 @@ pub(super) fn stage_statement<'p>(
     queue: &'p str,
     ids: &[Uuid],
     messages: &'p [Message],
-) -> (String, Vec<Param<'p>>) {
+) -> (Template, Vec<Param<'p>>) {
     let params = vec![sql_limit(messages.len()).into(), queue.into()];
     BulkInsert::new(params, ids.iter().copied().zip(messages))
-        .computed("id", "positions.last - ?1 + 1 + j.key")
-        .computed("queue", "q.id")
-        .computed("fair", "q.fair")
-        .computed("staged_at", "{now}")
-        .computed("due_at", "{now}")
+        .computed("id", sql!("positions.last - ?1 + 1 + j.key"))
+        .computed("queue", sql!("q.id"))
+        .computed("fair", sql!("q.fair"))
+        .computed("staged_at", sql!("{now}"))
+        .computed("due_at", sql!("{now}"))
         .insert(
-            "{ready}",
-            "{queue} q cross join {position} positions cross join",
-            "where q.name = ?2 and q.ordered = 0 and positions.id = 1",
+            &sql!("{ready}"),
+            &sql!("{queue} q cross join {position} positions cross join"),
+            &sql!("where q.name = ?2 and q.ordered = 0 and positions.id = 1"),
         )
 }
 
@@ -233,7 +239,7 @@ async fn known_ids(
     }
     let requested =
         json(given.iter().map(|(queue, id)| Value::Array(vec![(*queue).into(), hex(*id).into()])));
-    for row in driver.rows(names.statement(KNOWN_IDS).bind(requested)).await? {
+    for row in driver.rows(names.statement(&sql!(KNOWN_IDS)).bind(requested)).await? {
         let index: i64 = row.get(0)?;
         known.extend(usize::try_from(index).ok().and_then(|index| given.get(index)));
     }
@@ -281,11 +287,18 @@ impl<'m> NewRow<'m> {
     }
 }
 
+/// The table of a new message.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Target {
+    Ready,
+    Scheduled,
+}
+
 /// Inserts messages into a table.
 pub(super) async fn insert(
     driver: &mut impl Driver,
     names: &SqliteNames,
-    table: &str,
+    target: Target,
     mut rows: &[NewRow<'_>],
 ) -> Result<(), Error> {
     while !rows.is_empty() {
@@ -304,11 +317,11 @@ pub(super) async fn insert(
             .column("key", chunk.iter().map(|row| row.key.as_deref()))
             .column("timer", chunk.iter().map(|row| row.message.timer().map(|timer| timer.name.as_str())));
         // Tenants take turns only in `ready`.
-        let bulk_insert = match table {
-            "{ready}" => bulk_insert.column("fair", chunk.iter().map(|row| row.fair)),
-            _ => bulk_insert,
+        let (bulk_insert, table) = match target {
+            Target::Ready => (bulk_insert.column("fair", chunk.iter().map(|row| row.fair)), sql!("{ready}")),
+            Target::Scheduled => (bulk_insert, sql!("{scheduled}")),
         };
-        let (insert, params) = bulk_insert.insert(table, "", "");
+        let (insert, params) = bulk_insert.insert(&table, &sql!(""), &sql!(""));
         driver.execute(Statement { params, ..names.statement(&insert) }).await?;
         rows = rest;
     }

@@ -3,6 +3,7 @@
 //! Parameters borrow their values where they can.
 
 use super::names::{Sql, SqliteNames};
+use crate::template::Template;
 use std::borrow::Cow;
 use uuid::Uuid;
 
@@ -15,7 +16,7 @@ pub(super) struct Statement<'p> {
 
 impl SqliteNames {
     /// A statement with the names of the tables filled in, without parameters yet.
-    pub(super) fn statement<'p>(&self, template: &str) -> Statement<'p> {
+    pub(super) fn statement<'p>(&self, template: &Template) -> Statement<'p> {
         Statement { sql: self.sql(template), params: Vec::new() }
     }
 }

@@ -6,6 +6,7 @@
 //! and the driver is called once for all of them.
 
 use super::{SqliteNames, drivers::Driver, statement::Statement};
+use crate::template::Template;
 use postrider_core::Error;
 
 /// The numbers of statements in one text. Each size is prepared once; larger sizes are not faster.
@@ -15,7 +16,7 @@ pub(super) const SIZES: [usize; 3] = [64, 8, 1];
 pub(super) async fn query_each<'p, D: Driver, R>(
     driver: &mut D,
     names: &SqliteNames,
-    template: &str,
+    template: &Template,
     mut rows: &[R],
     bind: impl Fn(Statement<'p>, &R) -> Statement<'p>,
 ) -> Result<Vec<D::Row>, Error> {
@@ -31,7 +32,7 @@ pub(super) async fn query_each<'p, D: Driver, R>(
 pub(super) async fn execute_each<'p, R>(
     driver: &mut impl Driver,
     names: &SqliteNames,
-    template: &str,
+    template: &Template,
     mut rows: &[R],
     bind: impl Fn(Statement<'p>, &R) -> Statement<'p>,
 ) -> Result<u64, Error> {
@@ -46,13 +47,13 @@ pub(super) async fn execute_each<'p, R>(
 /// A text for the first rows, and the remaining rows.
 fn next<'p, 'r, R>(
     names: &SqliteNames,
-    template: &str,
+    template: &Template,
     rows: &'r [R],
     bind: impl Fn(Statement<'p>, &R) -> Statement<'p>,
 ) -> Option<(Statement<'p>, &'r [R])> {
     let size = SIZES.into_iter().find(|size| *size <= rows.len())?;
     let (chunk, rest) = rows.split_at(size);
-    let statement = names.statement(&vec![template; size].join("; "));
+    let statement = names.statement(&Template::join(vec![template.clone(); size], "; "));
     Some((chunk.iter().fold(statement, bind), rest))
 }
 
@@ -60,7 +61,7 @@ fn next<'p, 'r, R>(
 pub(super) async fn execute_each_position(
     driver: &mut impl Driver,
     names: &SqliteNames,
-    template: &str,
+    template: &Template,
     positions: &[i64],
 ) -> Result<(), Error> {
     query_each(driver, names, template, positions, |statement, position| statement.bind(*position))

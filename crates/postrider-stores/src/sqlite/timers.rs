@@ -7,8 +7,8 @@ use super::{
     bulk_insert::content_type,
     drivers::{Driver, DriverRow, first_row},
     lanes, queues, removal,
-    row::BODY,
-    stage::{NewRow, insert},
+    row::body,
+    stage::{NewRow, Target, insert},
     timestamp::Micros,
 };
 use crate::envelope;
@@ -23,11 +23,11 @@ pub(super) async fn stage(
     row: &NewRow<'_>,
     timer: &Timer,
 ) -> Result<(Uuid, StageOutcome), Error> {
-    let name = names.statement(
-        "insert into {timer} (queue, name, message_id) values (?1, ?2, ?3) on conflict (queue, name) do nothing",
-    );
+    let name = names.statement(&sql!(
+        "insert into {timer} (queue, name, message_id) values (?1, ?2, ?3) on conflict (queue, name) do nothing"
+    ));
     if driver.execute(name.bind(row.queue).bind(timer.name.as_str()).bind(row.id)).await? > 0 {
-        insert(driver, names, "{scheduled}", std::slice::from_ref(row)).await?;
+        insert(driver, names, Target::Scheduled, std::slice::from_ref(row)).await?;
         return Ok((row.id, StageOutcome::New));
     }
     if timer.on_conflict == OnConflict::Extend
@@ -61,7 +61,7 @@ pub(super) async fn active(
     queue: i64,
     timer: &TimerName,
 ) -> Result<Option<Uuid>, Error> {
-    let statement = names.statement("select message_id from {timer} where queue = ?1 and name = ?2");
+    let statement = names.statement(&sql!("select message_id from {timer} where queue = ?1 and name = ?2"));
     first_row(driver, statement.bind(queue).bind(timer.as_str())).await?.map(|row| row.get(0)).transpose()
 }
 
@@ -72,10 +72,10 @@ async fn waiting_due_at(
     queue: i64,
     id: Uuid,
 ) -> Result<Option<Micros>, Error> {
-    let statement = names.statement(
+    let statement = names.statement(&sql!(
         "select due_at from {scheduled} where message_id = ?1 and queue = ?2 \
-         union all select due_at from {ready} where message_id = ?1 and queue = ?2 and promoted = 1",
-    );
+         union all select due_at from {ready} where message_id = ?1 and queue = ?2 and promoted = 1"
+    ));
     first_row(driver, statement.bind(id).bind(queue)).await?.map(|row| row.get(0)).transpose()
 }
 
@@ -91,9 +91,10 @@ async fn extend(
     with: &NewRow<'_>,
 ) -> Result<(), Error> {
     // It may have come due already: then it goes back from `ready`.
-    let back = names.statement(&format!(
-        "insert into {{scheduled}} (id, due_at, {BODY}) select id, due_at, {BODY} from {{ready}} \
-         where message_id = ?1 and queue = ?2"
+    let back = names.statement(&sql!(
+        "insert into {scheduled} (id, due_at, {body}) select id, due_at, {body} from {ready} \
+         where message_id = ?1 and queue = ?2",
+        body = body()
     ));
     if driver.execute(back.bind(active).bind(with.queue)).await? > 0 {
         lanes::remove_message(driver, names, with.queue, active).await?;
@@ -101,7 +102,7 @@ async fn extend(
     let message = with.message;
     let key = message.key().map(|key| Cow::Borrowed(key.as_str()));
     let extend = names
-        .statement(EXTEND)
+        .statement(&sql!(EXTEND))
         .bind(active)
         .bind(with.queue)
         .bind(with.due_at)

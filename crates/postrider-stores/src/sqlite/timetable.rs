@@ -21,7 +21,7 @@ impl SqliteStore {
     pub(super) async fn read_schedule(&self, schedule: &ScheduleName) -> Result<ScheduleReading, Error> {
         let inner = &self.inner;
         let names = &inner.names;
-        let read = || names.statement(READ).bind(schedule.as_str());
+        let read = || names.statement(&sql!(READ)).bind(schedule.as_str());
         {
             let mut reader = inner.readers.acquire().await.map_err(store_error)?;
             if let Some(row) = first_row(&mut *reader, read()).await? {
@@ -29,7 +29,7 @@ impl SqliteStore {
             }
         }
         let mut write = inner.writer.begin(names).await?;
-        let begin = names.statement(BEGIN).bind(schedule.as_str()).bind(write.now);
+        let begin = names.statement(&sql!(BEGIN)).bind(schedule.as_str()).bind(write.now);
         write.connection.execute(begin).await?;
         let row = first_row(&mut write.connection, read()).await?;
         write.commit().await?;
@@ -44,7 +44,8 @@ impl SqliteStore {
     ) -> Result<bool, Error> {
         let names = &self.inner.names;
         let mut write = self.inner.writer.begin(names).await?;
-        let record = names.statement(RECORD).bind(schedule.as_str()).bind(timestamp::from_system_time(at));
+        let record =
+            names.statement(&sql!(RECORD)).bind(schedule.as_str()).bind(timestamp::from_system_time(at));
         if write.connection.execute(record).await? == 0 {
             write.rollback().await?;
             return Ok(false);

@@ -40,7 +40,7 @@ impl SqliteTransactions {
         settle: &LeaseSettlement,
     ) -> Result<bool, Error> {
         let names = &self.store.inner.names;
-        let row = names.sql("select {now}").query().fetch_one(&mut **tx).await.map_err(store_error)?;
+        let row = names.sql(&sql!("select {now}")).query().fetch_one(&mut **tx).await.map_err(store_error)?;
         let now = row.try_get(0).map_err(store_error)?;
         let settles = std::slice::from_ref(settle);
         let lost = settle::settle(tx, names, settles, now).await?;

@@ -6,7 +6,7 @@
 use super::{
     SqliteNames, applied_migrations,
     error::store_error,
-    repair::{KINDS, Repairs},
+    repair::{KINDS, SchemaRepair},
 };
 use crate::object_script::creation_order;
 use postrider_core::{Error, schema::Drift};
@@ -23,14 +23,14 @@ pub(super) async fn drift(
     let found = describe(connection, names).await?;
     let applied = applied_migrations::read(connection, names).await?;
     let applied = applied.map(|applied| applied.into_iter().map(|applied| applied.number).collect());
-    let repairs = Repairs::new(names, &found, applied);
+    let repair = SchemaRepair::new(names, &found, applied);
     let drift = EXPECTED.lines().filter_map(|line| line.split_once('\t')).filter_map(|(object, expected)| {
         let found = found.get(object);
         (found.is_none_or(|found| found != expected)).then(|| Drift {
             object: object.to_owned(),
             expected: expected.to_owned(),
             found: found.cloned(),
-            fix: repairs.fix(object, found.is_some()),
+            fix: repair.fix(object, found.is_some()),
         })
     });
     let mut drift: Vec<_> = drift.collect();
@@ -43,7 +43,7 @@ pub(super) async fn describe(
     connection: &mut SqliteConnection,
     names: &SqliteNames,
 ) -> Result<BTreeMap<String, String>, Error> {
-    let sql = names.sql(include_str!("catalog.sql"));
+    let sql = names.sql(&sql!(include_str!("catalog.sql")));
     let rows = sql.query().bind(names.prefix()).fetch_all(connection).await.map_err(store_error)?;
     let mut objects = BTreeMap::new();
     for row in rows {

@@ -17,6 +17,7 @@ use super::{
     statement::Statement,
     timestamp::Micros,
 };
+use crate::template::Template;
 use postrider_core::Error;
 use sqlx::{
     ConnectOptions, Connection, Executor, Row, SqliteConnection,
@@ -61,7 +62,7 @@ impl Writer {
 
     /// Begins a write, after the earlier ones have ended.
     pub(super) async fn begin(&self, names: &SqliteNames) -> Result<Write, Error> {
-        Ok(self.begin_with(names, "", |statement| statement).await?.0)
+        Ok(self.begin_with(names, &sql!(""), |statement| statement).await?.0)
     }
 
     /// Begins a write, runs `first` in the same text, and returns its rows. Each text that the driver runs goes to another thread and
@@ -69,7 +70,7 @@ impl Writer {
     pub(super) async fn begin_with(
         &self,
         names: &SqliteNames,
-        first: &str,
+        first: &Template,
         bind: impl Fn(Statement<'static>) -> Statement<'static>,
     ) -> Result<(Write, Vec<SqliteRow>), Error> {
         let deadline = Instant::now() + self.options.busy_timeout;
@@ -86,7 +87,7 @@ impl Writer {
         };
         let mut backoff = LockBackoff::until(deadline);
         // The time is read under the lock. Without the lock, the error of `begin` stops the statements after it.
-        let text = format!("begin immediate; select {{now}}; {first}");
+        let text = sql!("begin immediate; select {now}; {first}", first);
         loop {
             match connection.rows(bind(names.statement(&text))).await {
                 Ok(mut rows) if !rows.is_empty() => {

@@ -21,7 +21,7 @@ type Index = (String, String, bool, i64, f64);
 
 pub(super) async fn findings(store: &PostgresStore) -> Result<Vec<Finding>, Error> {
     let names = &store.inner.names;
-    let sql = names.sql(FACTS);
+    let sql = names.sql(&sql!(FACTS));
     let indexes = store.facts(sql.query().bind(names.schema()).bind(names.prefix())).await?;
     Ok(indexes.iter().filter_map(assess).collect())
 }

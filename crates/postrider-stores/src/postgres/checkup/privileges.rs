@@ -36,7 +36,7 @@ pub(super) async fn findings(store: &PostgresStore, role: Option<Role>) -> Resul
     let names = &store.inner.names;
     let column =
         |of: fn(&Privilege) -> &str| required.iter().map(|(_, privilege)| of(privilege)).collect::<Vec<_>>();
-    let sql = names.sql(FACTS);
+    let sql = names.sql(&sql!(FACTS));
     let query = sql.query().bind(names.schema()).bind(names.prefix());
     let query = query.bind(required.iter().map(|(index, _)| *index).collect::<Vec<_>>());
     let query =

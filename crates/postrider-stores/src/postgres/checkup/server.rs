@@ -35,7 +35,7 @@ struct Server {
 
 pub(super) async fn findings(store: &PostgresStore) -> Result<Vec<Finding>, Error> {
     let before = SystemTime::now();
-    let sql = store.inner.names.sql(FACTS);
+    let sql = store.inner.names.sql(&sql!(FACTS));
     type Row = (i32, bool, i32, i64, i64, i64, f64, bool);
     let (version, is_standby, frozen_age, connections, max, used, clock, is_on_command_line): Row =
         store.fact(sql.query()).await?;

@@ -147,7 +147,7 @@ fn is_set(value: &str) -> bool {
 pub(super) async fn findings(store: &PostgresStore) -> Result<Vec<Finding>, Error> {
     type Row = (String, String, String, Option<bool>, Option<bool>, String, String);
     let names: Vec<_> = WATCHED.iter().map(|watched| watched.name).collect();
-    let sql = store.inner.names.sql(FACTS);
+    let sql = store.inner.names.sql(&sql!(FACTS));
     let rows: Vec<Row> = store.facts(sql.query().bind(names)).await?;
     let settings = rows.into_iter().map(|(name, value, source, in_role, in_database, role, database)| {
         Setting { name, value, source, scope: in_role.zip(in_database), role, database }

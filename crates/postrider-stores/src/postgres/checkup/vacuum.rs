@@ -18,7 +18,7 @@ type Table = (String, String, bool, i64, i64, bool);
 
 pub(super) async fn findings(store: &PostgresStore) -> Result<Vec<Finding>, Error> {
     let names = &store.inner.names;
-    let sql = names.sql(FACTS);
+    let sql = names.sql(&sql!(FACTS));
     let tables = store.facts(sql.query().bind(names.schema()).bind(names.prefix())).await?;
     Ok(tables.iter().flat_map(assess).collect())
 }

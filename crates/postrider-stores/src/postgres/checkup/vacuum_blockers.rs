@@ -31,7 +31,7 @@ type Slot = (String, bool, i32, i64);
 pub(super) async fn findings(store: &PostgresStore, longest: Duration) -> Result<Vec<Finding>, Error> {
     let names = &store.inner.names;
     let [sessions, prepared, slots, no_stats_role] =
-        [SESSIONS, PREPARED, SLOTS, NO_STATS_ROLE].map(|sql| names.sql(sql));
+        [sql!(SESSIONS), sql!(PREPARED), sql!(SLOTS), sql!(NO_STATS_ROLE)].map(|sql| names.sql(&sql));
     let longest = longest.as_secs_f64();
     let mut findings = Vec::new();
     let open: Vec<Session> = store.facts(sessions.query().bind(longest)).await?;

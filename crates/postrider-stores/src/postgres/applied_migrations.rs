@@ -23,8 +23,9 @@ pub(super) async fn read(
     connection: &mut PgConnection,
     names: &PostgresNames,
 ) -> Result<Vec<AppliedMigration>, Error> {
-    let sql = "select version, description, installed_on from {migration} where success order by version";
-    let rows = names.sql(sql).query().persistent(false).fetch_all(connection).await.map_err(store_error)?;
+    let sql =
+        sql!("select version, description, installed_on from {migration} where success order by version");
+    let rows = names.sql(&sql).query().persistent(false).fetch_all(connection).await.map_err(store_error)?;
     rows.iter().map(|row| applied(row).map_err(store_error)).collect()
 }
 
