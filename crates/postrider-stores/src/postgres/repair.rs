@@ -184,6 +184,7 @@ impl<'m> SchemaRepair<'m> {
         }
         let used = match name {
             "turn" => "select max(turn) from {lane}",
+            "queue_number" => "select max(id) from {queue}",
             _ => {
                 "select max(id) from (select max(id) from {ready} union all select max(id) from {scheduled} \
                  union all select max(id) from {dead}) used(id)"

@@ -246,7 +246,7 @@ fn template(shape: StatementShape) -> String {
                     "retried as (insert into {{scheduled}} ({MOVED}, due_at, attempts, deliveries, last_error) \
                      select {columns}, clock_timestamp() + u.delay * interval '1 s', m.attempts + 1, m.deliveries, u.error \
                      from unnest({id}, {delay}, {error}) u(id, delay, error) full join retry_rows m on m.message_id = u.id \
-                     where coalesce(m.id, -1) >= 0 on conflict do nothing)",
+                     where coalesce(m.id, -1) >= 0 on conflict (message_id, queue) do nothing)",
                     columns = moved("m")
                 ));
             }
@@ -268,7 +268,7 @@ fn template(shape: StatementShape) -> String {
                     "snoozed as (insert into {{scheduled}} ({MOVED}, due_at, attempts, deliveries, last_error) \
                      select {columns}, clock_timestamp() + u.delay * interval '1 s', m.attempts, m.deliveries - 1, m.last_error \
                      from unnest({id}, {delay}) u(id, delay) full join snoozed_rows m on m.message_id = u.id \
-                     where coalesce(m.id, -1) >= 0 on conflict do nothing)",
+                     where coalesce(m.id, -1) >= 0 on conflict (message_id, queue) do nothing)",
                     columns = moved("m")
                 ));
             }
