@@ -230,3 +230,21 @@ pub enum Error {
     #[error("the store failed: {0}")]
     Other(#[source] BoxError),
 }
+
+/// Another transaction holds a lock on a row that the statement needs, or both hold one that the other needs.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Contention(#[source] BoxError);
+
+impl Error {
+    /// The store is unavailable for this statement only: another transaction holds one of its rows. A smaller statement that does not
+    /// touch that row succeeds.
+    pub fn contention(source: impl Into<BoxError>) -> Self {
+        Self::Unavailable(Box::new(Contention(source.into())))
+    }
+
+    /// Whether a row of the statement was locked by another transaction, see [`contention`](Self::contention).
+    pub fn is_contention(&self) -> bool {
+        matches!(self, Self::Unavailable(source) if source.is::<Contention>())
+    }
+}

@@ -103,6 +103,35 @@ async fn control_trusting_commit_of_failed_transaction_loses_effect() {
     assert_eq!(effects(&world).await, 0);
 }
 
+/// The commit of such a message fails each time, because of a deferred constraint. It counts as a failure: the others are handled
+/// beside it, more of them than the consumer has runners, and it ends as a dead letter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn message_whose_commit_always_fails_is_dead_lettered_and_stops_no_other() {
+    let world = world().await;
+    let create = "create table parent (id bigint primary key); \
+        create table child (number bigint, parent bigint references parent deferrable initially deferred)";
+    sqlx::raw_sql(create).execute(&world.store.app).await.unwrap();
+    let consumer = billing(&world, world.store.transactions())
+        .max_deliveries(3)
+        .concurrency(2)
+        .batch_size(4)
+        .on_json(|number: i64, mut tx: HandlerTx, _: Context| async move {
+            sqlx::query("insert into effect values ($1)").bind(number).execute(&mut **tx).await?;
+            if number < 10 {
+                sqlx::query("insert into child values ($1, 1)").bind(number).execute(&mut **tx).await?;
+            }
+            Ok::<(), Failure>(())
+        })
+        .build()
+        .unwrap();
+    put(&world, 0..30);
+    let running = consumer.start();
+    until(async || running.report().delivered == 20 && running.report().dead == 10).await;
+    let drained = running.stop(Duration::from_secs(60)).await;
+    assert_eq!(drained.report.retried, 30, "three attempts each: {drained:?}");
+    assert_eq!((effects(&world).await, world.queue.left()), (20, 0));
+}
+
 /// Terminated sessions cost only time: messages in flight are retried, and no delivery is counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn consumer_retries_after_sessions_are_terminated() {

@@ -53,6 +53,8 @@ macro_rules! relay_suite {
                     an_open_circuit_claims_nothing
                     pending_messages_are_sent_after_recovery
                     repeated_timeouts_count_as_an_outage
+                    messages_that_are_not_sent_do_not_delay_a_probe
+                    messages_that_are_not_sent_to_one_of_several_do_not_delay_its_probe
                     an_outage_of_one_destination_does_not_stop_another
                     run_until_idle_does_not_wait_for_an_outage_to_end
                     run_batch_does_not_wait_for_an_outage_to_end

@@ -62,6 +62,7 @@ macro_rules! saga_suite {
                     operations_queues_and_tenants_complete_separately
                     two_concurrent_finishers_report_one_completion
                     writes_of_the_completion_hook_commit_with_the_completion
+                    a_completion_hook_that_panics_or_hangs_is_a_failure
                     a_completion_message_is_staged
                     an_abandoned_sibling_blocks_completion_until_it_is_requeued
                     a_scheduled_sibling_blocks_completion

@@ -218,6 +218,8 @@ macro_rules! store_suite {
                 an_earlier_time_does_not_change_a_timer
                 a_due_timer_can_be_extended_until_it_is_leased
                 a_leased_timer_is_not_extended
+                a_released_timer_can_be_extended
+                a_timer_awaiting_retry_can_be_extended
                 one_batch_can_stage_and_extend_a_timer
                 a_rolled_back_extension_changes_nothing
                 a_cancelled_timer_is_never_delivered

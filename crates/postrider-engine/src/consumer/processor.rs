@@ -298,7 +298,12 @@ impl<R: TxBackend> Processor<R> {
                     }
                     return;
                 }
-                Err(error) => self.store_outage.report("count deliveries", &error),
+                Err(error) => {
+                    self.store_outage.report("count deliveries", &error);
+                    if !matches!(error, Error::Unavailable(_)) {
+                        return;
+                    }
+                }
             }
             if !sleep_unless_stopped(backoff.next_delay(), stop).await {
                 return;
@@ -384,7 +389,8 @@ impl<R: TxBackend> Processor<R> {
         self.retry_until_stopped(stop, || self.dead_letter(pending, reason, failure)).await
     }
 
-    /// Retries an action until the database answers. When the consumer stops first, the message is nacked.
+    /// Retries an action while the database is unavailable. When the consumer stops first, or the database refuses the action, the
+    /// message is nacked: a dead letter that cannot be written must not block the messages behind it.
     async fn retry_until_stopped<F: Future<Output = Result<MessageOutcome, Error>>>(
         &self,
         stop: &CancellationToken,
@@ -397,7 +403,12 @@ impl<R: TxBackend> Processor<R> {
                     self.store_outage.resolved();
                     return outcome;
                 }
-                Err(error) => self.store_outage.report("write a dead letter", &error),
+                Err(error) => {
+                    self.store_outage.report("write a dead letter", &error);
+                    if !matches!(error, Error::Unavailable(_)) {
+                        return MessageOutcome::Failed(MAX_HOLD);
+                    }
+                }
             }
             if !sleep_unless_stopped(backoff.next_delay(), stop).await {
                 return MessageOutcome::Nacked(Duration::ZERO);

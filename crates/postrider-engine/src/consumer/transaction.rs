@@ -22,7 +22,7 @@ pub(super) enum TransactionOutcome {
         /// The index of the failed message, where that is certain: no other handler had run in the transaction before.
         failed_index: Option<usize>,
     },
-    /// The database failed. Whether the commit happened is unknown; a repetition finds out.
+    /// The database is unavailable. Whether the commit happened is unknown; a repetition finds out.
     Unavailable(Error),
 }
 
@@ -41,7 +41,12 @@ impl<R: TxBackend> Processor<R> {
     pub(super) async fn run_transaction(&self, messages: &[PendingMessage<'_>]) -> TransactionOutcome {
         match self.try_transaction(messages).await {
             Ok(outcome) => outcome,
-            Err(error) => TransactionOutcome::Unavailable(error),
+            Err(error @ Error::Unavailable(_)) => TransactionOutcome::Unavailable(error),
+            // Such as a deferred constraint that fails at the commit. It would fail again and again, so it must count.
+            Err(error) => TransactionOutcome::Failed {
+                failure: Failure::of_kind(Next::Retry, "TransactionFailed", error),
+                failed_index: (messages.len() == 1).then_some(0),
+            },
         }
     }
 

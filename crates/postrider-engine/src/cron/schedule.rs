@@ -167,7 +167,7 @@ impl CheckedSchedule {
 
 impl fmt::Debug for CheckedSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Schedule")
+        f.debug_struct("CheckedSchedule")
             .field("name", &self.name)
             .field("missed", &self.missed)
             .finish_non_exhaustive()

@@ -13,7 +13,7 @@ pub trait CircuitGate: Debug + Send + Sync + 'static {
     /// Whether and how much to claim now. A granted probe counts as taken.
     fn acquire(&self) -> ClaimPermit;
 
-    /// Gives back a permit of [`acquire`](Self::acquire) that claimed nothing.
+    /// Gives back a permit of [`acquire`](Self::acquire) that claimed nothing, or whose message was not sent.
     fn release(&self);
 
     /// Resolves when it is worth calling [`acquire`](Self::acquire) again.

@@ -141,7 +141,7 @@ impl Claimer {
             stop.run_until_cancelled(self.wakeup.wait(Duration::from_millis(10))).await;
             return None;
         };
-        window.on_freed();
+        window.on_freed(window.size - free);
         let wanted = match &self.subscription.gate {
             None => free.min(MAX_CLAIM),
             Some(gate) => {
@@ -208,7 +208,7 @@ impl Claimer {
         sent_at: Instant,
         window: &mut PrefetchWindow,
     ) -> Result<IdleAction, Error> {
-        let is_full = claimed.len() >= limit;
+        let (count, is_full) = (claimed.len(), claimed.len() >= limit);
         let oldest = claimed.iter().map(|claimed| claimed.due_at).min();
         self.subscription.metrics.record_claimed(claimed.len(), oldest);
         // Each failed attempt and this claim count as one delivery; every further one was started by a worker whose
@@ -227,7 +227,7 @@ impl Claimer {
             let deliveries = units.iter().flat_map(WorkUnit::deliveries);
             self.settle_buffer.push(deliveries.map(unstarted), true);
         }
-        window.on_filled(is_full);
+        window.on_filled(is_full, count);
         self.idle.deregister_idle().await?;
         Ok(IdleAction::ClaimAgain)
     }
@@ -247,14 +247,17 @@ impl Claimer {
 
 /// The maximum number of messages of a queue in flight.
 ///
-/// Without a fixed prefetch it follows the speed of the deliveries: one claim should last for some tens of milliseconds, so
-/// that claims are large when handlers are fast, and nothing is hoarded when they are slow.
+/// Without a fixed prefetch it follows the speed of the deliveries: half of what is in flight after a claim should last for some
+/// tens of milliseconds, so that claims are large when handlers are fast, and nothing is hoarded when they are slow. Only messages
+/// that were delivered count: the capacity that a larger window adds is free at once, and says nothing about the speed.
 #[derive(Debug)]
 struct PrefetchWindow {
     size: usize,
     min: usize,
     max: usize,
-    filled_at: Option<Instant>,
+    in_flight: usize,
+    /// The last full claim: when it was, and the number of messages in flight after it.
+    filled: Option<(Instant, usize)>,
 }
 
 const GROW_BELOW: Duration = Duration::from_millis(50);
@@ -264,24 +267,95 @@ impl PrefetchWindow {
     fn new(subscription: &Subscription) -> Self {
         let min = subscription.concurrency.saturating_mul(2);
         match subscription.prefetch {
-            Some(size) => Self { size, min: size, max: size, filled_at: None },
-            None => Self { size: min, min, max: min.max(2 * MAX_CLAIM), filled_at: None },
+            Some(size) => Self::between(size, size),
+            None => Self::between(min, min.max(2 * MAX_CLAIM)),
         }
     }
 
-    /// A claim returned as many messages as requested, or fewer.
-    fn on_filled(&mut self, is_full: bool) {
-        self.filled_at = is_full.then(Instant::now);
+    fn between(min: usize, max: usize) -> Self {
+        Self { size: min, min, max, in_flight: 0, filled: None }
     }
 
-    /// At least half of the window is free again.
-    fn on_freed(&mut self) {
-        let Some(filled_at) = self.filled_at.take() else { return };
+    /// A claim returned this many messages: as many as requested, or fewer.
+    fn on_filled(&mut self, is_full: bool, claimed: usize) {
+        self.in_flight += claimed;
+        self.filled = is_full.then(|| (Instant::now(), self.in_flight));
+    }
+
+    /// At least half of the window is free, with this many messages in flight.
+    fn on_freed(&mut self, in_flight: usize) {
+        self.in_flight = in_flight;
+        let is_used = |(_, filled): &(Instant, usize)| in_flight * 2 <= *filled;
+        let Some((filled_at, _)) = self.filled.filter(is_used) else { return };
+        self.filled = None;
         let lasted = filled_at.elapsed();
         if lasted < GROW_BELOW {
             self.size = self.size.saturating_mul(2).min(self.max);
         } else if lasted > SHRINK_ABOVE {
             self.size = (self.size / 2).max(self.min);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Claims as the claimer does, while `per_second` messages are delivered, and returns the largest number of messages in flight.
+    async fn most_in_flight(window: &mut PrefetchWindow, per_second: u32, length: Duration) -> usize {
+        let step = Duration::from_millis(1);
+        let (began, mut delivered, mut claimed, mut most) = (Instant::now(), 0, 0, 0);
+        while began.elapsed() < length {
+            loop {
+                let in_flight = claimed - delivered;
+                let free = window.size.saturating_sub(in_flight);
+                if free * 2 < window.size {
+                    break;
+                }
+                window.on_freed(in_flight);
+                let limit = free.min(MAX_CLAIM);
+                claimed += limit;
+                window.on_filled(true, limit);
+                most = most.max(claimed - delivered);
+            }
+            tokio::time::advance(step).await;
+            let due = (began.elapsed().as_secs_f64() * f64::from(per_second)) as usize;
+            delivered = due.min(claimed);
+        }
+        most
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_deliveries_do_not_grow_the_window() {
+        // Ten at a time, of 50 ms each.
+        for per_second in [1, 20, 200] {
+            let mut window = PrefetchWindow::between(20, 2 * MAX_CLAIM);
+            let most = most_in_flight(&mut window, per_second, Duration::from_secs(30)).await;
+            assert!(most <= 40, "{most} in flight at {per_second} messages a second");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn window_is_limited_to_a_fraction_of_a_second_of_deliveries() {
+        for per_second in [500, 2_000, 10_000] {
+            let mut window = PrefetchWindow::between(20, 2 * MAX_CLAIM);
+            let most = most_in_flight(&mut window, per_second, Duration::from_secs(5)).await;
+            assert!(most * 4 <= per_second as usize, "{most} in flight at {per_second} messages a second");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fast_deliveries_grow_the_window_to_its_limit() {
+        let mut window = PrefetchWindow::between(20, 2 * MAX_CLAIM);
+        most_in_flight(&mut window, 200_000, Duration::from_secs(1)).await;
+        assert_eq!(window.size, 2 * MAX_CLAIM);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deliveries_that_become_slow_shrink_the_window() {
+        let mut window = PrefetchWindow::between(20, 2 * MAX_CLAIM);
+        most_in_flight(&mut window, 200_000, Duration::from_secs(1)).await;
+        most_in_flight(&mut window, 100, Duration::from_secs(60)).await;
+        assert!(window.size <= 100, "{window:?}");
     }
 }

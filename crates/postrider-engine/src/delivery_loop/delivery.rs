@@ -21,6 +21,8 @@ pub struct Delivery {
     pub(super) subscription: Arc<Subscription>,
     /// The claim that brought it, as numbered by `LeaseRegistry`.
     pub(super) batch: u64,
+    /// Its index in that claim.
+    pub(super) index: usize,
     /// Its delivery has started.
     pub(super) started: AtomicBool,
     /// It waits in the settle buffer.
@@ -33,11 +35,17 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    pub(crate) fn new(claimed: ClaimedMessage, subscription: Arc<Subscription>, batch: u64) -> Self {
+    pub(super) fn new(
+        claimed: ClaimedMessage,
+        subscription: Arc<Subscription>,
+        batch: u64,
+        index: usize,
+    ) -> Self {
         Self {
             claimed,
             subscription,
             batch,
+            index,
             started: AtomicBool::default(),
             is_buffered: AtomicBool::default(),
             ended: AtomicBool::default(),

@@ -6,6 +6,7 @@
 //! settlement that still arrives.
 
 use super::{Delivery, Subscription, metrics::Phase, store_outage::StoreOutage};
+use futures_util::future::join_all;
 use postrider_core::{Error, Lease, LeaseToken, MessageId, Store};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -28,7 +29,9 @@ struct LeaseTable {
 /// The messages of one claim.
 #[derive(Debug)]
 struct ClaimBatch {
-    deliveries: Vec<Arc<Delivery>>,
+    subscription: Arc<Subscription>,
+    /// Those that have not ended. A message that has ended is freed, though others of its claim may run for long.
+    deliveries: Vec<Option<Arc<Delivery>>>,
     /// Number of them that are still in flight.
     in_flight: usize,
     claimed_at: Instant,
@@ -48,12 +51,17 @@ impl LeaseRegistry {
         let number = table.last;
         let deliveries: Vec<_> = claimed
             .into_iter()
-            .map(|claimed| Arc::new(Delivery::new(claimed, Arc::clone(subscription), number)))
+            .enumerate()
+            .map(|(index, claimed)| Arc::new(Delivery::new(claimed, Arc::clone(subscription), number, index)))
             .collect();
-        let (in_flight, copies) = (deliveries.len(), deliveries.clone());
-        table
-            .batches
-            .insert(number, ClaimBatch { deliveries: copies, in_flight, claimed_at, renewed_at: claimed_at });
+        let batch = ClaimBatch {
+            subscription: Arc::clone(subscription),
+            deliveries: deliveries.iter().cloned().map(Some).collect(),
+            in_flight: deliveries.len(),
+            claimed_at,
+            renewed_at: claimed_at,
+        };
+        table.batches.insert(number, batch);
         deliveries
     }
 
@@ -78,8 +86,7 @@ impl LeaseRegistry {
     /// All messages in flight.
     pub(super) fn unsettled(&self) -> Vec<Arc<Delivery>> {
         let table = self.lock();
-        let all = table.batches.values().flat_map(|batch| &batch.deliveries);
-        all.filter(|delivery| !delivery.ended.load(SeqCst)).cloned().collect()
+        table.batches.values().flat_map(ClaimBatch::unsettled).cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, LeaseTable> {
@@ -93,6 +100,9 @@ impl LeaseTable {
             return false;
         }
         if let Some(batch) = self.batches.get_mut(&delivery.batch) {
+            if let Some(slot) = batch.deliveries.get_mut(delivery.index) {
+                *slot = None;
+            }
             batch.in_flight -= 1;
             if batch.in_flight == 0 {
                 self.batches.remove(&delivery.batch);
@@ -105,12 +115,10 @@ impl LeaseTable {
     fn due(&self, now: Instant) -> HashMap<Duration, Vec<Arc<Delivery>>> {
         let mut due: HashMap<Duration, Vec<Arc<Delivery>>> = HashMap::new();
         for batch in self.batches.values() {
-            let Some(first) = batch.deliveries.first() else { continue };
-            let subscription = &first.subscription;
+            let subscription = &batch.subscription;
             let is_due = now >= batch.renewed_at + subscription.lease_for / 3;
             if is_due && now < batch.claimed_at + subscription.max_lease {
-                let open = batch.deliveries.iter().filter(|delivery| !delivery.ended.load(SeqCst));
-                due.entry(subscription.lease_for).or_default().extend(open.cloned());
+                due.entry(subscription.lease_for).or_default().extend(batch.unsettled().cloned());
             }
         }
         due
@@ -118,14 +126,15 @@ impl LeaseTable {
 
     /// Deliveries whose lease may have expired.
     fn expired(&self, now: Instant) -> Vec<Arc<Delivery>> {
-        let expired = self.batches.values().filter(|batch| {
-            batch
-                .deliveries
-                .first()
-                .is_some_and(|first| now >= batch.renewed_at + first.subscription.lease_for)
-        });
-        let expired = expired.flat_map(|batch| &batch.deliveries);
-        expired.filter(|delivery| !delivery.ended.load(SeqCst) && !delivery.is_lost()).cloned().collect()
+        let expired =
+            self.batches.values().filter(|batch| now >= batch.renewed_at + batch.subscription.lease_for);
+        expired.flat_map(ClaimBatch::unsettled).filter(|delivery| !delivery.is_lost()).cloned().collect()
+    }
+}
+
+impl ClaimBatch {
+    fn unsettled(&self) -> impl Iterator<Item = &Arc<Delivery>> {
+        self.deliveries.iter().flatten()
     }
 }
 
@@ -141,10 +150,13 @@ pub(super) async fn renew_until_done(
     let tick = (shortest.unwrap_or(Duration::from_secs(60)) / 12)
         .clamp(Duration::from_millis(5), Duration::from_secs(5));
     while done.run_until_cancelled(sleep(tick)).await.is_some() {
-        let due = leases.lock().due(Instant::now());
-        for (lease_for, deliveries) in due {
-            renew(store.as_ref(), &leases, &deliveries, lease_for, &store_outage).await;
-        }
+        // At once: a renewal that waits must not let shorter leases expire.
+        let due = leases.lock().due(Instant::now()).into_iter();
+        let renewals = due.map(|(lease_for, deliveries)| {
+            let (store, leases, store_outage) = (&store, &leases, &store_outage);
+            async move { renew(store.as_ref(), leases, &deliveries, lease_for, store_outage).await }
+        });
+        join_all(renewals).await;
         let expired = leases.lock().expired(Instant::now());
         expired.iter().for_each(|delivery| delivery.lose());
         log_losses(&expired, "expired");

@@ -1,13 +1,14 @@
 //! The settle buffer: finished deliveries wait here and are settled in batches.
 //!
 //! The buffer is flushed when it holds a full batch, when its oldest entry has waited long enough, when nothing else is in
-//! flight, and when the loop stops; one flush at a time, so that the messages of a turn are settled in their order. Entries
-//! that arrive during a flush go with the next one: under load batches grow by themselves.
+//! flight, and when the loop stops. Entries that arrive during a flush go with the next one: under load batches grow by
+//! themselves. Only a flush that takes long, because another transaction holds one of its rows, does not hold up the next: of each
+//! claim one flush runs at a time, so that the messages of a turn are settled in their order.
 //!
 //! A large part of one claim is settled in a call of its own, next to the others: for a store that is cheaper than a mix.
 //!
-//! A flush that fails is retried while the leases last. When the store rejects a batch permanently, its entries are settled one
-//! by one, so that one bad entry cannot hold up the others.
+//! A flush that fails is retried while the leases last. When the store rejects a batch permanently, or one of its rows is locked,
+//! its entries are settled one by one, so that one entry cannot hold up the others.
 
 use super::{
     Delivery,
@@ -19,7 +20,7 @@ use super::{
     subscription::MAX_CLAIM,
     wakeup::Wakeup,
 };
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use metrics::{Histogram, histogram};
 use postrider_core::{Error, LeaseSettlement, LeaseToken, MessageId, QueueName, Settlement, Store};
 use std::{
@@ -175,10 +176,51 @@ pub(super) struct Settler {
 impl Settler {
     pub(super) async fn run(self) {
         let sizes: Histogram = histogram!("postrider_settle_batch_size");
-        while let Some(entries) = self.settle_buffer.next_batch().await {
-            sizes.record(entries.len() as f64);
-            join_all(group_by_claim(entries).into_iter().map(|claim| self.flush(claim))).await;
-            self.settle_buffer.flushed.notify_waiters();
+        let mut flushes = FuturesUnordered::new();
+        // The claims that are being flushed, and entries of them that arrived since.
+        let (mut flushing, mut waiting) = (HashSet::<u64>::new(), Vec::new());
+        let (mut started_at, mut is_open) = (Instant::now(), true);
+        loop {
+            let not_before = (!flushes.is_empty()).then(|| started_at + SLOW_FLUSH);
+            let next_batch = async {
+                if let Some(at) = not_before {
+                    sleep_until(at).await;
+                }
+                self.settle_buffer.next_batch().await
+            };
+            let entries = tokio::select! {
+                biased;
+                Some(claims) = flushes.next() => {
+                    for claim in &claims {
+                        flushing.remove(claim);
+                    }
+                    self.settle_buffer.flushed.notify_waiters();
+                    mem::take(&mut waiting)
+                }
+                entries = next_batch, if is_open && flushes.len() < MAX_FLUSHES => match entries {
+                    Some(entries) => {
+                        sizes.record(entries.len() as f64);
+                        started_at = Instant::now();
+                        entries
+                    }
+                    None => {
+                        is_open = false;
+                        Vec::new()
+                    }
+                },
+                else => return,
+            };
+            let (later, now): (Vec<PendingSettlement>, Vec<_>) =
+                entries.into_iter().partition(|entry| flushing.contains(&entry.delivery.batch));
+            waiting.extend(later);
+            for part in group_by_claim(now) {
+                let claims: HashSet<u64> = part.iter().map(|entry| entry.delivery.batch).collect();
+                flushing.extend(&claims);
+                flushes.push(async {
+                    self.flush(part).await;
+                    claims
+                });
+            }
         }
     }
 
@@ -192,12 +234,11 @@ impl Settler {
                     self.after_flush(&entries);
                     return;
                 }
-                Err(Error::Unavailable(error)) => {
-                    self.store_outage.report("settle messages", &Error::Unavailable(error));
-                }
                 Err(error) => {
                     self.store_outage.report("settle messages", &error);
-                    entries = self.settle_individually(entries).await;
+                    if error.is_contention() || !matches!(error, Error::Unavailable(_)) {
+                        entries = self.settle_individually(entries).await;
+                    }
                 }
             }
             entries = self.drop_expired(entries);
@@ -226,14 +267,24 @@ impl Settler {
         }
     }
 
-    /// Settles each entry in its own call and returns those that still failed.
+    /// Settles each entry in its own call and returns those that still failed. Behind a failure nothing of the same turn is settled:
+    /// its messages would be delivered out of order.
     async fn settle_individually(&self, entries: Vec<PendingSettlement>) -> Vec<PendingSettlement> {
-        let mut failed = Vec::new();
+        let (mut failed, mut failed_keys) = (Vec::new(), HashSet::new());
         for entry in entries {
+            let lease = &entry.delivery.claimed.lease;
+            let key = lease.turn().map(|turn| (lease.queue().clone(), turn.key.clone()));
+            if key.as_ref().is_some_and(|key| failed_keys.contains(key)) {
+                failed.push(entry);
+                continue;
+            }
             let entry = [entry];
             match self.settle(&entry).await {
                 Ok(()) => self.after_flush(&entry),
-                Err(_) => failed.extend(entry),
+                Err(_) => {
+                    failed_keys.extend(key);
+                    failed.extend(entry);
+                }
             }
         }
         failed
@@ -281,6 +332,11 @@ impl Settler {
         Ok(())
     }
 }
+
+/// A flush that takes longer does not hold up the next one.
+const SLOW_FLUSH: Duration = Duration::from_millis(200);
+/// The most flushes at once: each may occupy a connection of the store.
+const MAX_FLUSHES: usize = 4;
 
 /// From this many messages on, the settlements of one claim go in a call of their own.
 const OWN_CALL_FROM: usize = 100;

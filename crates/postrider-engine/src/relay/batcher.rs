@@ -348,7 +348,7 @@ impl PublishMetrics {
 
 impl fmt::Debug for Batcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Post")
+        f.debug_struct("Batcher")
             .field("destination", &self.destination)
             .field("transport", &self.transport)
             .finish_non_exhaustive()

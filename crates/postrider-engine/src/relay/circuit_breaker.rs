@@ -171,6 +171,8 @@ impl CircuitGate for CircuitBreaker {
         }
     }
 
+    /// A message that is not sent may belong to a claim without a probe, while the probe of another claim is in flight: then there is
+    /// a second probe, which does no harm.
     fn release(&self) {
         let probe = self.state().open.as_mut().and_then(|open_circuit| open_circuit.probe_until.take());
         if probe.is_some() {

@@ -5,7 +5,7 @@ use super::{
     route::{Filter, Transform},
 };
 use crate::{
-    delivery_loop::{BatchDeliver, Deliver, Delivery, Outcome, ReportSettlements},
+    delivery_loop::{BatchDeliver, CircuitGate, Deliver, Delivery, Outcome, ReportSettlements},
     failure::{Failure, Next},
     failure_policy::{FailurePolicy, settle_max_deliveries},
 };
@@ -74,6 +74,9 @@ impl BatchDeliver for SingleTarget {
                 }
                 // There may be hundreds of messages, each with user functions: lets other tasks run in between.
                 consume_budget().await;
+            }
+            if outgoing.is_empty() {
+                self.target.batcher.breaker.release();
             }
             let mut is_pending = vec![true; deliveries.len()];
             unsent.iter().for_each(|(index, _)| is_pending[*index] = false);
@@ -149,7 +152,10 @@ impl SingleTarget {
     async fn settle(&self, delivery: &Arc<Delivery>) -> Settlement {
         match self.prepare(delivery) {
             Ok(outgoing) => self.settlement_for(self.target.batcher.send(outgoing).await, delivery),
-            Err(settlement) => settlement,
+            Err(settlement) => {
+                self.target.batcher.breaker.release();
+                settlement
+            }
         }
     }
 
@@ -259,14 +265,14 @@ impl ResolvedTarget {
 
 impl fmt::Debug for SingleTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Relaying").field("leg", &self.target).finish_non_exhaustive()
+        f.debug_struct("SingleTarget").field("target", &self.target).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for ResolvedTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leg")
-            .field("post", &self.batcher)
+        f.debug_struct("ResolvedTarget")
+            .field("batcher", &self.batcher)
             .field("address", &self.address)
             .finish_non_exhaustive()
     }

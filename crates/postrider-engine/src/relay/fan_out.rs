@@ -134,6 +134,9 @@ impl FanOut {
             }
             consume_budget().await;
         }
+        if outgoing.is_empty() {
+            target.batcher.breaker.release();
+        }
         let mut batches = target.batcher.send_all(outgoing);
         while let Some(batch) = batches.recv().await {
             for (index, result) in batch {

@@ -80,6 +80,6 @@ impl OperatorPauses {
 
 impl fmt::Debug for OperatorPauses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pauses").field("paused", &self.paused).finish_non_exhaustive()
+        f.debug_struct("OperatorPauses").field("paused", &self.paused).finish_non_exhaustive()
     }
 }

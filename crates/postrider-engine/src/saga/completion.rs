@@ -1,12 +1,16 @@
 //! Completion: the last follow-up of a subject has succeeded, or a saga has ended.
 
-use crate::{failure::Failure, worker::Tx};
-use futures_util::future::BoxFuture;
+use crate::{
+    failure::{Failure, Next},
+    worker::Tx,
+};
+use futures_util::{FutureExt, future::BoxFuture};
 use postrider_core::{
     EventType, Message, MessageId, QueueName, SubjectId, TenantId, TxBackend, follow_up::FollowUpGroup,
 };
 use serde::Serialize;
-use std::{fmt, sync::Arc};
+use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use tokio::time::timeout;
 
 /// The completion of an operation for a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -49,6 +53,8 @@ type Callback<T> = dyn Fn(Tx<T>, Completion) -> BoxFuture<'static, Result<(), Fa
 pub(super) struct OnComplete<S: TxBackend> {
     pub(super) callback: Option<Arc<Callback<S::Tx>>>,
     pub(super) to: Option<QueueName>,
+    /// The timeout of the callback: it holds the locks of the transaction.
+    pub(super) timeout: Duration,
 }
 
 impl CompletionOutcome {
@@ -83,7 +89,12 @@ impl<S: TxBackend> OnComplete<S> {
         completion: Completion,
     ) -> Result<S::Tx, Failure> {
         let (tx, return_slot) = Tx::lend(tx);
-        let result = callback(tx, completion).await;
+        let calling = AssertUnwindSafe(async { callback(tx, completion).await }).catch_unwind();
+        let result = match timeout(self.timeout, calling).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Failure::of_kind(Next::Retry, "Panic", "`on_complete` panicked")),
+            Err(_) => Err(Failure::of_kind(Next::Retry, "Timeout", "`on_complete` exceeded its timeout")),
+        };
         match (result, return_slot.take()) {
             (Ok(()), Some(tx)) => Ok(tx),
             (Ok(()), None) => {
@@ -115,7 +126,7 @@ fn completion_message(
 
 impl<S: TxBackend> Clone for OnComplete<S> {
     fn clone(&self) -> Self {
-        Self { callback: self.callback.clone(), to: self.to.clone() }
+        Self { callback: self.callback.clone(), to: self.to.clone(), timeout: self.timeout }
     }
 }
 

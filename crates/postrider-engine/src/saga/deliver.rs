@@ -357,6 +357,6 @@ fn retry(after: Duration, error: String) -> Outcome {
 
 impl<S: TxBackend> fmt::Debug for FollowUpExecutor<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Courier").field("registry", &self.registry).finish_non_exhaustive()
+        f.debug_struct("FollowUpExecutor").field("registry", &self.registry).finish_non_exhaustive()
     }
 }

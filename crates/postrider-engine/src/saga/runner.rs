@@ -93,7 +93,7 @@ impl<S: TxBackend> SagaRunner<S> {
             concurrency: 50,
             timeout: Duration::from_secs(60),
             keep_for: Some(Duration::from_secs(30 * 24 * 3600)),
-            on_complete: OnComplete { callback: None, to: None },
+            on_complete: OnComplete { callback: None, to: None, timeout: Duration::ZERO },
             complete_to: None,
             on_abandoned: None,
         }
@@ -186,8 +186,8 @@ impl<S: TxBackend> SagaRunnerBuilder<S> {
         self
     }
 
-    /// Call timeout: a call that takes longer is cancelled and retried; default one minute. It must be shorter than the
-    /// lease.
+    /// Timeout of a call, and of the callback of a completion: what takes longer is cancelled and retried; default one
+    /// minute. It must be shorter than the lease.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -201,8 +201,8 @@ impl<S: TxBackend> SagaRunnerBuilder<S> {
     }
 
     /// Callback in the transaction in which the last follow-up of a subject and an operation succeeds, or a saga completes
-    /// or is compensated: its writes and staged messages commit with that, or not at all. If it fails, nothing has
-    /// happened, and the follow-up is retried. The subject is locked meanwhile: be brief.
+    /// or is compensated: its writes and staged messages commit with that, or not at all. If it fails, panics or exceeds the
+    /// timeout, nothing has happened, and the follow-up is retried. The subject is locked meanwhile: be brief.
     pub fn on_complete<F, R>(mut self, callback: F) -> Self
     where
         F: Fn(Tx<S::Tx>, Completion) -> R + Send + Sync + 'static,
@@ -259,6 +259,7 @@ impl<S: TxBackend> SagaRunnerBuilder<S> {
             );
             return Err(Invalid::rule("timeout", rule));
         }
+        self.on_complete.timeout = self.timeout;
         self.on_complete.to = self.complete_to.map(QueueName::new).transpose()?;
         let sink = match &self.audit {
             AuditTarget::StoreLedger => self.store.ledger(),

@@ -73,7 +73,7 @@ const LOOK_BACK: &str = "with look as materialized ( \
       select c.staged_at, c.due_at, clock_timestamp() + $2::float8 * interval '1 s', c.message_id, $1, c.attempts, \
         c.deliveries + 1, c.queue, c.ordered, c.payload, c.event_type, c.content_type, c.key, c.tenant, c.subject, \
         c.timer, c.headers, c.last_error \
-      from come c order by c.due_at, c.id on conflict do nothing returning {returned}), \
+      from come c order by c.due_at, c.id on conflict (message_id, queue) do nothing returning {returned}), \
     taken as ({take}) \
     select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::uuid, \
       null::bytea, null::text, null::text, null::text, null::text, null::text, null::text, null::text, \

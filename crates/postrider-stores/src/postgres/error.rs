@@ -6,6 +6,8 @@ use postrider_core::{BoxError, Error};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ErrorClass {
     Transient,
+    /// Another transaction holds a lock.
+    Contention,
     /// The tables do not have the expected schema; the server's message.
     SchemaMismatch(String),
     Other,
@@ -17,11 +19,13 @@ impl ErrorClass {
         match code {
             // undefined table, column, function, object or schema
             "42P01" | "42703" | "42883" | "42704" | "3F000" => Self::SchemaMismatch(message.to_owned()),
-            // connection and resource errors, shutdown, serialization failure, deadlock, lock and statement timeouts
+            // deadlock, lock timeout
+            "40P01" | "55P03" => Self::Contention,
+            // connection and resource errors, shutdown, serialization failure, statement timeout
             code if code.starts_with("08")
                 || code.starts_with("53")
                 || code.starts_with("57P")
-                || matches!(code, "40001" | "40P01" | "55P03" | "57014" | "25P02" | "25006") =>
+                || matches!(code, "40001" | "57014" | "25P02" | "25006") =>
             {
                 Self::Transient
             }
@@ -45,6 +49,7 @@ impl ErrorClass {
     pub(super) fn into_error(self, source: impl Into<BoxError>) -> Error {
         match self {
             Self::Transient => Error::Unavailable(source.into()),
+            Self::Contention => Error::contention(source),
             Self::SchemaMismatch(message) => Error::SchemaMismatch(message),
             Self::Other => Error::Other(source.into()),
         }

@@ -175,4 +175,4 @@ const SCHEDULE: &str = "with rescheduled as (delete from {ready} r where r.messa
     clock as materialized (select clock_timestamp() as now) \
     insert into {scheduled} ({moved}, due_at, attempts, deliveries) \
     select {of_m}, least(greatest($4::timestamptz, c.now + $5::float8 * interval '1 s'), c.now + $6::float8 * interval '1 s'), 0, 0 \
-    from rescheduled m, clock c on conflict do nothing returning due_at";
+    from rescheduled m, clock c on conflict (message_id, queue) do nothing returning due_at";

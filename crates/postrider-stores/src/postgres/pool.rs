@@ -6,13 +6,13 @@ use sqlx::{Executor, PgConnection, postgres::PgPoolOptions};
 pub const SETTINGS: &str = "set search_path = pg_catalog; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; \
     set enable_bitmapscan = off; set enable_sort = off; set jit = off; \
     set default_transaction_isolation = 'read committed'; \
-    set lock_timeout = '10s'; set statement_timeout = '60s'; set idle_in_transaction_session_timeout = '60s'; \
+    set lock_timeout = '2s'; set statement_timeout = '60s'; set idle_in_transaction_session_timeout = '60s'; \
     set tcp_keepalives_idle = 30; set tcp_keepalives_interval = 10; set tcp_keepalives_count = 3";
 
 /// The same settings for one transaction, for pooled connections, which may be another session afterwards.
 pub(super) const BEGIN: &str = "begin isolation level read committed; set local search_path = pg_catalog; \
     set local plan_cache_mode = force_generic_plan; set local enable_seqscan = off; set local enable_bitmapscan = off; \
-    set local enable_sort = off; set local jit = off; set local lock_timeout = '10s'; set local statement_timeout = '60s'; \
+    set local enable_sort = off; set local jit = off; set local lock_timeout = '2s'; set local statement_timeout = '60s'; \
     set local idle_in_transaction_session_timeout = '60s'";
 
 /// Prepares a connection of the store's own pool.

@@ -206,6 +206,7 @@ impl<'m> SchemaRepair<'m> {
         }
         let used = match name {
             "turn" => sql!("select max(turn) from {lane}"),
+            "queue_number" => sql!("select max(id) from {queue}"),
             _ => sql!(
                 "select max(id) from (select max(id) from {ready} union all select max(id) from {scheduled} \
                  union all select max(id) from {dead}) used(id)"

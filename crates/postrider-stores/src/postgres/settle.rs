@@ -208,7 +208,7 @@ const RETRY: &str = "retry_rows as (delete from {ready} r where {guard} returnin
     retried as (insert into {scheduled} ({moved}, due_at, attempts, deliveries, last_error) \
       select {of_m}, clock_timestamp() + u.delay * interval '1 s', m.attempts + 1, m.deliveries, u.error \
       from unnest({id}::uuid[], {delay}::float8[], {error}::text[]) u(id, delay, error) full join retry_rows m on m.message_id = u.id \
-      where coalesce(m.id, -1) >= 0 on conflict do nothing)";
+      where coalesce(m.id, -1) >= 0 on conflict (message_id, queue) do nothing)";
 
 const DEAD: &str = "dead_rows as (delete from {ready} r where {guard} returning r.*), \
     dead_lettered as (insert into {dead} ({moved}, due_at, attempts, deliveries, reason, last_error) \
@@ -223,7 +223,7 @@ const SNOOZE: &str = "snoozed_rows as (delete from {ready} r where {guard} retur
     snoozed as (insert into {scheduled} ({moved}, due_at, attempts, deliveries, last_error) \
       select {of_m}, clock_timestamp() + u.delay * interval '1 s', m.attempts, m.deliveries - 1, m.last_error \
       from unnest({id}::uuid[], {delay}::float8[]) u(id, delay) full join snoozed_rows m on m.message_id = u.id \
-      where coalesce(m.id, -1) >= 0 on conflict do nothing)";
+      where coalesce(m.id, -1) >= 0 on conflict (message_id, queue) do nothing)";
 
 const RETRY_IN_PLACE: &str = "retried_in_place as (update {ready} r set token = null, \
     lease_until = clock_timestamp() + ({delay}::float8[])[width_bucket(r.message_id, {id}::uuid[])] * interval '1 s', \

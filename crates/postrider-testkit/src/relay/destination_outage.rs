@@ -2,8 +2,8 @@
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{PublishError, State};
-use postrider_engine::relay::{Destination, Relay, Route};
+use postrider_core::{Capacity, Event, Message, PublishError, State};
+use postrider_engine::relay::{Destination, Relay, Route, RouteTarget};
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 /// An outage is not a failure of the messages: they wait, and count no attempt.
@@ -69,6 +69,50 @@ pub async fn repeated_timeouts_count_as_an_outage<F: Fixture>(fixture: F) {
     // Those of the first batches, and the probes since.
     assert!(stopped.report.retried < 25, "{:?}", stopped.report);
     assert_eq!(stopped.report.dead, 0);
+}
+
+/// Opens the circuit of `billing`, and stages twenty messages that its filter excludes, one that is too large, and one that is sent. A
+/// relay that waits for the timeout of a probe does not recover within the time limit of the case.
+async fn recover_behind_unsent_messages<F: Fixture>(fixture: &F, route: Route) {
+    let transport = ScriptedTransport::new(Capacity::of(1_000).with_message_bytes(1_000));
+    transport.fail_with(|| PublishError::unknown("no answer"));
+    let (short, hour) = (Duration::from_millis(20), Duration::from_secs(3_600));
+    let billing = Destination::new("billing", transport.clone()).circuit_backoff(short, short).timeout(hour);
+    let running = builder(fixture)
+        .destination(billing.batch_size(1))
+        .destination(Destination::new("mail", ScriptedTransport::default()))
+        .route(route.retry(three_times()))
+        .build()
+        .unwrap()
+        .start();
+    // Three unknown results open the circuit; the messages are retried much later.
+    stage_orders(fixture, 3).await;
+    eventually(async || transport.calls().len() == 3).await;
+    transport.accept_all();
+    let excluded = || Message::builder("orders").json(&17);
+    let mut messages: Vec<_> = (0..20).map(|_| excluded()).collect();
+    messages.push(Message::builder("orders").event_type("order.placed").payload(vec![b' '; 2_000]));
+    messages.push(Order { number: 17 }.message());
+    let messages: Vec<Message> = messages.into_iter().map(|message| message.build().unwrap()).collect();
+    stage(fixture, &messages).await;
+    eventually(async || transport.accepted().iter().any(|sent| number_of(sent) == 17)).await;
+    running.stop(Duration::from_secs(30)).await;
+}
+
+fn typed_to_billing() -> RouteTarget {
+    RouteTarget::new("billing", "orders").filter(|message| message.event_type().is_some())
+}
+
+/// A probe whose message is filtered out, or cannot be sent, is given back: the next message is the probe.
+pub async fn messages_that_are_not_sent_do_not_delay_a_probe<F: Fixture>(fixture: F) {
+    recover_behind_unsent_messages(&fixture, Route::new("orders").to_with(typed_to_billing())).await;
+}
+
+/// The same where a queue has several destinations.
+pub async fn messages_that_are_not_sent_to_one_of_several_do_not_delay_its_probe<F: Fixture>(fixture: F) {
+    let nothing_to_mail = RouteTarget::new("mail", "orders").filter(|_| false);
+    let route = Route::new("orders").to_with(typed_to_billing()).to_with(nothing_to_mail);
+    recover_behind_unsent_messages(&fixture, route).await;
 }
 
 /// Two queues, two destinations: an outage of one does not affect the other.

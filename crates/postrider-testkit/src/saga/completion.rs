@@ -14,8 +14,9 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 /// The completions that a runner has reported, including those whose transaction did not commit.
@@ -126,6 +127,41 @@ pub async fn writes_of_the_completion_hook_commit_with_the_completion<F: SagaFix
     let calls: Vec<_> =
         payments.calls.lock().unwrap().iter().map(|(_, key, attempt)| (*key, *attempt)).collect();
     assert_eq!((calls.len(), calls[0].0, calls[1].1), (2, calls[1].0, 2), "the same call, a second time");
+}
+
+/// A callback that panics or exceeds its timeout has failed: the runner goes on, nothing stays locked, and the call is retried.
+pub async fn a_completion_hook_that_panics_or_hangs_is_a_failure<F: SagaFixture>(fixture: F) {
+    keep(&fixture).await;
+    let payments = Scripted::done("payments");
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let runner = builder(&fixture, &[&payments])
+        .timeout(Duration::from_millis(200))
+        .on_complete(move |tx, _| {
+            let run = counted.fetch_add(1, SeqCst);
+            async move {
+                assert!(run != 0, "a callback panics");
+                if run == 1 {
+                    std::future::pending::<()>().await;
+                }
+                drop(tx);
+                Ok(())
+            }
+        })
+        .build()
+        .unwrap();
+    follow_up(&fixture, [erase("customer-1", "payments")]).await;
+    for expected in [FollowUpStatus::Failed, FollowUpStatus::Failed, FollowUpStatus::Succeeded] {
+        run::<F>(&runner).await;
+        assert_eq!(statuses::<F>(&runner).await, [(expected, 1)]);
+        fixture.advance(minutes(10)).await;
+    }
+    assert_eq!(runs.load(SeqCst), 3);
+    assert_eq!(
+        audited(&fixture, "customer-1").await,
+        [AuditKind::Succeeded, AuditKind::Completed],
+        "nothing had happened before"
+    );
 }
 
 /// A completion can be reported as a message instead.

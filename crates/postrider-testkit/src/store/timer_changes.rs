@@ -3,6 +3,7 @@
 use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{MessageBuilder, Outbox, OutboxExt, StageOutcome};
+use std::time::Duration;
 
 /// An extending timer is an ordinary one if no timer of its name is active.
 pub async fn extending_a_missing_timer_stages_it<F: Fixture>(fixture: F) {
@@ -61,6 +62,40 @@ pub async fn a_leased_timer_is_not_extended<F: Fixture>(fixture: F) {
     done(&store, &[claimed]).await;
 
     assert_empty(&fixture, "orders").await;
+}
+
+/// A timer that was released is free, so it can be extended: it is scheduled anew.
+pub async fn a_released_timer_can_be_extended<F: Fixture>(fixture: F) {
+    let store = fixture.store();
+    let id = stage_one(&fixture, extending(10, "first")).await;
+    fixture.advance(minutes(11)).await;
+    let claimed = claim_one(&store, "orders").await;
+    settle(&store, &[claimed.lease.release()]).await;
+    assert_eq!(stage_again(&fixture, extending(30, "second")).await, (id, StageOutcome::Extended));
+    assert_nothing_due(&store, "orders").await;
+    fixture.advance(minutes(31)).await;
+
+    let claimed = claim_all(&store, "orders").await;
+    assert_eq!((ids(&claimed), payloads(&claimed)), (vec![id], vec!["second".to_owned()]));
+    assert_eq!((claimed[0].attempts, claimed[0].deliveries), (0, 1));
+}
+
+/// So can one that waits for a retry, however soon that is due.
+pub async fn a_timer_awaiting_retry_can_be_extended<F: Fixture>(fixture: F) {
+    for delay in [Duration::from_secs(2), minutes(5)] {
+        let store = fixture.store();
+        let id = stage_one(&fixture, extending(0, "first")).await;
+        let claimed = claim_one(&store, "orders").await;
+        settle(&store, &[claimed.lease.retry(delay, "busy")]).await;
+        assert_eq!(stage_again(&fixture, extending(30, "second")).await, (id, StageOutcome::Extended));
+        fixture.advance(minutes(29)).await;
+        assert_nothing_due(&store, "orders").await;
+        fixture.advance(minutes(2)).await;
+
+        let claimed = claim_all(&store, "orders").await;
+        assert_eq!((ids(&claimed), payloads(&claimed)), (vec![id], vec!["second".to_owned()]));
+        done(&store, &claimed).await;
+    }
 }
 
 /// Two extensions in one batch have the same effect as in two: the later time wins.
@@ -129,13 +164,15 @@ pub async fn a_leased_timer_cannot_be_cancelled<F: Fixture>(fixture: F) {
 
 /// A timer that waits for a retry is not leased, and can be cancelled.
 pub async fn a_timer_awaiting_retry_can_be_cancelled<F: Fixture>(fixture: F) {
-    let store = fixture.store();
-    stage_one(&fixture, extending(0, "first")).await;
-    let claimed = claim_one(&store, "orders").await;
-    settle(&store, &[claimed.lease.retry(minutes(5), "busy")]).await;
-    assert!(cancel(&fixture).await);
+    for delay in [Duration::from_secs(2), minutes(5)] {
+        let store = fixture.store();
+        stage_one(&fixture, extending(0, "first")).await;
+        let claimed = claim_one(&store, "orders").await;
+        settle(&store, &[claimed.lease.retry(delay, "busy")]).await;
+        assert!(cancel(&fixture).await, "{delay:?}");
 
-    assert_empty(&fixture, "orders").await;
+        assert_empty(&fixture, "orders").await;
+    }
 }
 
 /// A cancellation that is rolled back changes nothing: the timer is delivered.

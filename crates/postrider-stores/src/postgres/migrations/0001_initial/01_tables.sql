@@ -1,6 +1,7 @@
 -- A message is in exactly one of four tables: ready, scheduled, dead or archive. docs/ARCHITECTURE.md explains the layout.
+create sequence {queue_number} as smallint cycle;
 create table {queue} (
-  id smallint generated always as identity,
+  id smallint not null,
   name text collate "C" not null,
   ordered boolean not null default false,
   on_failure text not null default 'block',

@@ -1,15 +1,24 @@
 -- A queue is created when it is first used. Each statement of a volatile function sees the transactions that committed before it,
--- so the loser of a race finds the winner's row.
+-- so the loser of a race finds the winner's row. Numbers that rolled-back transactions drew are drawn again, after a cycle.
 create function {queue_id}(p_name text) returns smallint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_id smallint;
+  v_left integer := 32767;
 begin
   loop
     select id into v_id from {queue} where name = p_name;
     exit when found;
-    insert into {queue} (name) values (p_name) on conflict do nothing returning id into v_id;
-    exit when found;
+    v_id := nextval('{queue_number}');
+    if exists (select from {queue} where id = v_id) then
+      v_left := v_left - 1;
+      if v_left = 0 then
+        raise exception using errcode = '54000', message = 'queue: the database has 32,767 queues, and no more are possible';
+      end if;
+    else
+      insert into {queue} (id, name) values (v_id, p_name) on conflict (name) do nothing;
+      exit when found;
+    end if;
   end loop;
   return v_id;
 end

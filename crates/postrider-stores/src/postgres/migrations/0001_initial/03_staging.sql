@@ -6,6 +6,15 @@ language sql volatile as $$
     and exists (select from {idle} s where s.queue = q.id and s.until > clock_timestamp())
 $$;
 
+-- Whether nobody holds the lease of a message, nor that of its key.
+create function {is_free}(p_queue smallint, p_key text, p_ordered boolean, p_token uuid, p_lease_until timestamptz)
+returns boolean
+language sql volatile as $$
+  select (p_token is null or p_lease_until <= clock_timestamp())
+    and not (p_ordered and exists (
+      select from {lane} l where l.queue = p_queue and l.key = p_key and l.lease_until > clock_timestamp()))
+$$;
+
 -- Stages one named timer.
 create function {stage_timer}(
   p_queue smallint, p_ordered boolean, p_id uuid, p_due timestamptz, p_timer text, p_extend boolean,
@@ -29,27 +38,49 @@ begin
     if not p_extend then
       return;
     end if;
-    select t.message_id into v_holder from {timer} t where t.queue = p_queue and t.name = p_timer for update;
-    exit when found;
-    -- The message that held the name ended between the two statements: the name is free again.
-  end loop;
-  -- Only a scheduled timer is extended: a ready one may be delivered at any moment.
-  update {scheduled} l set
-    due_at = greatest(l.due_at, p_due),
-    payload = case when p_due > l.due_at then p_payload else l.payload end,
-    event_type = case when p_due > l.due_at then p_event_type else l.event_type end,
-    content_type = case when p_due > l.due_at then p_content_type else l.content_type end,
-    key = case when p_due > l.due_at then p_key else l.key end,
-    tenant = case when p_due > l.due_at then p_tenant else l.tenant end,
-    subject = case when p_due > l.due_at then p_subject else l.subject end,
-    headers = case when p_due > l.due_at then p_headers else l.headers end,
-    attempts = case when p_due > l.due_at then 0 else l.attempts end,
-    deliveries = case when p_due > l.due_at then 0 else l.deliveries end,
-    last_error = case when p_due > l.due_at then null else l.last_error end
-  where l.message_id = v_holder and l.queue = p_queue;
-  if found then
+    -- The name itself is not locked: the settlement of the message needs it, and its batch would wait for this transaction.
+    select t.message_id into v_holder from {timer} t where t.queue = p_queue and t.name = p_timer;
+    continue when not found;
     outcome := 'extended'; id := v_holder;
-  end if;
+    update {scheduled} l set
+      due_at = greatest(l.due_at, p_due),
+      payload = case when p_due > l.due_at then p_payload else l.payload end,
+      event_type = case when p_due > l.due_at then p_event_type else l.event_type end,
+      content_type = case when p_due > l.due_at then p_content_type else l.content_type end,
+      key = case when p_due > l.due_at then p_key else l.key end,
+      tenant = case when p_due > l.due_at then p_tenant else l.tenant end,
+      subject = case when p_due > l.due_at then p_subject else l.subject end,
+      headers = case when p_due > l.due_at then p_headers else l.headers end,
+      attempts = case when p_due > l.due_at then 0 else l.attempts end,
+      deliveries = case when p_due > l.due_at then 0 else l.deliveries end,
+      last_error = case when p_due > l.due_at then null else l.last_error end
+    where l.message_id = v_holder and l.queue = p_queue;
+    if found then
+      return;
+    end if;
+    -- A timer that is due and free is scheduled anew: it was released, or waits for a retry that is due soon. In an ordered queue it
+    -- may be delivered at any moment, since the lease is that of its key.
+    with freed as (
+      delete from {ready} r where r.message_id = v_holder and r.queue = p_queue and r.due_at < p_due and not r.ordered
+        and {is_free}(r.queue, r.key, r.ordered, r.token, r.lease_until)
+      returning r.staged_at, r.message_id, r.queue, r.ordered)
+    insert into {scheduled} (staged_at, due_at, message_id, queue, ordered, payload, event_type, content_type, key, tenant,
+                             subject, timer, headers)
+    select f.staged_at, p_due, f.message_id, f.queue, f.ordered, p_payload, p_event_type, p_content_type, p_key, p_tenant,
+           p_subject, p_timer, p_headers
+    from freed f;
+    if found then
+      return;
+    end if;
+    select case when not r.ordered and {is_free}(r.queue, r.key, r.ordered, r.token, r.lease_until)
+                then 'extended' else 'ignored' end
+    into outcome from {ready} r where r.message_id = v_holder and r.queue = p_queue;
+    if found then
+      id := case outcome when 'extended' then v_holder else p_id end;
+      return;
+    end if;
+    -- The message ended between two of these statements: its name is free, or belongs to another one.
+  end loop;
 end
 $$;
 
@@ -105,7 +136,7 @@ begin
            case when v_ordered[i.queue] then coalesce(i.key, i.id::text) else i.key end,
            i.tenant, i.subject, i.headers::jsonb
     from input i where not i.known and not i.late and i.timer is null
-    on conflict do nothing returning message_id, {ready}.queue
+    on conflict (message_id, queue) do nothing returning message_id, {ready}.queue
   ), ready_later as (
     insert into {scheduled} (message_id, queue, ordered, due_at, payload, event_type, content_type, key, tenant, subject,
                          headers)
@@ -113,7 +144,7 @@ begin
            case when v_ordered[i.queue] then coalesce(i.key, i.id::text) else i.key end,
            i.tenant, i.subject, i.headers::jsonb
     from input i where not i.known and i.late and i.timer is null
-    on conflict do nothing returning message_id, {scheduled}.queue
+    on conflict (message_id, queue) do nothing returning message_id, {scheduled}.queue
   )
   select i.n::integer, 'duplicate'::text, i.id from input i
   where i.known
@@ -178,4 +209,4 @@ begin
 end
 $$;
 
-revoke all on function {signal}, {stage_timer}, {stage_many}, {stage_new} from public;
+revoke all on function {signal}, {is_free}, {stage_timer}, {stage_many}, {stage_new} from public;

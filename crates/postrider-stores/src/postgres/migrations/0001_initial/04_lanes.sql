@@ -42,7 +42,7 @@ begin
                        content_type, key, tenant, subject, timer, headers, last_error)
   select c.staged_at, c.due_at, c.message_id, c.attempts, c.deliveries, c.queue, c.ordered, c.payload, c.event_type,
          c.content_type, c.key, c.tenant, c.subject, c.timer, c.headers, c.last_error
-  from due_rows c order by c.due_at, c.id on conflict do nothing;
+  from due_rows c order by c.due_at, c.id on conflict on constraint {#ready_message} do nothing;
 
   -- Discovery comes first, because it alone may wait (for a transaction that is deleting a lane) and must hold no lock then.
   last_position := coalesce(pg_sequence_last_value('{message_position}'), 0);

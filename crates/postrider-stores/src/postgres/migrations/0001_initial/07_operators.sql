@@ -22,7 +22,7 @@ begin
     select case when v_ordered then l.id when pg_current_xact_id() is not null then nextval('{message_position}') end,
            l.staged_at, l.message_id, l.queue, v_ordered, v_fair, l.payload, l.event_type, l.content_type,
            case when v_ordered then coalesce(l.key, l.message_id::text) else l.key end, l.tenant, l.subject, l.headers
-    from returned l on conflict do nothing returning id, message_id, key),
+    from returned l on conflict (message_id, queue) do nothing returning id, message_id, key),
   -- In the order of keys, so that two transactions that requeue the same keys wait for each other and do not deadlock.
   lanes as (
     insert into {lane} as l (queue, key, after)
@@ -110,7 +110,7 @@ begin
     select case when v_ordered then l.id when pg_current_xact_id() is not null then nextval('{message_position}') end,
            l.staged_at, l.message_id, l.queue, v_ordered, v_fair, l.payload, l.event_type, l.content_type,
            case when v_ordered then coalesce(l.key, l.message_id::text) else l.key end, l.tenant, l.subject, l.headers
-    from returned l on conflict do nothing returning id, message_id, key),
+    from returned l on conflict (message_id, queue) do nothing returning id, message_id, key),
   lanes as (
     insert into {lane} as l (queue, key, after)
     select p_queue, b.key, min(b.id) - 1 from back b where v_ordered group by b.key order by b.key

@@ -227,20 +227,20 @@ begin
   perform {check_text}('queue', 255, true, coalesce($1, ''));
   perform {check_text}('timer', 255, false, v_timer);
   select k.id into v_queue from {queue} k where k.name = $1;
-  select t.message_id into v_id from {timer} t where t.queue = v_queue and t.name = v_timer for update;
+  -- The name itself is not locked: the settlement of the message needs it, and its batch would wait for this transaction.
+  select t.message_id into v_id from {timer} t where t.queue = v_queue and t.name = v_timer;
   if not found then
     return false;
   end if;
   delete from {scheduled} l where l.message_id = v_id and l.queue = v_queue;
   if not found then
-    delete from {ready} r where r.message_id = v_id and r.queue = v_queue and r.lease_until <= clock_timestamp()
-      and not (r.ordered and exists (
-        select from {lane} l where l.queue = r.queue and l.key = r.key and l.lease_until > clock_timestamp()));
+    delete from {ready} r where r.message_id = v_id and r.queue = v_queue
+      and {is_free}(r.queue, r.key, r.ordered, r.token, r.lease_until);
     if not found then
       return false;
     end if;
   end if;
-  delete from {timer} t where t.queue = v_queue and t.name = v_timer;
+  delete from {timer} t where t.queue = v_queue and t.name = v_timer and t.message_id = v_id;
   return true;
 end
 $$;
