@@ -7,7 +7,7 @@
 mod support;
 
 use postrider_core::{
-    ClaimRequest, Message, MessageId, Outbox, OutboxExt, QueueName, StageOutcome, Store, TimerName,
+    ClaimRequest, Message, MessageId, Outbox, OutboxExt, QueueName, StageOutcome, TimerName,
 };
 use postrider_engine::{Context, Failure, Queue, Worker};
 use postrider_testkit::Fixture;

@@ -101,7 +101,8 @@ async fn hundred_killed_runners_leave_every_follow_up_audited_and_finished() {
         counts.repeated > 0 && counts.expired > 0 && counts.audited_again > 0,
         "no runner died in the middle"
     );
-    assert!(counts.too_late[0] > 0, "no runner came too late to what was in another's hands");
+    // Whether the other runner had settled by then is a matter of milliseconds; the suite's `lease_fencing` has both cases.
+    assert!(counts.too_late.iter().sum::<usize>() > 0, "no runner settled too late");
     for sort in ["away", "reply lost"] {
         for kind in ["succeeded", "completed"] {
             let struck = mishaps.iter().any(|(one, other, _)| (one.as_str(), other.as_str()) == (sort, kind));

@@ -90,6 +90,7 @@ macro_rules! saga_suite {
                 }
                 lease_fencing {
                     a_stale_runner_changes_nothing
+                    a_stale_runner_does_not_end_the_call_of_another
                     a_runner_claims_no_more_than_it_calls
                     a_call_cut_short_by_a_stop_stays_leased
                     a_panicking_hook_breaks_nothing

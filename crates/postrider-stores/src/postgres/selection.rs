@@ -52,7 +52,7 @@ impl PostgresStore {
         action.check()?;
         if verb == Verb::Requeue && !matches!(selection.state, StateFilter::Dead | StateFilter::Done) {
             return Err(
-                Invalid::rule("room", "only dead letters and archived messages can be requeued").into()
+                Invalid::rule("state", "only dead letters and archived messages can be requeued").into()
             );
         }
         let Some(queue) = self.queue(&selection.queue).await? else {

@@ -47,16 +47,18 @@ impl Resolver for Held {
     }
 }
 
+/// Every kind of result.
+const ANSWERS: [fn() -> Result<Resolution, Failure>; 4] = [
+    || Ok(Resolution::Done),
+    || Err(Failure::retry("away")),
+    || Err(Failure::reject("no")),
+    || Err(Failure::snooze(minutes(5))),
+];
+
 /// A runner whose follow-up was reclaimed and finished by another changes nothing, whatever the result of its call.
 pub async fn a_stale_runner_changes_nothing<F: SagaFixture>(fixture: F) {
     keep(&fixture).await;
-    let answers: [fn() -> Result<Resolution, Failure>; 4] = [
-        || Ok(Resolution::Done),
-        || Err(Failure::retry("away")),
-        || Err(Failure::reject("no")),
-        || Err(Failure::snooze(minutes(5))),
-    ];
-    for (number, answer) in answers.into_iter().enumerate() {
+    for (number, answer) in ANSWERS.into_iter().enumerate() {
         let subject = format!("customer-{number}");
         follow_up(&fixture, [erase(&subject, "payments")]).await;
         let held = Held::new(answer);
@@ -78,6 +80,36 @@ pub async fn a_stale_runner_changes_nothing<F: SagaFixture>(fixture: F) {
             [AuditKind::Succeeded, AuditKind::Completed],
             "a rolled-back result is not audited"
         );
+    }
+}
+
+/// The same while the other runner still makes its call: that one decides the outcome.
+pub async fn a_stale_runner_does_not_end_the_call_of_another<F: SagaFixture>(fixture: F) {
+    keep(&fixture).await;
+    for (number, answer) in ANSWERS.into_iter().enumerate() {
+        let subject = format!("customer-{number}");
+        follow_up(&fixture, [erase(&subject, "payments")]).await;
+        let (late, prompt) = (Held::new(answer), Held::new(|| Ok(Resolution::Done)));
+        let stale = builder(&fixture, &[]).resolver(late.clone()).build().unwrap();
+        let fresh = builder(&fixture, &[]).resolver(prompt.clone()).build().unwrap();
+        let stale_run = async {
+            stale.run_batch().await.unwrap();
+            assert_eq!(audited(&fixture, &subject).await, [], "the stale result is not audited");
+            prompt.may_answer.add_permits(1);
+        };
+        let fresh_run = async {
+            late.called.acquire().await.unwrap().forget();
+            expire_leases(&fixture).await;
+            let let_go = async {
+                prompt.called.acquire().await.unwrap().forget();
+                late.may_answer.add_permits(1);
+            };
+            let (report, ()) = tokio::join!(fresh.run_batch(), let_go);
+            assert_eq!(report.unwrap().claimed, 1);
+        };
+        tokio::join!(stale_run, fresh_run);
+        assert_eq!(statuses::<F>(&fresh).await, [(FollowUpStatus::Succeeded, number as u64 + 1)]);
+        assert_eq!(audited(&fixture, &subject).await, [AuditKind::Succeeded, AuditKind::Completed]);
     }
 }
 
