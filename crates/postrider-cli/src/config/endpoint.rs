@@ -120,18 +120,6 @@ impl EndpointSection {
         }
     }
 
-    /// The URL to connect to.
-    #[cfg(any(feature = "rabbitmq", feature = "nats", feature = "redis", feature = "kafka"))]
-    pub(crate) fn url(&self) -> Result<&str, Invalid> {
-        self.secret("url").map(Secret::reveal).ok_or_else(|| Invalid::rule("url", "is missing"))
-    }
-
-    /// The files of the client certificate (mTLS) and of its key.
-    #[cfg(any(feature = "rabbitmq", feature = "nats", feature = "kafka"))]
-    pub(crate) fn client_certificate(&self) -> Option<(&str, &str)> {
-        Some((self.string("certificate_file")?, self.string("key_file")?))
-    }
-
     pub(crate) fn settings(&self, section: &str, settings: &mut Settings) {
         settings.text(format!("{section}.kind"), &self.kind);
         self.add_values(section, settings);

@@ -3,8 +3,12 @@
 use super::kind::Kind;
 use std::time::Duration;
 
-/// The default timeout of a webhook.
-const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(10);
+/// The defaults of every client.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a client trusts.
+const TRUST: &[&str] = &["system", "bundle", "both"];
 
 /// SASL mechanisms.
 const SASL: &[&str] = &["plain", "scram-sha-256", "scram-sha-512"];
@@ -86,23 +90,29 @@ impl Key {
     }
 }
 
-const CA: Key = Key::string("ca_file", "\"/etc/ssl/broker-ca.pem\"");
-const CERTIFICATE: [Key; 2] = [
-    Key::string("certificate_file", "\"/etc/ssl/postrider.pem\""),
-    Key::string("key_file", "\"/etc/ssl/postrider.key\""),
-];
+/// The keys of every client: certificates and timeouts, with this default of the request timeout.
+fn client(request_timeout: Duration) -> [Key; 6] {
+    [
+        Key::string("ca_file", "\"/etc/ssl/broker-ca.pem\""),
+        Key::new("trust", "\"both\"", ValueType::Choice(TRUST)),
+        Key::string("certificate_file", "\"/etc/ssl/postrider.pem\""),
+        Key::string("key_file", "\"/etc/ssl/postrider.key\""),
+        Key::new("connect_timeout", "\"5s\"", ValueType::Duration(CONNECT_TIMEOUT)),
+        Key::new("request_timeout", "\"10s\"", ValueType::Duration(request_timeout)),
+    ]
+}
 
-/// The keys of a webhook receiver, with this default timeout.
-pub(super) fn webhook(timeout: Duration) -> Vec<Key> {
-    vec![
+/// The keys of a webhook receiver, with this default of the request timeout.
+pub(super) fn webhook(request_timeout: Duration) -> Vec<Key> {
+    let mut keys = vec![
         Key::url("\"https://shop.example/hooks\""),
         Key::secret("secret"),
         Key::secret("authorization"),
         Key::flag("allow_http"),
         Key::new("allow_networks", "[\"10.0.0.0/8\"]", ValueType::Strings),
-        Key::new("timeout", "\"10s\"", ValueType::Duration(timeout)),
-        CA,
-    ]
+    ];
+    keys.extend(client(request_timeout));
+    keys
 }
 
 /// The keys of this kind, except `kind` itself.
@@ -147,34 +157,27 @@ pub(super) fn keys(kind: Kind, direction: Direction) -> Vec<Key> {
 
 /// The keys for the address, TLS and authentication.
 fn connection_keys(kind: Kind, direction: Direction) -> Vec<Key> {
-    match kind {
-        Kind::Stdout => Vec::new(),
-        Kind::Webhook if direction == Direction::Destination => webhook(WEBHOOK_TIMEOUT),
-        Kind::Webhook => Vec::new(),
-        Kind::RabbitMq => {
-            [&[Key::url("\"amqp://localhost:5672/%2f\"").required(), CA][..], &CERTIFICATE].concat()
-        }
+    let mut keys = match kind {
+        Kind::Stdout => return Vec::new(),
+        Kind::Webhook if direction == Direction::Destination => return webhook(REQUEST_TIMEOUT),
+        Kind::Webhook => return Vec::new(),
+        Kind::RabbitMq => vec![Key::url("\"amqp://localhost:5672/%2f\"").required()],
         Kind::Nats => [
             &[Key::url("\"nats://127.0.0.1:4222\"").required()][..],
             &["token", "nkey", "credentials"].map(Key::secret),
-            &[CA],
-            &CERTIFICATE,
         ]
         .concat(),
-        Kind::Redis => vec![Key::url("\"redis://127.0.0.1:6379\"").required(), CA],
-        Kind::Kafka => [
-            &[
-                Key::url("\"kafka://127.0.0.1:9092\"").required(),
-                Key::new("sasl", "\"scram-sha-512\"", ValueType::Choice(SASL)),
-                Key::string("user", "\"relay\""),
-                Key::secret("password"),
-                CA,
-            ][..],
-            &CERTIFICATE,
-        ]
-        .concat(),
+        Kind::Redis => vec![Key::url("\"redis://127.0.0.1:6379\"").required()],
+        Kind::Kafka => vec![
+            Key::url("\"kafka://127.0.0.1:9092\"").required(),
+            Key::new("sasl", "\"scram-sha-512\"", ValueType::Choice(SASL)),
+            Key::string("user", "\"relay\""),
+            Key::secret("password"),
+        ],
         Kind::Sqs | Kind::Sns => {
             vec![Key::url("\"http://localhost:4566\""), Key::string("region", "\"eu-central-1\"")]
         }
-    }
+    };
+    keys.extend(client(REQUEST_TIMEOUT));
+    keys
 }

@@ -8,8 +8,9 @@ use toml::{
 };
 
 /// Values under these keys are never secret. Any other may be a password, if only because its key is mistyped.
-const PUBLIC_KEYS: [&str; 29] = [
+const PUBLIC_KEYS: [&str; 31] = [
     "address",
+    "connect_timeout",
     "database",
     "destination",
     "durable",
@@ -29,14 +30,15 @@ const PUBLIC_KEYS: [&str; 29] = [
     "queue",
     "rate_limit",
     "region",
+    "request_timeout",
     "resolver",
     "sasl",
     "schedule",
     "source",
     "stream",
     "subject",
-    "timeout",
     "topic",
+    "trust",
     "types",
 ];
 

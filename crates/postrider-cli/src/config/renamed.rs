@@ -9,13 +9,14 @@ pub(super) struct RenamedKey {
     pub(super) convert: fn(&str) -> String,
 }
 
-const RENAMED: [RenamedKey; 7] = [
+const RENAMED: [RenamedKey; 8] = [
     RenamedKey::new("first", "initial"),
     RenamedKey::new("factor", "multiplier"),
     RenamedKey::new("longest", "max_delay"),
     RenamedKey::new("give_up_after", "max_total"),
     RenamedKey { old: "max_per_second", new: "rate_limit", convert: per_second },
     RenamedKey::new("redelivered_within", "redelivery_window"),
+    RenamedKey::new("timeout", "request_timeout"),
     RenamedKey::new("keep_marks_for", "keep_deduplication_records_for"),
 ];
 

@@ -59,17 +59,17 @@ impl KafkaConnection {
     /// Creates a client, which connects with its first request. `is_unbatched` sends every record in a batch of its own.
     pub(super) fn connect(options: &KafkaOptions, is_unbatched: bool) -> Result<Self, PublishError> {
         let events = ClientEvents::default();
-        let mut config = options.config();
+        let failed = |why: String| {
+            let servers = &options.cluster.servers;
+            PublishError::unavailable(format!("cannot create a Kafka client for {servers}: {why}"))
+        };
+        let mut config = options.config().map_err(|error| failed(error.to_string()))?;
         if is_unbatched {
             config.set("batch.num.messages", "1");
         }
-        let producer = config.create_with_context(events.clone()).map_err(|error| {
-            PublishError::unavailable(format!(
-                "cannot create a Kafka client for {}: {}",
-                options.cluster.servers,
-                describe_creation_error(&error)
-            ))
-        })?;
+        let producer = config
+            .create_with_context(events.clone())
+            .map_err(|error| failed(describe_creation_error(&error)))?;
         Ok(Self {
             producer: Some(producer),
             events,

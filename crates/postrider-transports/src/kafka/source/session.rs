@@ -55,19 +55,17 @@ pub(super) struct ConsumerSession {
 impl ConsumerSession {
     /// Creates a client, and joins the group.
     pub(super) fn open(group: &Arc<ConsumerGroup>) -> Result<Self, SourceError> {
-        let failed = |error: &KafkaError| {
-            SourceError::unavailable(format!(
-                "cannot create a Kafka client for {}: {}",
-                group.cluster.servers,
-                describe_creation_error(error)
-            ))
+        let failed = |why: String| {
+            let servers = &group.cluster.servers;
+            SourceError::unavailable(format!("cannot create a Kafka client for {servers}: {why}"))
         };
+        let config = group.config().map_err(|error| failed(error.to_string()))?;
         let (events, tracker) = (ClientEvents::default(), Arc::new(OffsetTracker::new(group.prefetch)));
         let context =
             Context { events: events.clone(), tracker: Arc::clone(&tracker), topic: group.topic.clone() };
         let consumer: BaseConsumer<Context> =
-            group.config().create_with_context(context).map_err(|error| failed(&error))?;
-        consumer.subscribe(&[&group.topic]).map_err(|error| failed(&error))?;
+            config.create_with_context(context).map_err(|error| failed(describe_creation_error(&error)))?;
+        consumer.subscribe(&[&group.topic]).map_err(|error| failed(describe_creation_error(&error)))?;
         let consumer = Arc::new(consumer);
         let weak = Arc::downgrade(&consumer);
         let is_closing = Arc::new(AtomicBool::new(false));
