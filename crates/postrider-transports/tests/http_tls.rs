@@ -42,7 +42,7 @@ async fn receiver() -> (PlainServer, JoinSet<()>) {
             });
         }
     });
-    (PlainServer { address, proxy_port: 0, greets_first: false }, tasks)
+    (PlainServer::at(address), tasks)
 }
 
 fn url(port: u16) -> String {

@@ -14,7 +14,7 @@ async fn nats_accepts_only_servers_and_certificates_of_its_options() {
     let test = "nats_accepts_only_servers_and_certificates_of_its_options";
     let Some(certificates) = Certificates::in_own_process(test) else { return };
     let address = shared::url(Kind::Nats).replace("nats://", "");
-    let server = PlainServer { address, proxy_port: 0, greets_first: true };
+    let server = PlainServer { greets_first: true, ..PlainServer::at(address) };
     let url = |port| format!("tls://localhost:{port}");
     assert_matrix(&certificates, &server, url, &CAUSES, |client| NatsTransport::connect(client).unwrap())
         .await;

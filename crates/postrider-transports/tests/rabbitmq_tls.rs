@@ -233,7 +233,7 @@ async fn rabbitmq_accepts_only_servers_and_certificates_of_its_options() {
     let shared = shared::url(Kind::RabbitMq);
     let (user, rest) = shared.trim_start_matches("amqp://").split_once('@').unwrap();
     let (address, vhost) = rest.split_once('/').unwrap_or((rest, "%2f"));
-    let server = PlainServer { address: address.to_owned(), proxy_port: 0, greets_first: false };
+    let server = PlainServer::at(address);
     let url = |port| format!("amqps://{user}@localhost:{port}/{vhost}");
     assert_matrix(&certificates, &server, url, &CAUSES, |client| RabbitMqTransport::new(client).unwrap())
         .await;

@@ -14,7 +14,7 @@ async fn redis_accepts_only_servers_and_certificates_of_its_options() {
     let test = "redis_accepts_only_servers_and_certificates_of_its_options";
     let Some(certificates) = Certificates::in_own_process(test) else { return };
     let address = shared::url(Kind::Redis).replace("redis://", "");
-    let server = PlainServer { address, proxy_port: 0, greets_first: false };
+    let server = PlainServer::at(address);
     let url = |port| format!("rediss://localhost:{port}");
     assert_matrix(&certificates, &server, url, &CAUSES, |client| RedisTransport::connect(client).unwrap())
         .await;

@@ -14,7 +14,7 @@ async fn sqs_accepts_only_servers_and_certificates_of_its_options() {
     let test = "sqs_accepts_only_servers_and_certificates_of_its_options";
     let Some(certificates) = Certificates::in_own_process(test) else { return };
     let address = shared::url(Kind::Sqs).replace("http://", "");
-    let server = PlainServer { address, proxy_port: 0, greets_first: false };
+    let server = PlainServer::at(address);
     let url = |port| format!("https://localhost:{port}");
     assert_matrix(&certificates, &server, url, &CAUSES, |client| {
         let options = AwsOptions::new().with_client(client).with_region("eu-central-1");

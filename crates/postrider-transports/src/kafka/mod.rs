@@ -24,6 +24,7 @@ mod client_events;
 mod cluster;
 mod connection;
 mod error;
+mod handshake;
 mod options;
 mod source;
 mod wire;

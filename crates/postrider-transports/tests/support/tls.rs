@@ -226,7 +226,7 @@ impl Certificates {
     }
 
     /// The options of the client in a case.
-    fn client(&self, case: &Case, url: String) -> ClientOptions {
+    fn client(&self, case: &Case, url: String, timeout: Duration) -> ClientOptions {
         let bundle = || Pem::File(self.authority(Signer::Bundle));
         let trust = match case.trusted {
             Trusted::System => Trust::System,
@@ -234,7 +234,7 @@ impl Certificates {
             Trusted::Both => Trust::SystemAnd(bundle()),
         };
         let client = ClientOptions::new(url).with_trust(trust);
-        let client = client.with_connect_timeout(PATIENCE).with_request_timeout(PATIENCE);
+        let client = client.with_connect_timeout(timeout).with_request_timeout(timeout);
         let signer = match case.client {
             ClientCertificate::None | ClientCertificate::Missing => return client,
             ClientCertificate::NotAsked | ClientCertificate::Right => Signer::Bundle,
@@ -275,12 +275,20 @@ pub(crate) struct PlainServer {
     pub(crate) proxy_port: u16,
     /// The server sends a line before TLS begins.
     pub(crate) greets_first: bool,
+    /// How long a client tries. Kafka's tries that long before it reports a refused certificate.
+    pub(crate) timeout: Duration,
 }
 
-/// Terminates TLS until it is dropped.
+impl PlainServer {
+    pub(crate) fn at(address: impl Into<String>) -> Self {
+        Self { address: address.into(), proxy_port: 0, greets_first: false, timeout: PATIENCE }
+    }
+}
+
+/// Terminates TLS until it is stopped.
 struct TlsProxy {
     port: u16,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl TlsProxy {
@@ -298,7 +306,12 @@ impl TlsProxy {
                 });
             }
         });
-        Self { port, _tasks: tasks }
+        Self { port, tasks }
+    }
+
+    /// Frees the port.
+    async fn stop(mut self) {
+        self.tasks.shutdown().await;
     }
 }
 
@@ -327,8 +340,9 @@ pub(crate) async fn failures<F: Future<Output = Result<(), String>>>(
     let mut failures = Vec::new();
     for case in Case::all() {
         let proxy = TlsProxy::start(server, certificates.acceptor(&case)).await;
-        let connecting = connect(certificates.client(&case, url(proxy.port)));
+        let connecting = connect(certificates.client(&case, url(proxy.port), server.timeout));
         let result = tokio::time::timeout(PATIENCE * 2, connecting).await;
+        proxy.stop().await;
         let result = result.unwrap_or_else(|_| Err("no end within the timeout".to_owned()));
         let is_expected = match (&result, case.cause(causes)) {
             (Ok(()), None) => true,

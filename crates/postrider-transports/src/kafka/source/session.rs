@@ -13,7 +13,7 @@ use crate::kafka::{
     check::TopicMetadata,
     client_events::{ClientEvents, ClientStatus},
     connection::{THREAD, describe_creation_error},
-    error, wire,
+    error, handshake, wire,
 };
 use postrider_core::{LaneId, SourceError};
 use rdkafka::{
@@ -122,13 +122,21 @@ impl ConsumerSession {
         });
         let metadata = tokio::select! {
             metadata = query => metadata?.map_err(|error| self.unavailable(&error::describe(&error)))?,
-            () = self.outage() => return Err(self.unavailable("no server is reachable")),
+            () = self.outage() => return Err(self.unreachable().await),
         };
         if TopicMetadata::is_missing(metadata.as_ref()) {
             return Err(SourceError::unavailable(error::missing_topic_text(&self.group.topic)));
         }
         self.is_topic_known.store(true, SeqCst);
         Ok(())
+    }
+
+    async fn unreachable(&self) -> SourceError {
+        let cause = match self.events.is_tls_failure() {
+            true => handshake::failure(&self.group.cluster).await,
+            false => None,
+        };
+        cause.map_or_else(|| self.unavailable("no server is reachable"), SourceError::unavailable)
     }
 
     fn unavailable(&self, why: &str) -> SourceError {
