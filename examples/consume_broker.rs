@@ -37,7 +37,7 @@ fn source(kind: &str, url: &str, name: &str) -> Result<Arc<dyn Source>, Box<dyn 
         }
         #[cfg(feature = "sqs")]
         "sqs" => {
-            let options = postrider::transports::sqs::AwsOptions::new().with_endpoint_url(url);
+            let options = postrider::transports::sqs::AwsOptions::new().with_client(url);
             let options = options.with_region("eu-central-1").with_credentials("test", "test", None);
             Arc::new(postrider::transports::sqs::SqsSource::builder(options, name).build()?)
         }

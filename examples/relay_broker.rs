@@ -25,7 +25,7 @@ fn transport(kind: &str, url: &str) -> Result<Arc<dyn Transport>, Box<dyn Error>
         #[cfg(feature = "sqs")]
         "sqs" => {
             // `AwsOptions::new()` alone is Amazon's SQS, with region and credentials from the environment. This is a local server.
-            let options = postrider::transports::sqs::AwsOptions::new().with_endpoint_url(url);
+            let options = postrider::transports::sqs::AwsOptions::new().with_client(url);
             let options = options.with_region("eu-central-1").with_credentials("test", "test", None);
             Arc::new(postrider::transports::sqs::SqsTransport::new(options)?)
         }

@@ -29,6 +29,7 @@ pub(crate) struct Suite {
 
 const SUITES: &[Suite] = &[
     Suite { name: "core", servers: &[], tools: &[], tests: Tests::Package("postrider-core") },
+    Suite { name: "tls", servers: &[], tools: &[], tests: Tests::Package("postrider-tls") },
     Suite { name: "memory", servers: &[], tools: &[], tests: Tests::Binaries("memory") },
     Suite { name: "sqlite", servers: &[], tools: tools::SQLITE, tests: Tests::Binaries("sqlite") },
     Suite {
@@ -208,7 +209,7 @@ mod tests {
         let error = Selection::named(&["postgress".into()]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown suite `postgress` in `--only`; known suites: core, memory, sqlite, postgres, http, rabbitmq, nats, redis, kafka, sqs, daemon"
+            "unknown suite `postgress` in `--only`; known suites: core, tls, memory, sqlite, postgres, http, rabbitmq, nats, redis, kafka, sqs, daemon"
         );
     }
 

@@ -313,18 +313,20 @@ fn check_rejects_incomplete_and_conflicting_logins() {
 }
 
 /// Each kind reads its certificate files.
-#[cfg(all(feature = "rabbitmq", feature = "nats", feature = "kafka", feature = "redis"))]
+#[cfg(all(feature = "rabbitmq", feature = "nats", feature = "kafka", feature = "redis", feature = "sns"))]
 #[test]
 fn check_reports_missing_certificate_files() {
-    for (kind, url, keys) in [
-        ("rabbitmq", "amqps://127.0.0.1", &["ca_file", "certificate_file"][..]),
-        ("nats", "tls://127.0.0.1:4222", &["ca_file", "certificate_file"]),
-        ("kafka", "kafka+ssl://127.0.0.1:9093", &["ca_file", "certificate_file"]),
-        ("redis", "rediss://127.0.0.1:6379", &["ca_file"]),
-        ("webhook", "https://shop.example", &["ca_file"]),
+    for (kind, url) in [
+        ("rabbitmq", "amqps://127.0.0.1"),
+        ("nats", "tls://127.0.0.1:4222"),
+        ("kafka", "kafka+ssl://127.0.0.1:9093"),
+        ("redis", "rediss://127.0.0.1:6379"),
+        ("sqs", "https://sqs.example"),
+        ("sns", "https://sns.example"),
+        ("webhook", "https://shop.example"),
     ] {
-        for key in keys {
-            let more = if *key == "certificate_file" { "key_file = \"/no/such/key.pem\"" } else { "" };
+        for key in ["ca_file", "certificate_file"] {
+            let more = if key == "certificate_file" { "key_file = \"/no/such/key.pem\"" } else { "" };
             let reported = problems(&format!(
                 "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n\
                  [destinations.place]\nkind = \"{kind}\"\nurl = \"{url}\"\n{key} = \"/no/such/file.pem\"\n{more}\n\
@@ -349,7 +351,7 @@ fn show_prints_every_destination_setting_with_its_origin() {
          [destinations.nats]\nkind = \"nats\"\nurl = \"nats://127.0.0.1:4222\"\ntoken_env = \"SECRET\"\nstream = \"ORDERS\"\n\
          [destinations.redis]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:6379\"\nreplicas = 1\nmust_exist = true\n\
          [destinations.topic]\nkind = \"sns\"\nregion = \"eu-central-1\"\n\
-         [destinations.hooks]\nkind = \"webhook\"\nauthorization_env = \"SECRET\"\ntimeout = \"20s\"\nrate_limit = \"300/m\"\n\
+         [destinations.hooks]\nkind = \"webhook\"\nauthorization_env = \"SECRET\"\nrequest_timeout = \"20s\"\nrate_limit = \"300/m\"\n\
          [[routes]]\nqueue = \"orders\"\ndead_letters = false\nfair_by_tenant = true\n\
          retry = { schedule = [\"1s\", \"1m\"], jitter = \"full\", max_total = \"1h30m\" }\n\
          to = [{ destination = \"topic\", address = \"orders\", types = [\"order.*\"] }]\n",

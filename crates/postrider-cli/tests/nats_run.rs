@@ -5,7 +5,7 @@
 
 mod support;
 
-use postrider::transports::nats::NatsTransport;
+use postrider::{ClientOptions, transports::nats::NatsTransport};
 use postrider_testkit::{Kind, broker::Nats, shared};
 use std::{sync::Arc, time::Duration};
 use support::{
@@ -48,7 +48,9 @@ async fn token_from_a_file_authenticates() {
         source: format!(
             "kind = \"nats\", {login}, stream = \"ORDERS\", durable = \"billing\", subject = \"ORDERS.>\""
         ),
-        transport: Arc::new(NatsTransport::builder(server.url()).with_token("clover").build().unwrap()),
+        transport: Arc::new(
+            NatsTransport::connect(ClientOptions::new(server.url()).with_token("clover")).unwrap(),
+        ),
         environment: vec![("NATS_URL", server.url().to_owned())],
     };
     round_trip(broker).await;

@@ -20,7 +20,7 @@ const REGION: &str = "eu-central-1";
 
 /// The same settings as in the configuration file and the environment.
 fn options() -> AwsOptions {
-    let options = AwsOptions::new().with_region(REGION).with_endpoint_url(shared::url(Kind::Sqs));
+    let options = AwsOptions::new().with_region(REGION).with_client(shared::url(Kind::Sqs));
     options.with_credentials("test", "s3cret", None)
 }
 

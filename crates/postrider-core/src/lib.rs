@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod backend;
 pub mod checkup;
+pub mod client;
 pub mod cloudevents;
 pub mod codec;
 pub mod event;
@@ -48,6 +49,7 @@ pub mod weights;
 pub use audit::{AuditError, AuditEvent, AuditKind, AuditRecord, AuditSink};
 pub use backend::Backend;
 pub use checkup::CheckupRequest;
+pub use client::{ClientCertificate, ClientOptions, Credentials, Pem, Trust};
 pub use codec::{Codec, CodecError, Json, Raw};
 pub use event::{Event, IntoMessage};
 pub use finding::{Finding, Severity};

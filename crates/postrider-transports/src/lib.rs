@@ -8,8 +8,6 @@
 
 #[cfg(any(feature = "sqs", feature = "sns"))]
 pub mod aws;
-#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis"))]
-mod file;
 #[cfg(any(feature = "http", feature = "http-source"))]
 pub mod http;
 #[cfg(feature = "kafka")]
@@ -29,6 +27,7 @@ pub mod sns;
 pub mod sqs;
 pub mod stdout;
 #[cfg(any(
+    feature = "http",
     feature = "kafka",
     feature = "nats",
     feature = "rabbitmq",
@@ -37,5 +36,5 @@ pub mod stdout;
     feature = "sns"
 ))]
 mod timeout;
-#[cfg(any(feature = "nats", feature = "redis"))]
+#[cfg(any(feature = "http", feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod tls;

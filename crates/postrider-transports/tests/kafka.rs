@@ -8,7 +8,7 @@ mod server;
 mod support;
 
 use async_trait::async_trait;
-use postrider_core::{PublishError, Transport};
+use postrider_core::{ClientOptions, Pem, PublishError, Transport};
 use postrider_testkit::{
     Kind,
     broker::Kafka,
@@ -24,7 +24,7 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
-use support::{Certificate, PATIENCE, order, orders, publish, unused_port};
+use support::{Certificate, PATIENCE, client, order, orders, publish, unused_port};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Mutex, OnceCell},
@@ -66,7 +66,7 @@ mod on_a_server_that_crashes {
 }
 
 fn options(url: &str) -> KafkaOptions {
-    KafkaOptions::new(url).with_ack_timeout(PATIENCE / 2).with_connect_timeout(PATIENCE / 2)
+    KafkaOptions::new(client(url, PATIENCE / 2))
 }
 
 fn transport(url: &str) -> KafkaTransport {
@@ -321,14 +321,14 @@ async fn tls_requires_trusted_certificate() {
     let _tls = ends_tls(port, behind.port(), &ours).await;
     let topic = Cluster::at(&format!("localhost:{port}")).trusting(&ours.certificate()).topic().await;
     let trusting = |url: &str, certificate: &Certificate| {
-        let options = KafkaOptions::new(url).with_ca_bundle(certificate.certificate());
-        options.with_connect_timeout(Duration::from_secs(3)).build().unwrap()
+        let client = ClientOptions::new(url).with_connect_timeout(Duration::from_secs(3));
+        KafkaTransport::connect(client.with_ca_bundle(certificate.certificate())).unwrap()
     };
     let url = format!("kafka+ssl://localhost:{port}");
     publish(&trusting(&url, &ours), &orders(1, &topic)).await.remove(0).unwrap();
-    let plain =
-        KafkaOptions::new(format!("kafka://localhost:{port}")).with_connect_timeout(Duration::from_secs(3));
-    for refused in [trusting(&url, &theirs), plain.build().unwrap()] {
+    let plain = ClientOptions::new(format!("kafka://localhost:{port}"));
+    let plain = plain.with_connect_timeout(Duration::from_secs(3));
+    for refused in [trusting(&url, &theirs), KafkaTransport::connect(plain).unwrap()] {
         let results = publish(&refused, &orders(1, &topic)).await;
         assert!(matches!(results[0], Err(PublishError::Unavailable { .. })), "{refused:?}: {results:?}");
     }
@@ -337,11 +337,10 @@ async fn tls_requires_trusted_certificate() {
 /// This server has no users: every login fails.
 #[tokio::test]
 async fn refused_password_is_unavailable_and_never_shown() {
-    let transport = KafkaOptions::new(shared::url(Kind::Kafka))
-        .with_sasl(SaslMechanism::ScramSha256, "ann", "s3cret")
-        .with_connect_timeout(Duration::from_secs(3))
-        .build()
-        .unwrap();
+    let client = ClientOptions::new(shared::url(Kind::Kafka))
+        .with_password("ann", "s3cret")
+        .with_connect_timeout(Duration::from_secs(3));
+    let transport = KafkaOptions::new(client).with_sasl(SaslMechanism::ScramSha256).build().unwrap();
     let results = publish(&transport, &orders(1, "orders")).await;
     assert!(matches!(results[0], Err(PublishError::Unavailable { .. })), "{results:?}");
     assert!(!format!("{results:?} {transport:?}").contains("s3cret"), "{results:?} {transport:?}");
@@ -350,18 +349,25 @@ async fn refused_password_is_unavailable_and_never_shown() {
 #[test]
 fn invalid_settings_are_refused_with_reason() {
     let refused = |options: KafkaOptions| options.build().unwrap_err().to_string();
-    let new = || KafkaOptions::new("kafka://a:9092,b:9092");
+    let url = "kafka://a:9092,b:9092";
+    let new = || KafkaOptions::new(url);
+    let with_bundle = |url| ClientOptions::new(url).with_ca_bundle(Pem::file("/nobody/has/this.pem"));
     let errors = [
         refused(KafkaOptions::new("http://a:9092")),
         refused(KafkaOptions::new("kafka://a")),
         refused(KafkaOptions::new("kafka://ann:s3cret@a:9092")),
         refused(KafkaOptions::new("kafka://a:9092,kafka+ssl://b:9093")),
-        refused(new().with_ack_timeout(Duration::ZERO)),
-        refused(new().with_connect_timeout(Duration::MAX)),
+        refused(KafkaOptions::new(ClientOptions::new(url).with_request_timeout(Duration::ZERO))),
+        refused(KafkaOptions::new(ClientOptions::new(url).with_connect_timeout(Duration::MAX))),
         refused(new().with_message_bytes(0)),
         refused(new().with_linger(Duration::from_secs(60))),
-        refused(new().with_ca_bundle("/nobody/has/this.pem")),
-        refused(KafkaOptions::new("kafka+ssl://a:9092").with_ca_bundle("/nobody/has/this.pem")),
+        refused(KafkaOptions::new(with_bundle(url))),
+        refused(KafkaOptions::new(with_bundle("kafka+ssl://a:9092"))),
+        refused(new().with_sasl(SaslMechanism::Plain)),
+        refused(
+            KafkaOptions::new(ClientOptions::new(url).with_token("s3cret")).with_sasl(SaslMechanism::Plain),
+        ),
+        refused(KafkaOptions::new(ClientOptions::new(url).with_password("ann", "s3cret"))),
         refused(new().with_property("acks", "1")),
         refused(new().with_property("request.required.acks", "0")),
         refused(new().with_property("enable.idempotence", "false")),

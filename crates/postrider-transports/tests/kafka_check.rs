@@ -10,19 +10,19 @@ mod server;
 mod support;
 
 use postrider_core::{
-    Finding, PublishError,
+    ClientOptions, Finding, PublishError,
     Severity::{self, Note, Problem, Warning},
     Transport,
 };
 use postrider_testkit::{Kind, documents, shared};
-use postrider_transports::kafka::KafkaOptions;
+use postrider_transports::kafka::KafkaTransport;
 use rdkafka::{mocking::MockCluster, types::RDKafkaRespErr};
 use server::{Cluster, GOOD};
 use std::time::Duration;
 use support::{PATIENCE, soon, unused_port};
 
 async fn check_at(url: &str, topic: &str, within: Duration) -> Vec<Finding> {
-    let transport = KafkaOptions::new(url).with_connect_timeout(within).build().unwrap();
+    let transport = KafkaTransport::connect(ClientOptions::new(url).with_connect_timeout(within)).unwrap();
     soon(transport.check(&[topic])).await.unwrap()
 }
 
@@ -168,7 +168,7 @@ async fn check_reports_topic_without_permission() {
 
 #[tokio::test]
 async fn check_without_server_is_unavailable() {
-    let transport = KafkaOptions::new(format!("kafka://127.0.0.1:{}", unused_port())).build().unwrap();
+    let transport = KafkaTransport::connect(format!("kafka://127.0.0.1:{}", unused_port())).unwrap();
     let result = soon(transport.check(&["orders"])).await;
     assert!(matches!(result, Err(PublishError::Unavailable { .. })), "{result:?}");
 }

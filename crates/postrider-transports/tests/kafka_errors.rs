@@ -18,7 +18,7 @@ use rdkafka::{
 };
 use server::Cluster;
 use std::time::Duration;
-use support::{PATIENCE, orders, publish, soon};
+use support::{PATIENCE, client, orders, publish, soon};
 
 const TOPIC: &str = "orders";
 
@@ -32,9 +32,11 @@ fn cluster() -> Mock {
 }
 
 fn options(mock: &Mock) -> KafkaOptions {
-    KafkaOptions::new(mock.bootstrap_servers())
-        .with_ack_timeout(PATIENCE / 2)
-        .with_connect_timeout(PATIENCE / 2)
+    options_within(mock, PATIENCE / 2)
+}
+
+fn options_within(mock: &Mock, timeout: Duration) -> KafkaOptions {
+    KafkaOptions::new(client(mock.bootstrap_servers(), timeout))
 }
 
 fn transport(mock: &Mock) -> KafkaTransport {
@@ -94,7 +96,7 @@ async fn transient_refusal_is_retried_within_the_call() {
 #[tokio::test]
 async fn missing_replicas_until_timeout_are_unknown() {
     let mock = cluster();
-    let transport = options(&mock).with_ack_timeout(Duration::from_secs(2)).build().unwrap();
+    let transport = options_within(&mock, Duration::from_secs(2)).build().unwrap();
     publish(&transport, &orders(1, TOPIC)).await.remove(0).unwrap();
     mock.request_errors(Api::Produce, &[Respond::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND; 1_000]);
     for result in publish(&transport, &orders(5, TOPIC)).await {
@@ -144,11 +146,7 @@ async fn refused_record_harms_no_other() {
 #[tokio::test]
 async fn broker_outage_is_no_success_and_recovers() {
     let mock = cluster();
-    let transport = options(&mock)
-        .with_ack_timeout(Duration::from_secs(2))
-        .with_connect_timeout(Duration::from_secs(2))
-        .build()
-        .unwrap();
+    let transport = options_within(&mock, Duration::from_secs(2)).build().unwrap();
     publish(&transport, &orders(1, TOPIC)).await.remove(0).unwrap();
     for broker in 1..=3 {
         mock.broker_down(broker).unwrap();
@@ -192,7 +190,7 @@ async fn full_client_queue_is_waited_for() {
 #[tokio::test]
 async fn client_queue_that_stays_full_is_retried() {
     let mock = cluster();
-    let impatient = options(&mock).with_property(TINY.0, TINY.1).with_ack_timeout(Duration::from_secs(2));
+    let impatient = options_within(&mock, Duration::from_secs(2)).with_property(TINY.0, TINY.1);
     let transport = impatient.build().unwrap();
     publish(&transport, &orders(1, TOPIC)).await.remove(0).unwrap();
     for broker in 1..=3 {

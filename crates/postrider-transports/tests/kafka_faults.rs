@@ -10,14 +10,14 @@ mod server;
 mod sqlite;
 
 use async_trait::async_trait;
-use postrider_core::Transport;
+use postrider_core::{ClientOptions, Transport};
 use postrider_testkit::{
     broker::Kafka,
     proxy::FaultProxy,
     relay_faults::{FaultFixture, cycles, pass_over},
     transport::Received,
 };
-use postrider_transports::kafka::KafkaOptions;
+use postrider_transports::kafka::KafkaTransport;
 use server::Cluster;
 use sqlite::SqliteFixture;
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
@@ -70,10 +70,10 @@ impl FaultFixture for Killed {
 
     async fn transport(&self, proxy: &str) -> Arc<dyn Transport> {
         // Below the relay's own timeout, which is a second here.
-        let options = KafkaOptions::new(format!("kafka://{proxy}"))
+        let client = ClientOptions::new(format!("kafka://{proxy}"))
             .with_connect_timeout(Duration::from_millis(800))
-            .with_ack_timeout(Duration::from_millis(800));
-        Arc::new(options.build().unwrap())
+            .with_request_timeout(Duration::from_millis(800));
+        Arc::new(KafkaTransport::connect(client).unwrap())
     }
 
     async fn kill(&self) {

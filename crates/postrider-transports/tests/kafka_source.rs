@@ -14,7 +14,7 @@ mod server;
 mod support;
 
 use fixture::{builder, mock_cluster, own_server, send, shared_server};
-use postrider_core::{Ack, ReceivedMessage, Source, SourceError};
+use postrider_core::{Ack, ClientOptions, Pem, ReceivedMessage, Source, SourceError};
 use postrider_testkit::{
     Kind,
     process::{Process, argument},
@@ -28,7 +28,7 @@ use rdkafka::{
 };
 use server::{Cluster, GOOD};
 use std::{collections::BTreeSet, time::Duration};
-use support::{orders, soon};
+use support::{client, orders, soon};
 
 mod on_a_shared_server {
     postrider_testkit::source_suite!(super::shared_server);
@@ -282,6 +282,7 @@ async fn duplicate_instance_name_is_reported() {
 #[test]
 fn invalid_settings_are_refused_with_reason() {
     let new = || KafkaSource::builder("kafka://a:9092,b:9092", "orders");
+    let with_bundle = |url| ClientOptions::new(url).with_ca_bundle(Pem::file("/nobody/has/this.pem"));
     let refused = |builder: KafkaSourceBuilder| builder.build().unwrap_err().to_string();
     let errors = [
         refused(KafkaSource::builder("http://a:9092", "orders")),
@@ -293,8 +294,9 @@ fn invalid_settings_are_refused_with_reason() {
         refused(new().with_prefetch(0)),
         refused(new().with_session_timeout(Duration::ZERO)),
         refused(new().with_session_timeout(Duration::from_millis(500))),
-        refused(new().with_connect_timeout(Duration::MAX)),
-        refused(new().with_ca_bundle("/nobody/has/this.pem")),
+        refused(KafkaSource::builder(client("kafka://a:9092", Duration::MAX), "orders")),
+        refused(KafkaSource::builder(with_bundle("kafka://a:9092"), "orders")),
+        refused(KafkaSource::builder(with_bundle("kafka+ssl://a:9092"), "orders")),
         refused(new().with_property("enable.auto.commit", "true")),
         refused(new().with_property("auto.offset.reset", "latest")),
         refused(new().with_property("isolation.level", "read_uncommitted")),

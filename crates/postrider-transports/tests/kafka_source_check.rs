@@ -9,7 +9,7 @@ mod fixture;
 mod server;
 mod support;
 
-use fixture::builder;
+use fixture::{builder, builder_within};
 use postrider_core::{
     Finding,
     Severity::{self, Note, Problem, Warning},
@@ -23,7 +23,7 @@ use support::{soon, unused_port};
 
 async fn check(url: &str, topic: &str) -> Vec<Finding> {
     // The mock cluster never responds to requests that it does not know.
-    let source = builder(url, topic).with_connect_timeout(Duration::from_secs(3)).build().unwrap();
+    let source = builder_within(url, topic, Duration::from_secs(3)).build().unwrap();
     let findings = soon(source.check()).await.unwrap();
     for finding in &findings {
         assert!(!finding.reason.is_empty() && !finding.fix.is_empty(), "{finding:?}");
@@ -122,7 +122,7 @@ async fn redelivery_window_is_the_retention_of_the_topic() {
 #[tokio::test]
 async fn check_without_server_is_unavailable() {
     let url = format!("kafka://127.0.0.1:{}", unused_port());
-    let source = builder(&url, "orders").with_connect_timeout(Duration::from_secs(3)).build().unwrap();
+    let source = builder_within(&url, "orders", Duration::from_secs(3)).build().unwrap();
     let asked = soon(source.check()).await;
     assert!(matches!(asked, Err(SourceError::Unavailable { .. })), "{asked:?}");
     let asked = soon(source.redelivery_window()).await;

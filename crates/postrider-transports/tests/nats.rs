@@ -9,7 +9,7 @@ mod support;
 
 use async_nats::jetstream::{self, stream::Config};
 use async_trait::async_trait;
-use postrider_core::{PublishError, Receipt, Transport};
+use postrider_core::{ClientOptions, Pem, PublishError, Receipt, Transport};
 use postrider_testkit::{
     Kind,
     broker::Nats,
@@ -20,7 +20,7 @@ use postrider_testkit::{
 use postrider_transports::nats::{NatsBuilder, NatsTransport};
 use server::{stored, stream, undo};
 use std::{sync::Arc, time::Duration};
-use support::{Certificate, PATIENCE, order, orders, publish, soon, unused_port};
+use support::{Certificate, PATIENCE, client, order, orders, publish, soon, unused_port};
 use tokio::sync::Mutex;
 
 /// Above the server's default limit.
@@ -49,7 +49,7 @@ mod crashing_server_suite {
 }
 
 fn builder(url: &str) -> NatsBuilder {
-    NatsTransport::builder(url).with_ack_timeout(PATIENCE).with_connect_timeout(PATIENCE)
+    NatsTransport::builder(client(url, PATIENCE))
 }
 
 fn transport(url: &str) -> NatsTransport {
@@ -312,12 +312,17 @@ async fn tls_accepts_only_certificates_of_the_ca_bundle() {
         configured(&format!("tls {{ cert_file: {:?}, key_file: {:?} }}", ours.certificate(), ours.key()))
             .await;
     let url = format!("tls://localhost:{}", server.port());
-    let admin = async_nats::ConnectOptions::new().add_root_certificates(ours.certificate());
+    // Of its own configuration: the client would use the crypto provider of the process, and there is none.
+    let trusting = ClientOptions::default().with_ca_bundle(ours.certificate());
+    let tls = postrider_tls::client_config(&trusting).unwrap();
+    let admin = async_nats::ConnectOptions::new().tls_client_config(tls);
     let admin = jetstream::new(admin.connect(&url).await.unwrap());
     let config = Config { name: "ORDERS".into(), subjects: vec!["orders".into()], ..Config::default() };
     admin.create_stream(config).await.unwrap();
 
-    let with_ca_bundle = |url: &str, file| builder(url).with_ca_bundle(file).build().unwrap();
+    let with_ca_bundle = |url: &str, file| {
+        NatsTransport::connect(client(url, PATIENCE).with_ca_bundle(Pem::File(file))).unwrap()
+    };
     publish(&with_ca_bundle(&url, ours.certificate()), &orders(1, "orders")).await.remove(0).unwrap();
     // The server requires TLS, with any URL scheme.
     let asked = format!("nats://localhost:{}", server.port());
@@ -346,7 +351,7 @@ async fn permission_error_contains_the_server_text() {
     )
     .await;
     let url = server.url().replace("nats://", "nats://ann:pw@");
-    let transport = NatsTransport::builder(url).with_ack_timeout(Duration::from_secs(2)).build().unwrap();
+    let transport = NatsTransport::connect(client(url, Duration::from_secs(2))).unwrap();
     let results = publish(&transport, &orders(1, "secret.plans")).await;
     let Err(PublishError::Unknown { source }) = &results[0] else { panic!("{results:?}") };
     assert!(source.to_string().contains("Permissions Violation"), "{source}");
@@ -361,12 +366,12 @@ fn invalid_settings_are_rejected_with_the_reason() {
         "max_acks_pending: must be between 1 and 1,000,000"
     );
     assert_eq!(
-        error(NatsTransport::builder(url).with_ack_timeout(Duration::ZERO)),
-        "ack_timeout: is zero; nothing would ever be accepted"
+        error(NatsTransport::builder(ClientOptions::new(url).with_request_timeout(Duration::ZERO))),
+        "request_timeout: is zero; nothing would ever be accepted"
     );
     assert_eq!(
-        error(NatsTransport::builder(url).with_ack_timeout(Duration::MAX)),
-        "ack_timeout: is longer than a day; give less"
+        error(NatsTransport::builder(ClientOptions::new(url).with_request_timeout(Duration::MAX))),
+        "request_timeout: is longer than a day; give less"
     );
     assert_eq!(
         error(NatsTransport::builder(url).with_stream("a.b")),

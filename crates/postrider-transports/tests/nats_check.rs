@@ -20,10 +20,10 @@ use postrider_testkit::{Kind, shared};
 use postrider_transports::nats::NatsTransport;
 use server::{context, stream};
 use std::time::Duration;
-use support::{PATIENCE, soon, unused_port};
+use support::{PATIENCE, client, soon, unused_port};
 
 fn transport() -> NatsTransport {
-    NatsTransport::builder(shared::url(Kind::Nats)).with_ack_timeout(PATIENCE).build().unwrap()
+    NatsTransport::connect(client(shared::url(Kind::Nats), PATIENCE)).unwrap()
 }
 
 async fn check(subject: &str) -> Vec<Finding> {

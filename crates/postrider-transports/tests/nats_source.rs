@@ -14,7 +14,7 @@ use async_nats::{
     jetstream::consumer::{AckPolicy, pull},
 };
 use nats_source::{DURABLE, NatsSourceFixture, address, builder, put, stream_of};
-use postrider_core::{Ack, QueueName, ReceivedMessage, Source, SourceError};
+use postrider_core::{Ack, ClientOptions, QueueName, ReceivedMessage, Source, SourceError};
 use postrider_testkit::{
     Kind,
     proxy::{Fault, FaultProxy},
@@ -23,7 +23,7 @@ use postrider_testkit::{
 use postrider_transports::nats::NatsSource;
 use server::{context, stream};
 use std::time::Duration;
-use support::{orders, soon};
+use support::{client, orders, soon};
 
 mod shared_server_suite {
     use super::*;
@@ -139,8 +139,7 @@ async fn ack_without_confirmation_is_an_error_and_can_be_retried() {
     let address = address_with_long_ack_wait().await;
     let (proxy, through) = FaultProxy::before_url(&url()).await;
     let second = Duration::from_secs(1);
-    let source = builder(&through, &address).with_ack_timeout(second).with_connect_timeout(second);
-    let source = source.build().unwrap();
+    let source = NatsSource::connect(client(&through, second), stream_of(&address), DURABLE).unwrap();
     put(&url(), orders(1, &address)).await;
     let messages = receive(&source, 1).await;
     proxy.set(Fault::Stall);
@@ -286,6 +285,7 @@ fn invalid_settings_are_rejected_without_the_password() {
     let at = "nats://relay:secret@nats.example:4222";
     let of = |url: &str, stream: &str, durable: &str| NatsSource::builder(url, stream, durable);
     let good = || of(at, "ORDERS", "billing");
+    let impatient = ClientOptions::new(at).with_request_timeout(Duration::ZERO);
     for (builder, field) in [
         (of("http://relay:secret@nats.example", "ORDERS", "billing"), "url: "),
         (of(at, "", "billing"), "stream: "),
@@ -294,8 +294,8 @@ fn invalid_settings_are_rejected_without_the_password() {
         (good().with_batch_size(0), "batch_size: "),
         (good().with_created_consumer("", AN_HOUR), "subject: "),
         (good().with_created_consumer(">", Duration::ZERO), "ack_wait: "),
-        (good().with_ack_timeout(Duration::ZERO), "ack_timeout: "),
         (good().with_credentials("secret"), "credentials: "),
+        (NatsSource::builder(impatient, "ORDERS", "billing"), "request_timeout: "),
     ] {
         let shown = format!("{builder:?} {}", builder.clone().build().unwrap_err());
         assert!(shown.contains(field) && !shown.contains("secret"), "{shown}");

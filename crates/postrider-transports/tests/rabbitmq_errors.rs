@@ -10,7 +10,7 @@ use lapin::{
     types::{AMQPValue, ShortString},
 };
 use postrider_core::{
-    Format, Message, MessageBuilder, MessageId, Outgoing, PublishError, Receipt, Transport,
+    ClientOptions, Format, Message, MessageBuilder, MessageId, Outgoing, PublishError, Receipt, Transport,
 };
 use postrider_testkit::{
     Kind,
@@ -33,6 +33,11 @@ type PublishResult = Result<Receipt, PublishError>;
 
 async fn within_timeout<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("the test has hung")
+}
+
+/// A client with this connect timeout and request timeout.
+fn client(url: &str, timeout: Duration) -> ClientOptions {
+    ClientOptions::new(url).with_connect_timeout(timeout).with_request_timeout(timeout)
 }
 
 fn written(builder: MessageBuilder, destination: &str) -> Outgoing {
@@ -151,7 +156,7 @@ async fn dropped_publish_discards_its_connection() {
     let (proxy, url) = FaultProxy::before_url(&shared::url(Kind::RabbitMq)).await;
     let rabbit = Rabbit::at(&shared::url(Kind::RabbitMq)).await;
     let queue = rabbit.queue().await;
-    let transport = RabbitMqOptions::new(url).with_connect_timeout(Duration::from_secs(2)).build().unwrap();
+    let transport = RabbitMqTransport::new(client(&url, Duration::from_secs(2))).unwrap();
     assert!(all_ok(&within_timeout(transport.publish(&orders(1, &queue))).await));
     proxy.set(Fault::BlackHole);
     let dropped =
@@ -192,7 +197,7 @@ fn invalid_settings_are_rejected() {
         fine().with_message_bytes(0),
         fine().with_prefix(""),
         fine().with_prefix("ä-"),
-        fine().with_connect_timeout(Duration::ZERO),
+        RabbitMqOptions::new(client("amqp://localhost", Duration::ZERO)),
     ] {
         assert!(options.build().is_err());
     }

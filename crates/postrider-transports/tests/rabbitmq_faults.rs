@@ -13,13 +13,13 @@ use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties, options::BasicPublishOptions,
     types::ShortString,
 };
-use postrider_core::{Capacity, Finding, Outgoing, PublishError, Receipt, Transport};
+use postrider_core::{Capacity, ClientOptions, Finding, Outgoing, PublishError, Receipt, Transport};
 use postrider_testkit::{
     broker::RabbitMq,
     relay_faults::{FaultFixture, cycles, pass_over},
     transport::Received,
 };
-use postrider_transports::rabbitmq::RabbitMqOptions;
+use postrider_transports::rabbitmq::RabbitMqTransport;
 use rabbit::Rabbit;
 use sqlite::SqliteFixture;
 use std::{sync::Arc, time::Duration};
@@ -59,7 +59,10 @@ impl FaultFixture for KillableBroker {
         if self.is_unconfirmed {
             return Arc::new(UnconfirmedTransport { url: through, connection: Mutex::default() });
         }
-        Arc::new(RabbitMqOptions::new(through).with_connect_timeout(Duration::from_secs(1)).build().unwrap())
+        let client = ClientOptions::new(through)
+            .with_connect_timeout(Duration::from_secs(1))
+            .with_request_timeout(Duration::from_secs(1));
+        Arc::new(RabbitMqTransport::new(client).unwrap())
     }
 
     async fn kill(&self) {

@@ -25,7 +25,7 @@ use postrider_transports::rabbitmq::{RabbitMqSource, RabbitMqSourceBuilder, Rabb
 use rabbit::{Rabbit, durable, table, text, unique};
 use rabbitmq_source::{RabbitSourceFixture, quorum};
 use std::time::Duration;
-use support::{orders, send, soon};
+use support::{client, orders, send, soon};
 
 mod quorum_queues {
     use super::*;
@@ -164,8 +164,7 @@ async fn ack_handle_of_another_source_is_stale() {
 async fn ack_without_reply_from_the_broker_is_an_error() {
     let queue = queue_with(quorum()).await;
     let (proxy, through) = FaultProxy::before_url(&url()).await;
-    let source = RabbitMqSource::builder(through, &queue);
-    let source = source.with_connect_timeout(Duration::from_secs(1)).build().unwrap();
+    let source = RabbitMqSource::connect(client(through, Duration::from_secs(1)), &queue).unwrap();
     put(&queue, 1).await;
     let messages = receive(&source, 1).await;
     proxy.set(Fault::Stall);
@@ -254,7 +253,7 @@ fn invalid_settings_are_rejected_without_the_password() {
         (of(at, &"q".repeat(256)), "queue: "),
         (of(at, "orders").with_prefetch(0), "prefetch: "),
         (of(at, "orders").with_prefix(""), "prefix: "),
-        (of(at, "orders").with_connect_timeout(Duration::ZERO), "connect_timeout: "),
+        (RabbitMqSource::builder(client(at, Duration::ZERO), "orders"), "connect_timeout: "),
     ] {
         let shown = format!("{builder:?} {}", error(builder.clone()));
         assert!(shown.contains(field) && !shown.contains("secret"), "{shown}");

@@ -5,14 +5,17 @@
 #[path = "support/rabbit.rs"]
 mod rabbit;
 mod support;
+#[path = "support/tls.rs"]
+mod tls;
 
-use postrider_core::{Ack, PublishError, Source, SourceError};
-use postrider_testkit::broker::RabbitMq;
-use postrider_transports::rabbitmq::{RabbitMqOptions, RabbitMqSource, RabbitMqSourceBuilder};
+use postrider_core::{Ack, ClientOptions, Invalid, PublishError, Source, SourceError};
+use postrider_testkit::{Kind, broker::RabbitMq, shared};
+use postrider_transports::rabbitmq::{RabbitMqSource, RabbitMqTransport};
 use rabbit::Rabbit;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use std::path::PathBuf;
-use support::{PATIENCE, orders, publish, soon, unused_port};
+use support::{PATIENCE, client, orders, publish, soon, unused_port};
+use tls::{CAUSES, Certificates, PlainServer, assert_matrix};
 use tokio::net::TcpStream;
 
 /// A certificate authority, in files.
@@ -83,25 +86,20 @@ impl TlsBroker {
     }
 }
 
-/// A transport and a source with the same settings.
+/// A transport and a source with the same options.
 #[derive(Debug, Clone)]
 struct Client {
     queue: String,
-    options: RabbitMqOptions,
-    builder: RabbitMqSourceBuilder,
+    options: ClientOptions,
 }
 
 impl Client {
     fn to(url: &str, queue: &str) -> Self {
-        let options = RabbitMqOptions::new(url).with_connect_timeout(PATIENCE);
-        let builder = RabbitMqSource::builder(url, queue).with_connect_timeout(PATIENCE);
-        Self { queue: queue.to_owned(), options, builder }
+        Self { queue: queue.to_owned(), options: client(url, PATIENCE) }
     }
 
     fn with_ca_bundle(mut self, file: impl Into<PathBuf>) -> Self {
-        let file = file.into();
-        self.options = self.options.with_ca_bundle(&file);
-        self.builder = self.builder.with_ca_bundle(file);
+        self.options = self.options.with_ca_bundle(file.into());
         self
     }
 
@@ -109,17 +107,23 @@ impl Client {
         mut self,
         (certificate, key): (impl Into<PathBuf>, impl Into<PathBuf>),
     ) -> Self {
-        let (certificate, key) = (certificate.into(), key.into());
-        self.options = self.options.with_client_certificate(&certificate, &key);
-        self.builder = self.builder.with_client_certificate(certificate, key);
+        self.options = self.options.with_client_certificate(certificate.into(), key.into());
         self
+    }
+
+    fn transport(&self) -> Result<RabbitMqTransport, Invalid> {
+        RabbitMqTransport::new(self.options.clone())
+    }
+
+    fn source(&self) -> Result<RabbitMqSource, Invalid> {
+        RabbitMqSource::connect(self.options.clone(), &self.queue)
     }
 
     /// Sends a message and receives it.
     async fn sends_and_receives(self) {
         let sent = orders(1, &self.queue);
-        publish(&self.options.build().unwrap(), &sent).await.remove(0).unwrap();
-        let source = self.builder.build().unwrap();
+        publish(&self.transport().unwrap(), &sent).await.remove(0).unwrap();
+        let source = self.source().unwrap();
         let message = soon(source.receive(1)).await.unwrap().remove(0);
         assert_eq!(message.incoming.id, Some(sent[0].id.to_string()));
         soon(source.ack(&[(message.ack_handle, Ack::Ack)])).await.remove(0).unwrap();
@@ -128,20 +132,20 @@ impl Client {
 
     /// The connection errors of transport and source.
     async fn connect_errors(self) -> [String; 2] {
-        let transport = self.options.build().unwrap();
+        let transport = self.transport().unwrap();
         let published = publish(&transport, &orders(1, &self.queue)).await.remove(0);
         let Err(PublishError::Unavailable { source: published }) = published else { panic!("{published:?}") };
-        let received = soon(self.builder.build().unwrap().receive(1)).await;
+        let received = soon(self.source().unwrap().receive(1)).await;
         let Err(SourceError::Unavailable { source: received }) = received else { panic!("{received:?}") };
         [published.to_string(), received.to_string()]
     }
 
     /// The error of the settings, which is the same for transport and source.
     fn setting_error(self) -> String {
-        let transport = self.options.clone().build().unwrap_err().to_string();
+        let transport = self.transport().unwrap_err().to_string();
         let shown = format!("{transport} {self:?}");
         assert!(!shown.contains("secret"), "{shown}");
-        assert_eq!(transport, self.builder.build().unwrap_err().to_string());
+        assert_eq!(transport, self.source().unwrap_err().to_string());
         transport
     }
 }
@@ -220,4 +224,17 @@ fn invalid_certificate_settings_are_rejected_with_the_reason() {
         let error = client.setting_error();
         assert!(error.contains(text), "{error}");
     }
+}
+
+#[tokio::test]
+async fn rabbitmq_accepts_only_servers_and_certificates_of_its_options() {
+    let test = "rabbitmq_accepts_only_servers_and_certificates_of_its_options";
+    let Some(certificates) = Certificates::in_own_process(test) else { return };
+    let shared = shared::url(Kind::RabbitMq);
+    let (user, rest) = shared.trim_start_matches("amqp://").split_once('@').unwrap();
+    let (address, vhost) = rest.split_once('/').unwrap_or((rest, "%2f"));
+    let server = PlainServer::at(address);
+    let url = |port| format!("amqps://{user}@localhost:{port}/{vhost}");
+    assert_matrix(&certificates, &server, url, &CAUSES, |client| RabbitMqTransport::new(client).unwrap())
+        .await;
 }

@@ -9,7 +9,7 @@ mod server;
 mod support;
 
 use async_trait::async_trait;
-use postrider_core::{PublishError, Transport};
+use postrider_core::{ClientOptions, Pem, PublishError, Transport};
 use postrider_testkit::{
     Kind,
     broker::Redis,
@@ -20,7 +20,7 @@ use postrider_testkit::{
 use postrider_transports::redis::{RedisBuilder, RedisTransport};
 use server::{entries, new_stream, run, undo};
 use std::{sync::Arc, time::Duration};
-use support::{Certificate, PATIENCE, order, orders, publish, soon, unused_port};
+use support::{Certificate, PATIENCE, client, order, orders, publish, soon, unused_port};
 use tokio::sync::Mutex;
 
 /// The smallest limit that a server accepts.
@@ -50,7 +50,7 @@ mod crashing_server_with_must_exist_suite {
 }
 
 fn builder(url: &str) -> RedisBuilder {
-    RedisTransport::builder(url).with_response_timeout(PATIENCE).with_connect_timeout(PATIENCE)
+    RedisTransport::builder(client(url, PATIENCE))
 }
 
 fn transport(url: &str) -> RedisTransport {
@@ -296,19 +296,19 @@ async fn tls_accepts_only_certificates_of_the_ca_bundle() {
     ])
     .await;
     let url = format!("rediss://localhost:{port}");
-    let with_ca_bundle = |url: &str, file| builder(url).with_ca_bundle(file);
-    let right = with_ca_bundle(&url, ours.certificate()).build().unwrap();
+    let with_ca_bundle = |url: &str, file| client(url, PATIENCE).with_ca_bundle(Pem::File(file));
+    let right = RedisTransport::connect(with_ca_bundle(&url, ours.certificate())).unwrap();
     publish(&right, &orders(1, "orders")).await.remove(0).unwrap();
     let plain = format!("rediss://localhost:{}", server.port());
     for untrusted in [
         with_ca_bundle(&url, theirs.certificate()),
-        builder(&url),
+        client(&url, PATIENCE),
         // The certificate is for another host name.
         with_ca_bundle(&format!("rediss://127.0.0.1:{port}"), ours.certificate()),
         // The plain port waits for more input.
         with_ca_bundle(&plain, ours.certificate()).with_connect_timeout(Duration::from_secs(1)),
     ] {
-        let untrusted = untrusted.build().unwrap();
+        let untrusted = RedisTransport::connect(untrusted).unwrap();
         let results = publish(&untrusted, &orders(1, "orders")).await;
         assert!(matches!(results[0], Err(PublishError::Unavailable { .. })), "{untrusted:?}: {results:?}");
     }
@@ -323,9 +323,14 @@ fn invalid_settings_are_rejected_with_the_reason() {
         "url: is not a Redis URL; write redis://user:password@host:6379/0, or rediss:// for TLS"
     );
     assert_eq!(
-        error(RedisTransport::builder(url).with_response_timeout(Duration::ZERO)),
-        "response_timeout: is zero; nothing would ever be accepted"
+        error(RedisTransport::builder(ClientOptions::new(url).with_request_timeout(Duration::ZERO))),
+        "request_timeout: is zero; nothing would ever be accepted"
     );
     assert!(error(RedisTransport::builder(url).with_replicas(1, Duration::ZERO)).starts_with("replicas: "));
-    assert!(error(RedisTransport::builder(url).with_ca_bundle("/nowhere")).starts_with("ca_bundle: "));
+    let bundle = |url: &str| ClientOptions::new(url).with_ca_bundle(Pem::file("/nowhere"));
+    assert!(error(RedisTransport::builder(bundle("rediss://host"))).starts_with("ca_bundle: "));
+    assert_eq!(
+        error(RedisTransport::builder(bundle(url))),
+        "url: has no TLS, but certificates are configured; write rediss://"
+    );
 }

@@ -16,13 +16,13 @@ use postrider_testkit::{broker::Redis, documents};
 use postrider_transports::redis::{RedisBuilder, RedisTransport};
 use server::run;
 use std::time::Duration;
-use support::{PATIENCE, soon, unused_port};
+use support::{PATIENCE, client, soon, unused_port};
 
 /// Settings of a server that keeps accepted messages.
 const GOOD: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 fn builder(url: &str) -> RedisBuilder {
-    RedisTransport::builder(url).with_response_timeout(PATIENCE)
+    RedisTransport::builder(client(url, PATIENCE))
 }
 
 async fn check(builder: RedisBuilder) -> Vec<Finding> {

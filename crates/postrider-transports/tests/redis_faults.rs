@@ -10,7 +10,7 @@ mod server;
 mod sqlite;
 
 use async_trait::async_trait;
-use postrider_core::Transport;
+use postrider_core::{ClientOptions, Transport};
 use postrider_testkit::{
     broker::Redis,
     relay_faults::{FaultFixture, cycles, pass_over},
@@ -47,8 +47,9 @@ impl FaultFixture for KillableBroker {
     }
 
     async fn transport(&self, proxy: &str) -> Arc<dyn Transport> {
-        let builder = RedisTransport::builder(format!("redis://{proxy}"));
-        Arc::new(builder.with_connect_timeout(Duration::from_secs(1)).build().unwrap())
+        let client =
+            ClientOptions::new(format!("redis://{proxy}")).with_connect_timeout(Duration::from_secs(1));
+        Arc::new(RedisTransport::connect(client).unwrap())
     }
 
     async fn kill(&self) {

@@ -10,7 +10,7 @@ mod server;
 mod support;
 
 use fixture::{builder, own_server, send, shared_server, stream};
-use postrider_core::{Ack, ReceivedMessage, RedeliveryWindow, Source, SourceError};
+use postrider_core::{Ack, ClientOptions, Pem, ReceivedMessage, RedeliveryWindow, Source, SourceError};
 use postrider_testkit::{Kind, shared};
 use postrider_transports::redis::{RedisSource, RedisSourceBuilder};
 use server::{connection, entries, new_stream, run};
@@ -321,7 +321,9 @@ async fn redelivery_window_is_unbounded_unless_the_stream_expires() {
 
 #[test]
 fn invalid_settings_are_rejected_with_the_reason() {
-    let new = || RedisSource::builder("redis://ann:s3cret@127.0.0.1:6379", "orders");
+    let of = |client: ClientOptions| RedisSource::builder(client, "orders");
+    let client = || ClientOptions::new("rediss://ann:s3cret@127.0.0.1:6379");
+    let new = || of("redis://ann:s3cret@127.0.0.1:6379".into());
     let error = |builder: RedisSourceBuilder| builder.build().unwrap_err().to_string();
     let errors = [
         error(RedisSource::builder("http://ann:s3cret@host", "orders")),
@@ -332,8 +334,9 @@ fn invalid_settings_are_rejected_with_the_reason() {
         error(new().with_reject_to("orders")),
         error(new().with_ack_deadline(Duration::from_millis(999))),
         error(new().with_ack_deadline(LONG_DEADLINE * 2)),
-        error(new().with_response_timeout(Duration::ZERO)),
-        error(new().with_ca_bundle("/nowhere")),
+        error(of(client().with_request_timeout(Duration::ZERO))),
+        error(of(client().with_ca_bundle(Pem::file("/nowhere")))),
+        error(of("rediss://ann:s3cret@host#insecure".into())),
     ];
     insta::assert_snapshot!("source_settings", errors.join("\n"));
     let shown = format!("{:?} {:?} {}", new(), new().build().unwrap(), errors.join("\n"));

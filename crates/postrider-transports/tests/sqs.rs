@@ -10,7 +10,7 @@ mod support;
 
 use async_trait::async_trait;
 use aws_sdk_sqs::types::QueueAttributeName;
-use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Transport};
+use postrider_core::{ClientOptions, Format, Message, MessageId, Outgoing, PublishError, Transport};
 use postrider_testkit::{
     Kind,
     proxy::{Fault, FaultProxy},
@@ -18,13 +18,13 @@ use postrider_testkit::{
     transport::{Received, TransportFeatures, TransportFixture},
 };
 use postrider_transports::{aws::AwsOptions, sns::SnsTransport, sqs::SqsTransport};
-use server::{Aws, options, unique};
+use server::{Aws, options, options_of, unique};
 use std::{
     collections::BTreeMap,
     sync::Arc,
     time::{Duration, SystemTime},
 };
-use support::{Certificate, order, orders, publish, soon, unused_port};
+use support::{Certificate, PATIENCE, client, order, orders, publish, soon, unused_port};
 use tokio::sync::Mutex;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -357,8 +357,7 @@ async fn missing_response_is_unknown_after_timeout() {
     let (url, name) = (shared::url(Kind::Sqs), unique("orders"));
     Aws::at(&url).await.queue(&name, &[]).await;
     let (proxy, through) = FaultProxy::before_url(&url).await;
-    let impatient = options(&through).with_response_timeout(Duration::from_secs(2));
-    let impatient = SqsTransport::new(impatient).unwrap();
+    let impatient = SqsTransport::new(options_of(client(&through, Duration::from_secs(2)))).unwrap();
     soon(async { while impatient.publish(&orders(1, &name)).await.remove(0).is_err() {} }).await;
     proxy.set(Fault::BlackHole);
     for result in publish(&impatient, &orders(3, &name)).await {
@@ -370,16 +369,17 @@ async fn missing_response_is_unknown_after_timeout() {
 #[tokio::test]
 async fn failed_or_untrusted_tls_is_unavailable() {
     let plain = shared::url(Kind::Sqs).replace("http://", "https://");
-    let mine = std::fs::read_to_string(Certificate::new().certificate()).unwrap();
-    let transport = SqsTransport::new(options(&plain).with_ca_bundle(mine)).unwrap();
+    let (folder, client) = (Certificate::new(), client(&plain, PATIENCE));
+    let transport = SqsTransport::new(options_of(client.with_ca_bundle(folder.certificate()))).unwrap();
     for result in publish(&transport, &orders(2, "orders")).await {
         assert!(matches!(result, Err(PublishError::Unavailable { .. })), "{result:?}");
     }
 
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("https://{}", silent.local_addr().unwrap());
-    let impatient = options(&url).with_connect_timeout(Duration::from_millis(100));
-    let result = publish(&SqsTransport::new(impatient).unwrap(), &orders(1, "orders")).await.remove(0);
+    let impatient = ClientOptions::new(url).with_connect_timeout(Duration::from_millis(100));
+    let transport = SqsTransport::new(options_of(impatient)).unwrap();
+    let result = publish(&transport, &orders(1, "orders")).await.remove(0);
     assert!(matches!(result, Err(PublishError::Unavailable { .. })), "{result:?}");
 }
 
@@ -389,6 +389,6 @@ async fn secrets_are_never_shown() {
     let results = publish(&transport, &orders(1, "missing")).await;
     let shown = format!("{transport:?} {:?} {results:?}", options("http://127.0.0.1:1"));
     assert!(!shown.contains("s3cret"), "{shown}");
-    let error = SqsTransport::new(AwsOptions::new().with_endpoint_url("http://ann:s3cret@host")).unwrap_err();
+    let error = SqsTransport::new(AwsOptions::new().with_client("http://ann:s3cret@host")).unwrap_err();
     assert!(!error.to_string().contains("s3cret"), "{error}");
 }

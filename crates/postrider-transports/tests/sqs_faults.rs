@@ -20,7 +20,7 @@ mod support;
 
 use async_trait::async_trait;
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
-use postrider_core::{Capacity, Finding, Outgoing, PublishError, Receipt, Transport};
+use postrider_core::{Capacity, ClientOptions, Finding, Outgoing, PublishError, Receipt, Transport};
 use postrider_testkit::{
     relay_faults::{FaultFixture, cycles, pass_over},
     transport::Received,
@@ -29,7 +29,7 @@ use postrider_transports::sqs::SqsTransport;
 use protocol::{BatchResponse, entries, respond};
 use receiver::{ReceivedRequest, Receiver, ScriptedResponse};
 use serde_json::{Value, json};
-use server::{decode, options};
+use server::{decode, options_of};
 use sqlite::SqliteFixture;
 use std::{
     sync::{Arc, Mutex},
@@ -93,7 +93,8 @@ impl FaultFixture for Stopped {
         if self.is_naive {
             return Arc::new(NaiveTransport(aws_sdk_sqs::Client::new(&server::config(&url).await)));
         }
-        Arc::new(SqsTransport::new(options(&url).with_connect_timeout(Duration::from_secs(1))).unwrap())
+        let client = ClientOptions::new(url).with_connect_timeout(Duration::from_secs(1));
+        Arc::new(SqsTransport::new(options_of(client)).unwrap())
     }
 
     async fn kill(&self) {

@@ -140,7 +140,7 @@ async fn invalid_settings_are_refused_with_reason() {
         (builder("orders").with_wait(Duration::from_secs(21)), "wait: "),
         (builder("orders").with_prefetch(0), "prefetch: "),
         (builder("orders").with_concurrency(0), "prefetch: "),
-        (SqsSource::builder(options("nowhere"), "orders"), "endpoint_url: "),
+        (SqsSource::builder(options("nowhere"), "orders"), "url: "),
     ];
     for (builder, expected) in wrong {
         let error = builder.build().map(|_| ()).unwrap_err().to_string();

@@ -192,6 +192,16 @@ mod guides {
     #[cfg(feature = "testing")]
     #[doc = include_str!("../../../docs/guides/testing.md")]
     mod testing {}
+    #[cfg(all(
+        feature = "http",
+        feature = "kafka",
+        feature = "nats",
+        feature = "rabbitmq",
+        feature = "redis",
+        feature = "sqs"
+    ))]
+    #[doc = include_str!("../../../docs/guides/tls.md")]
+    mod tls {}
     #[cfg(all(feature = "cron", feature = "postgres"))]
     #[doc = include_str!("../../../docs/guides/workers.md")]
     mod workers {}

@@ -6,7 +6,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The dependencies that each crate may have, in addition to those in `ANY_CRATE`.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
     ("postrider-core", &["opentelemetry", "rand", "sha2", "tracing", "tracing-opentelemetry"]),
     (
         "postrider-stores",
@@ -26,18 +26,19 @@ const CRATES: [(&str, &[&str]); 12] = [
         "postrider-transports",
         &[
             "postrider-core",
+            "postrider-tls",
             "async-nats",
             "aws-config",
             "aws-credential-types",
             "aws-sdk-sns",
             "aws-sdk-sqs",
-            "aws-smithy-http-client",
             "aws-smithy-runtime-api",
             "aws-smithy-types",
             "axum",
             "futures-util",
             "hmac",
             "httpdate",
+            "hyper-rustls",
             "hyper-util",
             "ipnet",
             "lapin",
@@ -45,10 +46,10 @@ const CRATES: [(&str, &[&str]); 12] = [
             "rdkafka",
             "redis",
             "reqwest",
-            "rustls",
-            "rustls-platform-verifier",
             "sha2",
             "tokio",
+            "tokio-rustls",
+            "tower-service",
         ],
     ),
     (
@@ -67,6 +68,7 @@ const CRATES: [(&str, &[&str]); 12] = [
             "tracing-opentelemetry",
         ],
     ),
+    ("postrider-tls", &["postrider-core", "rustls", "rustls-native-certs", "rustls-platform-verifier"]),
     ("postrider-macros", &["proc-macro2", "quote", "syn"]),
     ("postrider-servers", &["anyhow", "nix", "tempfile"]),
     (

@@ -159,8 +159,14 @@ const TERMS: &[&str] = &[
 ];
 
 /// The public crates: a name is public once.
-const PUBLIC: [&str; 5] =
-    ["postrider-core", "postrider-stores", "postrider-transports", "postrider-engine", "postrider-testing"];
+const PUBLIC: [&str; 6] = [
+    "postrider-core",
+    "postrider-stores",
+    "postrider-tls",
+    "postrider-transports",
+    "postrider-engine",
+    "postrider-testing",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

@@ -18,7 +18,7 @@ use crate::version::Major;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run only these tests, with only the servers they need: core, memory, sqlite,
+    /// Run only these tests, with only the servers they need: core, tls, memory, sqlite,
     /// postgres, http, rabbitmq, nats, redis, kafka, sqs, daemon
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) only: Vec<String>,

@@ -2,28 +2,23 @@
 
 use crate::config::{EndpointSection, Secret};
 use postrider::{
-    Invalid,
+    ClientOptions, Invalid,
     transports::kafka::{KafkaOptions, KafkaSource, KafkaTransport, SaslMechanism},
 };
 
-/// Sets TLS and SASL of a builder.
-macro_rules! with_login {
-    ($builder:expr, $section:expr) => {{
-        let section = $section;
-        let mut builder = with_tls!($builder, section);
-        if let Some((mechanism, user, password)) = login(section) {
-            builder = builder.with_sasl(mechanism, user, password);
-        }
-        builder
-    }};
-}
-
 pub(crate) fn transport(section: &EndpointSection) -> Result<KafkaTransport, Invalid> {
-    with_login!(KafkaOptions::new(section.url()?), section).build()
+    let options = KafkaOptions::new(client(section)?);
+    match mechanism(section) {
+        Some(mechanism) => options.with_sasl(mechanism).build(),
+        None => options.build(),
+    }
 }
 
 pub(crate) fn source(section: &EndpointSection) -> Result<KafkaSource, Invalid> {
-    let mut builder = with_login!(KafkaSource::builder(section.url()?, section.required("topic")?), section);
+    let mut builder = KafkaSource::builder(client(section)?, section.required("topic")?);
+    if let Some(mechanism) = mechanism(section) {
+        builder = builder.with_sasl(mechanism);
+    }
     if let Some(group) = section.string("group") {
         builder = builder.with_group(group);
     }
@@ -33,12 +28,19 @@ pub(crate) fn source(section: &EndpointSection) -> Result<KafkaSource, Invalid> 
     builder.build()
 }
 
-/// The SASL login; the file has all of its keys or none.
-fn login(section: &EndpointSection) -> Option<(SaslMechanism, &str, &str)> {
-    let mechanism = match section.string("sasl")? {
+fn client(section: &EndpointSection) -> Result<ClientOptions, Invalid> {
+    let client = super::client(section)?;
+    // The file has all keys of the login or none.
+    Ok(match (section.string("user"), section.secret("password").map(Secret::reveal)) {
+        (Some(user), Some(password)) => client.with_password(user, password),
+        _ => client,
+    })
+}
+
+fn mechanism(section: &EndpointSection) -> Option<SaslMechanism> {
+    Some(match section.string("sasl")? {
         "scram-sha-256" => SaslMechanism::ScramSha256,
         "scram-sha-512" => SaslMechanism::ScramSha512,
         _ => SaslMechanism::Plain,
-    };
-    Some((mechanism, section.string("user")?, section.secret("password").map(Secret::reveal)?))
+    })
 }

@@ -1,5 +1,6 @@
 //! Redis Streams.
 
+use super::client;
 use crate::config::EndpointSection;
 use postrider::{
     Invalid,
@@ -11,10 +12,7 @@ use std::time::Duration;
 const REPLICATION_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) fn transport(section: &EndpointSection) -> Result<RedisTransport, Invalid> {
-    let mut builder = RedisTransport::builder(section.url()?);
-    if let Some(file) = section.string("ca_file") {
-        builder = builder.with_ca_bundle(file);
-    }
+    let mut builder = RedisTransport::builder(client(section)?);
     if let Some(replicas) = section.number("replicas") {
         builder = builder.with_replicas(replicas, REPLICATION_TIMEOUT);
     }
@@ -25,10 +23,7 @@ pub(crate) fn transport(section: &EndpointSection) -> Result<RedisTransport, Inv
 }
 
 pub(crate) fn source(section: &EndpointSection) -> Result<RedisSource, Invalid> {
-    let mut builder = RedisSource::builder(section.url()?, section.required("stream")?);
-    if let Some(file) = section.string("ca_file") {
-        builder = builder.with_ca_bundle(file);
-    }
+    let mut builder = RedisSource::builder(client(section)?, section.required("stream")?);
     if let Some(group) = section.string("group") {
         builder = builder.with_group(group);
     }

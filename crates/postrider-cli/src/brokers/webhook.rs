@@ -1,12 +1,13 @@
 //! Webhooks, sent and received.
 
+use super::client;
 use crate::config::{EndpointSection, Secret, Section};
 use axum::Router;
 use postrider::{
     Invalid,
     transports::http::{HttpOptions, HttpSource, HttpSourceBuilder, HttpTransport, signature},
 };
-use std::{fs, net::SocketAddr};
+use std::net::SocketAddr;
 
 pub(crate) fn transport(section: &EndpointSection) -> Result<HttpTransport, Invalid> {
     HttpTransport::new(options(section)?)
@@ -14,9 +15,10 @@ pub(crate) fn transport(section: &EndpointSection) -> Result<HttpTransport, Inva
 
 /// The options of a webhook receiver.
 pub(crate) fn options(section: &Section) -> Result<HttpOptions, Invalid> {
-    let mut options = match section.secret("url") {
-        Some(url) => HttpOptions::below(url.reveal())?,
-        None => HttpOptions::new(),
+    let client = client(section)?;
+    let mut options = match client.url() {
+        Some(_) => HttpOptions::below(client)?,
+        None => HttpOptions::new().with_client(client),
     };
     for secret in secrets(section)? {
         options = options.with_secret(secret);
@@ -24,21 +26,13 @@ pub(crate) fn options(section: &Section) -> Result<HttpOptions, Invalid> {
     if let Some(authorization) = section.secret("authorization") {
         options = options.with_header("authorization", authorization.reveal())?;
     }
-    if let Some(file) = section.string("ca_file") {
-        let pem = fs::read_to_string(file)
-            .map_err(|error| Invalid::rule("ca_file", format!("{file} cannot be read: {error}")))?;
-        options = options.trust(&pem)?;
-    }
     if section.flag("allow_http") {
         options = options.allow_http();
     }
     for network in section.strings("allow_networks") {
         options = options.allow_network(network)?;
     }
-    Ok(match section.duration("timeout") {
-        Some(timeout) => options.with_timeout(timeout),
-        None => options,
-    })
+    Ok(options)
 }
 
 /// The source, the address to listen on, and the router to serve there.

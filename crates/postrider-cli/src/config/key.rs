@@ -6,6 +6,12 @@ use super::{
     kind::{self, Kind},
 };
 
+/// The default timeout of a request.
+const REQUEST_TIMEOUT: &str = "\"10s\"";
+
+/// What a client trusts.
+const TRUST: &[&str] = &["system", "bundle", "both"];
+
 /// SASL mechanisms.
 const SASL: &[&str] = &["plain", "scram-sha-256", "scram-sha-512"];
 
@@ -27,16 +33,28 @@ pub(crate) enum Direction {
     Source,
 }
 
-const CA: Key = Key::string("ca_file", "\"/etc/ssl/broker-ca.pem\"")
-    .about("CA bundle (PEM) that replaces the default roots; requires a TLS scheme in `url`");
-const CERTIFICATE: [Key; 2] = [
-    Key::string("certificate_file", "\"/etc/ssl/postrider.pem\"").about("Client certificate (mTLS), in PEM"),
-    Key::string("key_file", "\"/etc/ssl/postrider.key\"").about("Key of the client certificate, in PEM"),
-];
+/// The keys of every client: certificates and timeouts, with this default of the request timeout.
+fn client(request_timeout: &'static str) -> [Key; 6] {
+    [
+        Key::string("ca_file", "\"/etc/ssl/broker-ca.pem\"").about("CA bundle (PEM); requires a TLS scheme in `url`"),
+        Key::new("trust", "\"both\"", ValueType::Choice(TRUST)).about(
+            "Trusted certificates: the system roots, only the CAs of `ca_file`, or both; by default `bundle` with `ca_file`, otherwise `system`",
+        ),
+        Key::string("certificate_file", "\"/etc/ssl/postrider.pem\"").about("Client certificate (mTLS), in PEM"),
+        Key::string("key_file", "\"/etc/ssl/postrider.key\"").about("Key of the client certificate, in PEM"),
+        Key::new("connect_timeout", "\"5s\"", ValueType::Duration)
+            .default("\"5s\"")
+            .about("Timeout of name resolution, connection and TLS handshake together"),
+        Key::new("request_timeout", "\"10s\"", ValueType::Duration)
+            .default(request_timeout)
+            .renamed_from("timeout")
+            .about("Time to wait for a reply, or for the response to a webhook"),
+    ]
+}
 
-/// The keys of a webhook receiver with this `url`, and with this default timeout.
-pub(super) fn webhook(url: Key, timeout: &'static str) -> Vec<Key> {
-    vec![
+/// The keys of a webhook receiver with this `url`, and with this default of the request timeout.
+pub(super) fn webhook(url: Key, request_timeout: &'static str) -> Vec<Key> {
+    let mut keys = vec![
         url,
         Key::secret("secret").about(SIGNING_SECRETS),
         Key::secret("authorization").about("Value of the `Authorization` header"),
@@ -44,11 +62,9 @@ pub(super) fn webhook(url: Key, timeout: &'static str) -> Vec<Key> {
         Key::new("allow_networks", "[\"10.0.0.0/8\"]", ValueType::Strings)
             .default("[]")
             .about("Private networks to which Postrider may also send"),
-        Key::new("timeout", "\"10s\"", ValueType::Duration)
-            .default(timeout)
-            .about("Time to wait for a response; after it, the request is retried"),
-        CA.about("CA bundle (PEM) that is added to the default roots"),
-    ]
+    ];
+    keys.extend(client(request_timeout));
+    keys
 }
 
 /// The keys of this kind.
@@ -108,48 +124,39 @@ pub(super) fn keys(kind: Kind, direction: Direction) -> Vec<Key> {
     keys
 }
 
-/// The keys for the address, TLS and authentication.
+/// The keys for the address, TLS, timeouts and authentication.
 fn connection_keys(kind: Kind, direction: Direction) -> Vec<Key> {
-    match kind {
-        Kind::Stdout => Vec::new(),
-        Kind::Webhook if direction == Direction::Destination => webhook(
-            Key::url("\"https://shop.example/hooks\"")
-                .about("URL that addresses are paths below; without it, addresses are whole URLs"),
-            "\"10s\"",
-        ),
-        Kind::Webhook => Vec::new(),
-        Kind::RabbitMq => {
-            [&[Key::url("\"amqp://localhost:5672/%2f\"").required().about(BROKER), CA][..], &CERTIFICATE]
-                .concat()
+    let mut keys = match kind {
+        Kind::Stdout => return Vec::new(),
+        Kind::Webhook if direction == Direction::Destination => {
+            let url = Key::url("\"https://shop.example/hooks\"")
+                .about("URL that addresses are paths below; without it, addresses are whole URLs");
+            return webhook(url, REQUEST_TIMEOUT);
         }
-        Kind::Nats => [
-            &[Key::url("\"nats://127.0.0.1:4222\"").required().about(BROKER)][..],
-            &[
-                Key::secret("token").about("Token to authenticate with"),
-                Key::secret("nkey").about("Seed of the NKey to authenticate with"),
-                Key::secret("credentials").about("Credentials to authenticate with: the content of a `.creds` file"),
-            ],
-            &[CA],
-            &CERTIFICATE,
-        ]
-        .concat(),
-        Kind::Redis => vec![Key::url("\"redis://127.0.0.1:6379\"").required().about(BROKER), CA],
-        Kind::Kafka => [
-            &[
-                Key::url("\"kafka://127.0.0.1:9092\"").required().about(BROKER),
-                Key::new("sasl", "\"scram-sha-512\"", ValueType::Choice(SASL))
-                    .about("SASL mechanism to authenticate with"),
-                Key::string("user", "\"relay\"").about("User name for SASL"),
-                Key::secret("password").about("Password for SASL"),
-                CA,
-            ][..],
-            &CERTIFICATE,
-        ]
-        .concat(),
+        Kind::Webhook => return Vec::new(),
+        Kind::RabbitMq => vec![Key::url("\"amqp://localhost:5672/%2f\"").required().about(BROKER)],
+        Kind::Nats => vec![
+            Key::url("\"nats://127.0.0.1:4222\"").required().about(BROKER),
+            Key::secret("token").about("Token to authenticate with"),
+            Key::secret("nkey").about("Seed of the NKey to authenticate with"),
+            Key::secret("credentials")
+                .about("Credentials to authenticate with: the content of a `.creds` file"),
+        ],
+        Kind::Redis => vec![Key::url("\"redis://127.0.0.1:6379\"").required().about(BROKER)],
+        Kind::Kafka => vec![
+            Key::url("\"kafka://127.0.0.1:9092\"").required().about(BROKER),
+            Key::new("sasl", "\"scram-sha-512\"", ValueType::Choice(SASL))
+                .about("SASL mechanism to authenticate with"),
+            Key::string("user", "\"relay\"").about("User name for SASL"),
+            Key::secret("password").about("Password for SASL"),
+        ],
         Kind::Sqs | Kind::Sns => vec![
             Key::url("\"http://localhost:4566\"").about("Custom endpoint; by default that of AWS"),
-            Key::string("region", "\"eu-central-1\"")
-                .about("AWS region; by default that of the AWS configuration. Credentials come from the AWS default chain"),
+            Key::string("region", "\"eu-central-1\"").about(
+                "AWS region; by default that of the AWS configuration. Credentials come from the AWS default chain",
+            ),
         ],
-    }
+    };
+    keys.extend(client(REQUEST_TIMEOUT));
+    keys
 }

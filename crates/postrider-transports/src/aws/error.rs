@@ -187,9 +187,9 @@ fn error_chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e
     })
 }
 
-/// The error and its sources in one line.
+/// The error and its sources in one line, after the cause and the remedy if TLS failed.
 fn describe_chain(error: &(dyn Error + 'static)) -> String {
-    let mut parts: Vec<String> = Vec::new();
+    let mut parts: Vec<String> = postrider_tls::describe(error).into_iter().collect();
     for part in error_chain(error).map(ToString::to_string) {
         if parts.last().is_none_or(|last| !last.contains(&part)) {
             parts.push(part);

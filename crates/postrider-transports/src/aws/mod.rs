@@ -15,6 +15,7 @@ mod batch_result;
 pub(crate) mod client;
 mod error;
 mod failed_groups;
+mod http;
 mod options;
 mod publisher;
 pub(crate) mod wire;

@@ -51,6 +51,7 @@ pub(super) async fn findings(
     destinations: &[&str],
 ) -> Result<Vec<Finding>, PublishError> {
     let mut findings = Vec::new();
+    let client = options.config().map_err(PublishError::unavailable)?;
     for topic in destinations.iter().copied() {
         if let Err(why) = wire::check_topic(topic) {
             findings.push(
@@ -64,12 +65,8 @@ pub(super) async fn findings(
         let is_readable = metadata.as_ref().is_some_and(|metadata| metadata.error.is_none());
         findings.extend(topic_findings(topic, metadata.as_ref()));
         if let (true, Some(metadata)) = (is_readable, metadata) {
-            match describe_config(
-                &options.config(),
-                options.cluster.connect_timeout,
-                ResourceSpecifier::Topic(topic),
-            )
-            .await
+            match describe_config(&client, options.cluster.connect_timeout, ResourceSpecifier::Topic(topic))
+                .await
             {
                 Ok(config) => {
                     findings.extend(config_findings(topic, &metadata, &config, options.message_bytes));

@@ -25,6 +25,11 @@ impl ClientEvents {
         self.0.subscribe()
     }
 
+    /// Whether the last error was a failed TLS handshake.
+    pub(super) fn is_tls_failure(&self) -> bool {
+        self.0.borrow().last_error.as_ref().is_some_and(|error| error.contains("SSL handshake failed"))
+    }
+
     /// The last error in parentheses, to be appended to another message; empty if there was none.
     pub(super) fn last_error_suffix(&self) -> String {
         self.0.borrow().last_error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default()

@@ -1,12 +1,10 @@
 //! The connection settings of a cluster, shared by the transport and the source.
 
 use super::error;
-use crate::{file::contents, timeout::check_timeout};
-use postrider_core::Invalid;
+use crate::tls::check_no_certificates;
+use postrider_core::{ClientOptions, Credentials, Invalid};
 use rdkafka::{ClientConfig, error::KafkaError};
-use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// Properties of librdkafka, each with a value or a remark.
 pub(super) type Properties = &'static [(&'static str, &'static str)];
@@ -26,53 +24,61 @@ pub enum SaslMechanism {
 /// Addresses, credentials and client properties of a cluster.
 #[derive(Clone)]
 pub(super) struct ClusterOptions {
-    url: String,
+    pub(super) client: ClientOptions,
     pub(super) servers: String,
     is_tls: bool,
-    pub(super) sasl: Option<(SaslMechanism, String, String)>,
-    pub(super) root_certificates: Option<PathBuf>,
-    pub(super) client_certificate: Option<(PathBuf, PathBuf)>,
+    pub(super) sasl: Option<SaslMechanism>,
     pub(super) connect_timeout: Duration,
     pub(super) properties: BTreeMap<String, String>,
 }
 
 impl ClusterOptions {
-    pub(super) fn new(url: String) -> Self {
+    pub(super) fn new(client: ClientOptions) -> Self {
         Self {
-            url,
+            connect_timeout: client.connect_timeout(),
+            client,
             servers: String::new(),
             is_tls: false,
             sasl: None,
-            root_certificates: None,
-            client_certificate: None,
-            connect_timeout: CONNECT_TIMEOUT,
             properties: BTreeMap::new(),
         }
     }
 
     /// Checks all settings: a `fixed` property keeps its value, and a `reserved` one names the method to use instead.
     pub(super) fn validate(&mut self, fixed: Properties, reserved: Properties) -> Result<(), Invalid> {
-        (self.servers, self.is_tls) = servers(&self.url)?;
-        self.url = String::new();
-        check_timeout("connect_timeout", self.connect_timeout)?;
-        if !self.is_tls && (self.root_certificates.is_some() || self.client_certificate.is_some()) {
-            return Err(Invalid::rule(
-                "url",
-                "certificates are set but the URL has no TLS; begin it with kafka+ssl://",
-            ));
+        (self.servers, self.is_tls) = servers(self.client.url().unwrap_or_default())?;
+        self.client.check()?;
+        if !self.is_tls {
+            check_no_certificates(&self.client, "kafka+ssl")?;
         }
-        let certificates = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
-        for file in certificates.chain(&self.root_certificates) {
-            contents("certificate", file)?;
-        }
+        self.check_credentials()?;
         for (name, value) in &self.properties {
             check_property(name, value, fixed, reserved)?;
         }
         Ok(())
     }
 
-    /// The configuration of the client: `defaults`, overridden by the properties, overridden by what is `fixed`.
-    pub(super) fn config(&self, defaults: Properties, fixed: Properties) -> ClientConfig {
+    /// SASL has a mechanism, a user and a password.
+    fn check_credentials(&self) -> Result<(), Invalid> {
+        let needs_password = "SASL needs user and password; set them with `ClientOptions::with_password`";
+        match (self.client.credentials(), self.sasl) {
+            (None, None) | (Some(Credentials::Password { .. }), Some(_)) => Ok(()),
+            (Some(Credentials::Password { .. }), None) if self.has_mechanism_property() => Ok(()),
+            (Some(Credentials::Password { .. }), None) => {
+                Err(Invalid::rule("credentials", "have no SASL mechanism; choose one with `with_sasl`"))
+            }
+            _ => Err(Invalid::rule("credentials", needs_password)),
+        }
+    }
+
+    /// Mechanisms that have no method here are set by a property.
+    fn has_mechanism_property(&self) -> bool {
+        self.properties.keys().any(|name| name.starts_with("sasl.mechanism"))
+    }
+
+    /// The configuration of the client: `defaults`, overridden by the properties, overridden by what is `fixed`. Certificates are read
+    /// again each time.
+    pub(super) fn config(&self, defaults: Properties, fixed: Properties) -> Result<ClientConfig, Invalid> {
         let mut config = ClientConfig::new();
         config.set("client.id", "postrider").set("reconnect.backoff.max.ms", "1000");
         for (name, value) in defaults {
@@ -88,9 +94,7 @@ impl ClusterOptions {
             "socket.connection.setup.timeout.ms",
             self.connect_timeout.max(Duration::from_secs(1)).as_millis().to_string(),
         );
-        // Mechanisms that have no method here are set by a property.
-        let is_sasl =
-            self.sasl.is_some() || self.properties.keys().any(|name| name.starts_with("sasl.mechanism"));
+        let is_sasl = self.sasl.is_some() || self.has_mechanism_property();
         let protocol = match (self.is_tls, is_sasl) {
             (false, false) => "plaintext",
             (false, true) => "sasl_plaintext",
@@ -98,7 +102,7 @@ impl ClusterOptions {
             (true, true) => "sasl_ssl",
         };
         config.set("security.protocol", protocol);
-        if let Some((mechanism, user, password)) = &self.sasl {
+        if let Some(mechanism) = self.sasl {
             config.set(
                 "sasl.mechanism",
                 match mechanism {
@@ -107,16 +111,22 @@ impl ClusterOptions {
                     SaslMechanism::ScramSha512 => "SCRAM-SHA-512",
                 },
             );
+        }
+        if let Some(Credentials::Password { user, password }) = self.client.credentials() {
             config.set("sasl.username", user).set("sasl.password", password);
         }
-        let text = |file: &PathBuf| file.to_string_lossy().into_owned();
-        if let Some(file) = &self.root_certificates {
-            config.set("ssl.ca.location", text(file));
+        if self.client.keepalive().is_some() {
+            config.set("socket.keepalive.enable", "true");
         }
-        if let Some((certificate, key)) = &self.client_certificate {
-            config.set("ssl.certificate.location", text(certificate)).set("ssl.key.location", text(key));
+        if self.is_tls {
+            // As text: the client's own search for system roots differs between systems, and cannot be combined with a bundle.
+            config.set("ssl.ca.pem", postrider_tls::ca_bundle(self.client.trust())?);
         }
-        config
+        if let Some(certificate) = self.client.client_certificate() {
+            let (certificate, key) = postrider_tls::client_certificate(certificate)?;
+            config.set("ssl.certificate.pem", certificate).set("ssl.key.pem", key);
+        }
+        Ok(config)
     }
 }
 
@@ -141,7 +151,7 @@ fn servers(url: &str) -> Result<(String, bool), Invalid> {
         }
         is_tls = is_tls.or(wants_tls);
         if server.contains('@') {
-            return wrong("contains a user; set user and password with `with_sasl`");
+            return wrong("contains a user; set user and password with `ClientOptions::with_password`");
         }
         let server = server.trim_end_matches('/');
         let is_port = |port: &str| port.parse::<u16>().is_ok();
@@ -192,7 +202,7 @@ impl fmt::Debug for ClusterOptions {
         f.debug_struct("ClusterOptions")
             .field("servers", &self.servers)
             .field("is_tls", &self.is_tls)
-            .field("sasl", &self.sasl.as_ref().map(|(mechanism, ..)| mechanism))
+            .field("sasl", &self.sasl)
             .finish_non_exhaustive()
     }
 }

@@ -7,7 +7,8 @@
 
 use super::{
     client_events::{ClientEvents, ClientStatus},
-    error,
+    cluster::ClusterOptions,
+    error, handshake,
     options::KafkaOptions,
     wire,
 };
@@ -45,6 +46,7 @@ pub(super) struct KafkaConnection {
     /// `None` only while the connection is dropped.
     producer: Option<FutureProducer<ClientEvents>>,
     events: ClientEvents,
+    cluster: ClusterOptions,
     /// Topics that are known to exist.
     topics: Mutex<BTreeSet<String>>,
     is_suspect: AtomicBool,
@@ -59,20 +61,21 @@ impl KafkaConnection {
     /// Creates a client, which connects with its first request. `is_unbatched` sends every record in a batch of its own.
     pub(super) fn connect(options: &KafkaOptions, is_unbatched: bool) -> Result<Self, PublishError> {
         let events = ClientEvents::default();
-        let mut config = options.config();
+        let failed = |why: String| {
+            let servers = &options.cluster.servers;
+            PublishError::unavailable(format!("cannot create a Kafka client for {servers}: {why}"))
+        };
+        let mut config = options.config().map_err(|error| failed(error.to_string()))?;
         if is_unbatched {
             config.set("batch.num.messages", "1");
         }
-        let producer = config.create_with_context(events.clone()).map_err(|error| {
-            PublishError::unavailable(format!(
-                "cannot create a Kafka client for {}: {}",
-                options.cluster.servers,
-                describe_creation_error(&error)
-            ))
-        })?;
+        let producer = config
+            .create_with_context(events.clone())
+            .map_err(|error| failed(describe_creation_error(&error)))?;
         Ok(Self {
             producer: Some(producer),
             events,
+            cluster: options.cluster.clone(),
             topics: Mutex::default(),
             is_suspect: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
@@ -161,10 +164,17 @@ impl KafkaConnection {
             sender.send(outcome).ok();
         };
         thread::Builder::new().name(THREAD.to_owned()).spawn(run).map_err(PublishError::unavailable)?;
-        tokio::select! {
+        let result = tokio::select! {
             result = result => result.unwrap_or_else(|_| Err(PublishError::unavailable("the Kafka client thread panicked"))),
             _ = status.wait_for(|status: &ClientStatus| status.outages > outages_before) => Err(self.unavailable("no server is reachable")),
+        };
+        if result.is_err()
+            && self.events.is_tls_failure()
+            && let Some(cause) = handshake::failure(&self.cluster).await
+        {
+            return Err(PublishError::unavailable(cause));
         }
+        result
     }
 
     fn unavailable(&self, why: &str) -> PublishError {

@@ -10,7 +10,7 @@
 //! | the topic does not exist, may not be written to, or has too few in-sync replicas | retry |
 //! | the client's queue is full | the call waits; retry if the queue is still full at the deadline of the call |
 //! | too large, an invalid topic name, a header with a reserved name | rejected permanently |
-//! | no acknowledgement within [`with_ack_timeout`](KafkaOptions::with_ack_timeout), a lost connection | unknown |
+//! | no acknowledgement within the request timeout, a lost connection | unknown |
 //! | no server responds | unavailable, before anything is sent |
 //!
 //! **On the wire.** The destination is the topic; the record key is the ordering key, or the message's id if it has no key. CloudEvents
@@ -24,6 +24,7 @@ mod client_events;
 mod cluster;
 mod connection;
 mod error;
+mod handshake;
 mod options;
 mod source;
 mod wire;
@@ -35,7 +36,7 @@ pub use source::{KafkaSource, KafkaSourceBuilder};
 use crate::reconnect::{ConnectionSlot, ReusableConnection, SuspectGuard};
 use async_trait::async_trait;
 use connection::KafkaConnection;
-use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
+use postrider_core::{Capacity, ClientOptions, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use std::{
     collections::BTreeSet,
     fmt,
@@ -78,9 +79,9 @@ impl KafkaTransport {
     /// with commas. It connects when the first message is published, and reconnects by itself.
     ///
     /// # Errors
-    /// If `servers` names no server.
-    pub fn connect(servers: impl Into<String>) -> Result<Self, Invalid> {
-        KafkaOptions::new(servers).build()
+    /// If the URL names no server, or a certificate cannot be used.
+    pub fn connect(client: impl Into<ClientOptions>) -> Result<Self, Invalid> {
+        KafkaOptions::new(client).build()
     }
 
     fn with(options: KafkaOptions) -> Self {
@@ -161,7 +162,7 @@ impl KafkaTransport {
         let mut guard = SuspectGuard::new(&*connection);
         let topics = messages.iter().map(|(_, outgoing)| outgoing.destination.as_str()).collect();
         let unusable = connection.unusable_topics(topics, self.options.cluster.connect_timeout).await?;
-        let deadline = Instant::now() + self.options.ack_timeout;
+        let deadline = Instant::now() + self.options.request_timeout;
         let mut sent = Vec::with_capacity(messages.len());
         for (index, outgoing) in messages {
             match unusable.get(&outgoing.destination) {

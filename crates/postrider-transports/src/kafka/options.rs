@@ -4,13 +4,11 @@ use super::{
     KafkaTransport,
     cluster::{ClusterOptions, Properties, SaslMechanism, wrong_setting},
 };
-use crate::timeout::check_timeout;
-use postrider_core::Invalid;
+use crate::timeout::request_timeout;
+use postrider_core::{ClientOptions, Invalid};
 use rdkafka::{ClientConfig, producer::BaseProducer};
-use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
-/// Below the 15 seconds after which a relay cancels a call.
-const ACK_TIMEOUT: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_millis(5);
 /// Below the default limit of brokers (1,048,588).
 const MESSAGE_BYTES: usize = 1_000_000;
@@ -34,15 +32,16 @@ const RESERVED: Properties = &[
     ("request.required.acks", "acks is always `all`"),
     ("bootstrap.servers", "name the servers in `new`"),
     ("metadata.broker.list", "name the servers in `new`"),
-    ("message.timeout.ms", "use `with_ack_timeout`"),
-    ("delivery.timeout.ms", "use `with_ack_timeout`"),
+    ("message.timeout.ms", "use `ClientOptions::with_request_timeout`"),
+    ("delivery.timeout.ms", "use `ClientOptions::with_request_timeout`"),
     ("message.max.bytes", "use `with_message_bytes`"),
     ("linger.ms", "use `with_linger`"),
     ("queue.buffering.max.ms", "use `with_linger`"),
     ("security.protocol", "choose kafka:// or kafka+ssl:// in the servers, and use `with_sasl`"),
-    ("sasl.username", "use `with_sasl`"),
-    ("sasl.password", "use `with_sasl`"),
-    ("ssl.ca.location", "use `with_ca_bundle`"),
+    ("sasl.username", "use `ClientOptions::with_password`"),
+    ("sasl.password", "use `ClientOptions::with_password`"),
+    ("ssl.ca.location", "use `ClientOptions::with_trust`"),
+    ("ssl.ca.pem", "use `ClientOptions::with_trust`"),
     ("transactional.id", "transactions are not supported; consumers recognise a retried message by its id"),
     ("enable.gapless.guarantee", "not supported: one refused record would end the client for all topics"),
     ("test.mock.num.brokers", "not supported: messages would go to a mock cluster"),
@@ -64,9 +63,11 @@ pub enum Compression {
 /// The settings of a [`KafkaTransport`].
 ///
 /// ```
+/// # use postrider_core::ClientOptions;
 /// # use postrider_transports::kafka::{Compression, KafkaOptions, SaslMechanism};
-/// let kafka = KafkaOptions::new("kafka+ssl://a.example:9093,b.example:9093")
-///     .with_sasl(SaslMechanism::ScramSha512, "relay", "secret")
+/// let client = ClientOptions::new("kafka://a.example:9092,b.example:9092").with_password("relay", "secret");
+/// let kafka = KafkaOptions::new(client)
+///     .with_sasl(SaslMechanism::ScramSha512)
 ///     .with_compression(Compression::Lz4)
 ///     .with_property("client.id", "shop")
 ///     .build()?;
@@ -78,47 +79,31 @@ pub struct KafkaOptions {
     pub(super) cluster: ClusterOptions,
     compression: Compression,
     linger: Duration,
-    pub(super) ack_timeout: Duration,
+    pub(super) request_timeout: Duration,
     pub(super) message_bytes: usize,
 }
 
 impl KafkaOptions {
     /// The cluster of these bootstrap servers: `kafka://host:9092`, or `kafka+ssl://host:9093` with TLS; separate several with commas.
     /// The client learns the other brokers from them.
-    pub fn new(servers: impl Into<String>) -> Self {
+    ///
+    /// The connect timeout is also the time within which a server has to respond first. A message that is not acknowledged within the
+    /// request timeout may or may not have arrived; within that time the client retries by itself, and the broker recognises the
+    /// retries. Keep it below the timeout of the relay's destination. The keepalive uses the interval of the operating system.
+    pub fn new(client: impl Into<ClientOptions>) -> Self {
+        let client = client.into();
         Self {
-            cluster: ClusterOptions::new(servers.into()),
+            request_timeout: request_timeout(&client),
+            cluster: ClusterOptions::new(client),
             compression: Compression::None,
             linger: LINGER,
-            ack_timeout: ACK_TIMEOUT,
             message_bytes: MESSAGE_BYTES,
         }
     }
 
-    /// Authenticates with SASL: user and password.
-    pub fn with_sasl(
-        mut self,
-        mechanism: SaslMechanism,
-        user: impl Into<String>,
-        password: impl Into<String>,
-    ) -> Self {
-        self.cluster.sasl = Some((mechanism, user.into(), password.into()));
-        self
-    }
-
-    /// CA bundle (PEM file), used instead of the system roots.
-    pub fn with_ca_bundle(mut self, file: impl Into<PathBuf>) -> Self {
-        self.cluster.root_certificates = Some(file.into());
-        self
-    }
-
-    /// Client certificate (mTLS): certificate and key, both PEM files.
-    pub fn with_client_certificate(
-        mut self,
-        certificate: impl Into<PathBuf>,
-        key: impl Into<PathBuf>,
-    ) -> Self {
-        self.cluster.client_certificate = Some((certificate.into(), key.into()));
+    /// Authenticates with SASL, by this mechanism and the user and password of the client.
+    pub fn with_sasl(mut self, mechanism: SaslMechanism) -> Self {
+        self.cluster.sasl = Some(mechanism);
         self
     }
 
@@ -132,19 +117,6 @@ impl KafkaOptions {
     /// client's thread spins while brokers are slow.
     pub fn with_linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
-        self
-    }
-
-    /// Ack timeout: a message that is not acknowledged within this time may or may not have arrived. Default: 10 seconds. Within
-    /// that time the client retries by itself, and the broker recognises the retries. Keep it below the timeout of the relay's destination.
-    pub fn with_ack_timeout(mut self, timeout: Duration) -> Self {
-        self.ack_timeout = timeout;
-        self
-    }
-
-    /// Connect timeout: how long to wait for the first response of a server. Default: 5 seconds.
-    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.cluster.connect_timeout = timeout;
         self
     }
 
@@ -168,38 +140,37 @@ impl KafkaOptions {
     pub fn build(mut self) -> Result<KafkaTransport, Invalid> {
         self.cluster.validate(FIXED, RESERVED)?;
         check_partitioner(&self.cluster.properties)?;
-        check_timeout("ack_timeout", self.ack_timeout)?;
         if !(1_000..=1_000_000_000).contains(&self.message_bytes) {
             return Err(Invalid::rule("message_bytes", "must be from 1,000 to 1,000,000,000"));
         }
-        if self.linger >= self.ack_timeout {
+        if self.linger >= self.request_timeout {
             return Err(Invalid::rule(
                 "linger",
-                "must be shorter than `with_ack_timeout`; no message would be acknowledged in time",
+                "must be shorter than the request timeout; no message would be acknowledged in time",
             ));
         }
         // A client without servers connects to none: it finds contradicting settings now, not with the first message.
-        let mut trial = self.config();
+        let mut trial = self.config()?;
         trial.remove("bootstrap.servers");
         trial.create::<BaseProducer>().map_err(|error| wrong_setting(&error))?;
         Ok(KafkaTransport::with(self))
     }
 
     /// The configuration of the client.
-    pub(super) fn config(&self) -> ClientConfig {
+    pub(super) fn config(&self) -> Result<ClientConfig, Invalid> {
         let milliseconds = |time: Duration| time.as_millis().to_string();
-        let mut config = self.cluster.config(DEFAULTS, FIXED);
+        let mut config = self.cluster.config(DEFAULTS, FIXED)?;
         config
             .set("linger.ms", milliseconds(self.linger))
             .set("message.max.bytes", self.message_bytes.to_string())
             // The client's own limit, for calls that were cancelled. A call that waits gives up earlier, and for all its messages at
             // the same moment: if each expired by itself, the next message of its key could be sent before its retry.
-            .set("message.timeout.ms", milliseconds(self.ack_timeout * 2));
+            .set("message.timeout.ms", milliseconds(self.request_timeout * 2));
         if let Compression::Lz4 | Compression::Snappy = self.compression {
             let name = if self.compression == Compression::Lz4 { "lz4" } else { "snappy" };
             config.set("compression.type", name);
         }
-        config
+        Ok(config)
     }
 }
 

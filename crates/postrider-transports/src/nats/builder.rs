@@ -1,14 +1,13 @@
 //! Builder of a NATS transport.
 
 use super::NatsTransport;
-use crate::{file::contents, timeout::check_timeout};
+use crate::timeout::request_timeout;
 use async_nats::{ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
-use postrider_core::Invalid;
-use std::{fmt, path::PathBuf, time::Duration};
+use postrider_core::{ClientOptions, Credentials, Invalid};
+use postrider_tls::rustls::ClientConfig;
+use std::{fmt, time::Duration};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const ACK_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ACKS_PENDING: usize = 2_000;
 /// Commands that the client buffers for its connection. Small, because commands left here by a lost connection may or may not have been
 /// sent.
@@ -18,39 +17,32 @@ const CLIENT_QUEUE: usize = 64;
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct NatsBuilder {
-    pub(super) url: String,
+    client: ClientOptions,
+    tls: Option<ClientConfig>,
     pub(super) servers: Vec<ServerAddr>,
     pub(super) stream: Option<String>,
     pub(super) max_acks_pending: usize,
-    pub(super) ack_timeout: Duration,
-    connect_timeout: Duration,
-    authentication: Authentication,
-    ca_bundle: Option<PathBuf>,
-    client_certificate: Option<(PathBuf, PathBuf)>,
+    pub(super) request_timeout: Duration,
+    nats_login: Option<NatsLogin>,
 }
 
-/// How the client authenticates.
+/// The logins that only NATS has.
 #[derive(Clone)]
-enum Authentication {
-    /// With the credentials of the URL, if it has any.
-    FromUrl,
-    Token(String),
+enum NatsLogin {
     Nkey(String),
     Credentials(String),
 }
 
 impl NatsBuilder {
-    pub(super) fn new(url: String) -> Self {
+    pub(super) fn new(client: ClientOptions) -> Self {
         Self {
-            url,
+            request_timeout: request_timeout(&client),
+            client,
+            tls: None,
             servers: Vec::new(),
             stream: None,
             max_acks_pending: MAX_ACKS_PENDING,
-            ack_timeout: ACK_TIMEOUT,
-            connect_timeout: CONNECT_TIMEOUT,
-            authentication: Authentication::FromUrl,
-            ca_bundle: None,
-            client_certificate: None,
+            nats_login: None,
         }
     }
 
@@ -61,56 +53,21 @@ impl NatsBuilder {
         self
     }
 
-    /// Authenticates with a token.
-    pub fn with_token(mut self, token: impl Into<String>) -> Self {
-        self.authentication = Authentication::Token(token.into());
-        self
-    }
-
     /// Authenticates with the seed of an nkey.
     pub fn with_nkey(mut self, seed: impl Into<String>) -> Self {
-        self.authentication = Authentication::Nkey(seed.into());
+        self.nats_login = Some(NatsLogin::Nkey(seed.into()));
         self
     }
 
     /// Authenticates with the content of a credentials file, which holds a JWT and a seed.
     pub fn with_credentials(mut self, credentials: impl Into<String>) -> Self {
-        self.authentication = Authentication::Credentials(credentials.into());
-        self
-    }
-
-    /// CA bundle (PEM) used instead of the system roots.
-    pub fn with_ca_bundle(mut self, file: impl Into<PathBuf>) -> Self {
-        self.ca_bundle = Some(file.into());
-        self
-    }
-
-    /// Client certificate (mutual TLS) and its private key, both PEM files.
-    pub fn with_client_certificate(
-        mut self,
-        certificate: impl Into<PathBuf>,
-        key: impl Into<PathBuf>,
-    ) -> Self {
-        self.client_certificate = Some((certificate.into(), key.into()));
+        self.nats_login = Some(NatsLogin::Credentials(credentials.into()));
         self
     }
 
     /// Maximum number of messages in flight, of all calls together. Default: 2,000. Calls beyond that wait.
     pub fn with_max_acks_pending(mut self, acks: usize) -> Self {
         self.max_acks_pending = acks;
-        self
-    }
-
-    /// Timeout for the acknowledgement of a message. Default: 10 seconds. After it the publish result is unknown: the message may have
-    /// arrived. The relay's own timeout applies, too.
-    pub fn with_ack_timeout(mut self, timeout: Duration) -> Self {
-        self.ack_timeout = timeout;
-        self
-    }
-
-    /// Timeout for connecting to each server. Default: 5 seconds.
-    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
         self
     }
 
@@ -124,7 +81,9 @@ impl NatsBuilder {
 
     /// Checks the settings.
     pub(super) fn validate(mut self) -> Result<Self, Invalid> {
-        for url in self.url.split(',') {
+        self.client.check()?;
+        let url = self.client.url().unwrap_or_default();
+        for url in url.split(',') {
             let server: ServerAddr =
                 url.trim().parse().map_err(|error| Invalid::rule("url", format!("{error}")))?;
             if !matches!(server.scheme(), "nats" | "tls") || server.host().is_empty() {
@@ -138,25 +97,16 @@ impl NatsBuilder {
         if let Some(stream) = &self.stream {
             check_name("stream", stream)?;
         }
-        check_timeout("ack_timeout", self.ack_timeout)?;
-        check_timeout("connect_timeout", self.connect_timeout)?;
         if !(1..=1_000_000).contains(&self.max_acks_pending) {
             return Err(Invalid::rule("max_acks_pending", "must be between 1 and 1,000,000"));
         }
-        if let Authentication::Credentials(credentials) = &self.authentication
+        if let Some(NatsLogin::Credentials(credentials)) = &self.nats_login
             && ConnectOptions::new().credentials(credentials).is_err()
         {
             let rule = "has no JWT or no seed; give the content of a credentials file as `nsc` writes it";
             return Err(Invalid::rule("credentials", rule));
         }
-        let certificates = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
-        for file in certificates {
-            contents("client_certificate", file)?;
-        }
-        if let Some(file) = &self.ca_bundle {
-            contents("ca_bundle", file)?;
-        }
-        self.url = String::new();
+        self.tls = Some(self.tls_config()?);
         Ok(self)
     }
 
@@ -170,21 +120,33 @@ impl NatsBuilder {
             .max_reconnects(self.servers.len())
             .ignore_discovered_servers()
             .client_capacity(CLIENT_QUEUE)
-            .connection_timeout(self.connect_timeout)
-            .request_timeout(Some(self.ack_timeout));
-        options = match &self.authentication {
-            Authentication::FromUrl => self.with_url_credentials(options),
-            Authentication::Token(token) => options.token(token.clone()),
-            Authentication::Nkey(seed) => options.nkey(seed.clone()),
-            Authentication::Credentials(credentials) => options.credentials(credentials)?,
-        };
-        if let Some(file) = &self.ca_bundle {
-            options = options.add_root_certificates(file.clone());
+            .connection_timeout(self.client.connect_timeout())
+            .request_timeout(Some(self.request_timeout));
+        if let Some(interval) = self.client.keepalive() {
+            options = options.ping_interval(interval);
         }
-        if let Some((certificate, key)) = &self.client_certificate {
-            options = options.add_client_certificate(certificate.clone(), key.clone());
+        // Without it the client would use a crypto provider of the process.
+        if let Some(tls) = &self.tls {
+            options = options.tls_client_config(tls.clone());
         }
-        Ok(options)
+        Ok(match (&self.nats_login, self.client.credentials()) {
+            (Some(NatsLogin::Nkey(seed)), _) => options.nkey(seed.clone()),
+            (Some(NatsLogin::Credentials(credentials)), _) => options.credentials(credentials)?,
+            (None, Some(Credentials::Password { user, password })) => {
+                options.user_and_password(user.clone(), password.clone())
+            }
+            (None, Some(Credentials::Token(token))) => options.token(token.clone()),
+            (None, _) => self.with_url_credentials(options),
+        })
+    }
+
+    /// A server may require TLS whatever the URL says. Without any sign of TLS in the settings, missing system roots are no error.
+    fn tls_config(&self) -> Result<ClientConfig, Invalid> {
+        let wants_tls = self.servers.iter().any(|server| server.scheme() == "tls");
+        match postrider_tls::client_config(&self.client) {
+            Err(_) if !wants_tls && !self.client.has_certificates() => postrider_tls::distrusting_config(),
+            config => config,
+        }
     }
 
     /// The client reads only the address from a URL.
@@ -216,7 +178,7 @@ pub(super) fn check_name(kind: &'static str, name: &str) -> Result<(), Invalid> 
 }
 
 impl fmt::Debug for NatsBuilder {
-    /// Omits the URL and the credentials.
+    /// Omits the credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsBuilder")
             .field("servers", &self.addresses())

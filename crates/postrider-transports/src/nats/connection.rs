@@ -6,7 +6,7 @@ use super::{
     reply_inbox::ReplyInbox,
     wire,
 };
-use crate::{reconnect::ReusableConnection, tls::choose_crypto};
+use crate::{reconnect::ReusableConnection, tls::describe};
 use async_nats::{
     Client, Event, Message, Subject,
     client::SubscribeError,
@@ -47,7 +47,6 @@ enum WaitEnd {
 impl NatsConnection {
     /// Connects, or returns why that failed.
     pub(super) async fn connect(options: &NatsBuilder) -> Result<Self, String> {
-        choose_crypto();
         let (set_lost, is_lost) = watch::channel(false);
         let last_server_error = Arc::new(Mutex::new(None));
         let reported = Arc::clone(&last_server_error);
@@ -63,12 +62,12 @@ impl NatsConnection {
             }
             std::future::ready(())
         };
-        let failed = |error: &dyn std::fmt::Display| {
-            format!("no connection to NATS at {}: {error}", options.addresses())
+        let failed = |error: &(dyn std::error::Error + 'static)| {
+            format!("no connection to NATS at {}: {}", options.addresses(), describe(error))
         };
         let client = options.connect_options().map_err(|error| failed(&error))?.event_callback(on_event);
         let client = client.connect(&options.servers[..]).await.map_err(|error| failed(&error))?;
-        let context = ContextBuilder::new().timeout(options.ack_timeout).build(client.clone());
+        let context = ContextBuilder::new().timeout(options.request_timeout).build(client.clone());
         Ok(Self {
             context,
             client,

@@ -31,7 +31,7 @@ pub use source::{NatsSource, NatsSourceBuilder};
 use crate::reconnect::{ConnectionSlot, ReusableConnection, SuspectGuard};
 use async_trait::async_trait;
 use connection::NatsConnection;
-use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
+use postrider_core::{Capacity, ClientOptions, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use std::{fmt, sync::Arc};
 
 /// Batch size: enough to use the connection fully, and little to send again when it breaks.
@@ -55,18 +55,19 @@ pub struct NatsTransport {
 }
 
 impl NatsTransport {
-    /// A transport to the server at `url`, such as `nats://user:password@host:4222`, or `tls://` for TLS; several servers are separated
-    /// by commas. It connects with the first message, and reconnects by itself.
+    /// A transport to the server at this URL, such as `nats://user:password@host:4222`, or `tls://` for TLS; several servers are
+    /// separated by commas. It connects with the first message, and reconnects by itself.
     ///
     /// # Errors
-    /// When the URL is invalid.
-    pub fn connect(url: impl Into<String>) -> Result<Self, Invalid> {
-        Self::builder(url).build()
+    /// When the URL is invalid, or a certificate cannot be used.
+    pub fn connect(client: impl Into<ClientOptions>) -> Result<Self, Invalid> {
+        Self::builder(client).build()
     }
 
-    /// A builder for the same URL, with more settings.
-    pub fn builder(url: impl Into<String>) -> NatsBuilder {
-        NatsBuilder::new(url.into())
+    /// A builder for the same server, with more settings. The connect timeout applies to each server, and the request timeout to the
+    /// acknowledgement of a message: after it the publish result is unknown. The keepalive is the interval of pings, a minute by default.
+    pub fn builder(client: impl Into<ClientOptions>) -> NatsBuilder {
+        NatsBuilder::new(client.into())
     }
 
     fn with(options: NatsBuilder) -> Self {
@@ -91,7 +92,7 @@ impl NatsTransport {
         };
         let stream = self.options.stream.as_deref();
         let mut guard = SuspectGuard::new(&*connection);
-        let results = connection.publish(part, stream, self.options.ack_timeout).await;
+        let results = connection.publish(part, stream, self.options.request_timeout).await;
         guard.is_disarmed = !results.iter().any(|result| matches!(result, Err(PublishError::Unknown { .. })));
         results
     }

@@ -5,6 +5,7 @@
 //! again: the state of its messages in flight is unknown.
 
 use super::broker::Broker;
+use crate::tls;
 use lapin::{Channel, Connection, options::ConfirmSelectOptions};
 use std::{
     error::Error as StdError,
@@ -13,7 +14,6 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 use tokio::time::timeout;
 
@@ -27,7 +27,6 @@ pub(super) struct ConnectError(String);
 /// Connects on first use, and reconnects after a connection has ended.
 pub(super) struct ConnectionManager {
     broker: Broker,
-    connect_timeout: Duration,
     current: Mutex<Option<Arc<BrokerConnection>>>,
     /// One call connects, the others wait for it.
     connecting: tokio::sync::Mutex<()>,
@@ -50,8 +49,8 @@ pub(super) struct PooledChannel<'a> {
 }
 
 impl ConnectionManager {
-    pub(super) fn new(broker: Broker, connect_timeout: Duration) -> Self {
-        Self { broker, connect_timeout, current: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+    pub(super) fn new(broker: Broker) -> Self {
+        Self { broker, current: Mutex::default(), connecting: tokio::sync::Mutex::default() }
     }
 
     /// The current connection, or a new one.
@@ -63,9 +62,10 @@ impl ConnectionManager {
         if let Some(connection) = self.usable() {
             return Ok(connection);
         }
-        let connection = match timeout(self.connect_timeout, self.broker.connect()).await {
-            Ok(connected) => connected.map_err(|error| self.connect_error(&error))?,
-            Err(_) => return Err(self.connect_error(&format!("no reply within {:?}", self.connect_timeout))),
+        let within = self.broker.connect_timeout;
+        let connection = match timeout(within, self.broker.connect()).await {
+            Ok(connected) => connected.map_err(|error| self.connect_error(&tls::describe(&error)))?,
+            Err(_) => return Err(self.connect_error(&format!("no reply within {within:?}"))),
         };
         let connection = Arc::new(BrokerConnection {
             connection,
@@ -103,19 +103,18 @@ impl ConnectionManager {
         &self,
         connection: &Arc<BrokerConnection>,
     ) -> Result<PooledChannel<'_>, ConnectError> {
+        let within = self.broker.request_timeout;
         let idle = lock(&connection.idle_channels).pop().filter(|channel| channel.status().connected());
         let channel = match idle {
             Some(channel) => channel,
-            None => match timeout(self.connect_timeout, connection.open_confirm_channel()).await {
+            None => match timeout(within, connection.open_confirm_channel()).await {
                 Ok(opened) => opened.map_err(|error| {
                     self.discard(connection);
                     self.connect_error(&error)
                 })?,
                 Err(_) => {
                     self.discard(connection);
-                    return Err(
-                        self.connect_error(&format!("no channel opened within {:?}", self.connect_timeout))
-                    );
+                    return Err(self.connect_error(&format!("no channel opened within {within:?}")));
                 }
             },
         };
@@ -123,11 +122,13 @@ impl ConnectionManager {
         Ok(PooledChannel { manager: self, connection: Arc::clone(connection), channel, is_complete: false })
     }
 
-    /// Closes the connection, with a handshake if that is possible within the connect timeout.
+    /// Closes the connection, with a handshake if that is possible within the request timeout.
     pub(super) async fn close(&self) {
         let last = lock(&self.current).take();
         if let Some(connection) = last {
-            timeout(self.connect_timeout, connection.connection.close(200, "closed".into())).await.ok();
+            timeout(self.broker.request_timeout, connection.connection.close(200, "closed".into()))
+                .await
+                .ok();
         }
     }
 

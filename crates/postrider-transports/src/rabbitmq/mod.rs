@@ -37,7 +37,7 @@ use async_trait::async_trait;
 use connection::{BrokerConnection, ConnectError, ConnectionManager};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use lapin::types::ShortString;
-use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
+use postrider_core::{Capacity, ClientOptions, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use publish::PublishResult;
 use std::{
     collections::BTreeSet,
@@ -75,7 +75,7 @@ pub struct RabbitMqTransport {
     manager: ConnectionManager,
     prefix: String,
     capacity: Capacity,
-    response_timeout: Duration,
+    request_timeout: Duration,
     /// Exchanges to which messages are published one by one, after an ambiguous channel error.
     one_by_one: Mutex<BTreeSet<ShortString>>,
     /// Read-locked by every call; `close` waits for the write lock.
@@ -84,12 +84,12 @@ pub struct RabbitMqTransport {
 }
 
 impl RabbitMqTransport {
-    /// A transport to the broker at `url` with default options. It connects with the first publish.
+    /// A transport to this broker with default options. It connects with the first publish.
     ///
     /// # Errors
-    /// When the URL is not an AMQP URL.
-    pub fn new(url: impl Into<String>) -> Result<Self, Invalid> {
-        RabbitMqOptions::new(url).build()
+    /// When the URL is not an AMQP URL, or a certificate cannot be used.
+    pub fn new(client: impl Into<ClientOptions>) -> Result<Self, Invalid> {
+        RabbitMqOptions::new(client).build()
     }
 
     /// Encodes the messages of a batch. Messages that cannot be sent get their result here.
@@ -248,9 +248,9 @@ impl Transport for RabbitMqTransport {
         let mut findings: Vec<Finding> = Vec::new();
         let connection = self.manager.connection().await.map_err(PublishError::unavailable)?;
         for destination in destinations {
-            let checking = timeout(self.response_timeout, check::check(&connection, destination)).await;
+            let checking = timeout(self.request_timeout, check::check(&connection, destination)).await;
             let checked = checking.map_err(|_| {
-                PublishError::unavailable(format!("no reply within {:?}", self.response_timeout))
+                PublishError::unavailable(format!("no reply within {:?}", self.request_timeout))
             })?;
             // Destinations may share an exchange.
             for finding in checked.map_err(PublishError::unavailable)? {
@@ -267,7 +267,7 @@ impl Transport for RabbitMqTransport {
             return;
         }
         // Calls still in flight after the timeout lose their connection.
-        timeout(self.response_timeout, self.in_flight.write()).await.ok();
+        timeout(self.request_timeout, self.in_flight.write()).await.ok();
         self.manager.close().await;
     }
 }

@@ -1,22 +1,22 @@
 //! Builder of a Redis transport.
 
-use super::{RedisTransport, server::ServerOptions};
+use super::{RedisTransport, server::Server};
 use crate::timeout::check_timeout;
-use postrider_core::Invalid;
-use std::{fmt, path::PathBuf, time::Duration};
+use postrider_core::{ClientOptions, Invalid};
+use std::{fmt, time::Duration};
 
 /// Builder of a [`RedisTransport`]; [`build`](Self::build) checks the settings.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisBuilder {
-    server: ServerOptions,
+    client: ClientOptions,
     pub(super) must_exist: bool,
     pub(super) replicas: Option<(u32, Duration)>,
 }
 
 impl RedisBuilder {
-    pub(super) fn new(url: String) -> Self {
-        Self { server: ServerOptions::new(url), must_exist: false, replicas: None }
+    pub(super) fn new(client: ClientOptions) -> Self {
+        Self { client, must_exist: false, replicas: None }
     }
 
     /// Retries messages to a stream that does not exist, instead of creating it. A misspelled stream name then shows as an error, and
@@ -30,25 +30,6 @@ impl RedisBuilder {
     /// result is unknown, because a failover may lose the message, and it is sent again.
     pub fn with_replicas(mut self, replicas: u32, timeout: Duration) -> Self {
         self.replicas = Some((replicas, timeout));
-        self
-    }
-
-    /// CA bundle (PEM) used instead of the system roots.
-    pub fn with_ca_bundle(mut self, file: impl Into<PathBuf>) -> Self {
-        self.server.ca_bundle = Some(file.into());
-        self
-    }
-
-    /// Timeout for the server's reply. Default: 10 seconds, plus the time spent waiting for replicas. After it the publish result is unknown:
-    /// the message may have arrived. The relay's own timeout applies, too.
-    pub fn with_response_timeout(mut self, timeout: Duration) -> Self {
-        self.server.response_timeout = timeout;
-        self
-    }
-
-    /// Timeout for connecting. Default: 5 seconds.
-    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.server.connect_timeout = timeout;
         self
     }
 
@@ -67,15 +48,15 @@ impl RedisBuilder {
             check_timeout("replicas", timeout)?;
         }
         let extra = self.replicas.map(|(_, timeout)| timeout).unwrap_or_default();
-        let server = self.server.build(extra)?;
+        let server = Server::new(&self.client, extra)?;
         Ok(RedisTransport::with(server, self.must_exist, self.replicas))
     }
 }
 
 impl fmt::Debug for RedisBuilder {
-    /// Omits the URL, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisBuilder")
+            .field("client", &self.client)
             .field("must_exist", &self.must_exist)
             .field("replicas", &self.replicas)
             .finish_non_exhaustive()

@@ -1,7 +1,11 @@
 //! A connection to a Redis server.
 
-use super::{error, server::Server, wire};
-use crate::{reconnect::ReusableConnection, tls::choose_crypto};
+use super::{
+    error,
+    server::{Driver, Server},
+    wire,
+};
+use crate::reconnect::ReusableConnection;
 use postrider_core::{Outgoing, PublishError, Receipt};
 use redis::{Cmd, Pipeline, Value, aio::MultiplexedConnection};
 use std::{
@@ -15,6 +19,7 @@ const DEFAULT_MAX_VALUE_BYTES: usize = 512 * 1024 * 1024;
 
 pub(super) struct RedisConnection {
     connection: MultiplexedConnection,
+    _driver: Driver,
     /// Maximum size of one value.
     max_value_bytes: usize,
     is_suspect: AtomicBool,
@@ -22,13 +27,13 @@ pub(super) struct RedisConnection {
 
 impl RedisConnection {
     pub(super) async fn connect(server: &Server) -> Result<Self, PublishError> {
-        choose_crypto();
-        let connected = server.client.get_multiplexed_async_connection_with_config(&server.config).await;
-        let connection = connected.map_err(|error| {
-            PublishError::unavailable(format!("no connection to Redis at {}: {error}", server.address))
-        })?;
-        let mut connection =
-            Self { connection, max_value_bytes: DEFAULT_MAX_VALUE_BYTES, is_suspect: AtomicBool::new(false) };
+        let (connection, driver) = server.connect().await?;
+        let mut connection = Self {
+            connection,
+            _driver: driver,
+            max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
+            is_suspect: AtomicBool::new(false),
+        };
         // Without permission for CONFIG the default is assumed.
         let limit = connection.config_get(&["proto-max-bulk-len"]).await.ok();
         let limit = limit.and_then(|mut settings| settings.remove("proto-max-bulk-len")?.parse().ok());

@@ -32,7 +32,7 @@ pub use source::{RedisSource, RedisSourceBuilder};
 use crate::reconnect::{ConnectionSlot, ReusableConnection, SuspectGuard};
 use async_trait::async_trait;
 use connection::RedisConnection;
-use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
+use postrider_core::{Capacity, ClientOptions, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use server::Server;
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -63,18 +63,19 @@ pub struct RedisTransport {
 }
 
 impl RedisTransport {
-    /// A transport to the server at `url`, such as `redis://user:password@host:6379/0`, or `rediss://` for TLS. It connects with
+    /// A transport to the server at this URL, such as `redis://user:password@host:6379/0`, or `rediss://` for TLS. It connects with
     /// the first message, and reconnects by itself.
     ///
     /// # Errors
-    /// When the URL is invalid.
-    pub fn connect(url: impl Into<String>) -> Result<Self, Invalid> {
-        Self::builder(url).build()
+    /// When the URL is invalid, or a certificate cannot be used.
+    pub fn connect(client: impl Into<ClientOptions>) -> Result<Self, Invalid> {
+        Self::builder(client).build()
     }
 
-    /// A builder for the same URL, with more settings.
-    pub fn builder(url: impl Into<String>) -> RedisBuilder {
-        RedisBuilder::new(url.into())
+    /// A builder for the same server, with more settings. The time spent waiting for replicas is added to the request timeout. After it
+    /// the publish result is unknown.
+    pub fn builder(client: impl Into<ClientOptions>) -> RedisBuilder {
+        RedisBuilder::new(client.into())
     }
 
     fn with(server: Server, must_exist: bool, replicas: Option<(u32, Duration)>) -> Self {

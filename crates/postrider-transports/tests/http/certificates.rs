@@ -32,8 +32,9 @@ pub(crate) async fn receiver(name: &str, is_expired: bool) -> (Receiver, String)
 
 /// Only https, to this machine, under the name `shop.example`.
 pub(crate) fn encrypted(receiver: &Receiver, trusted: &str) -> (HttpOptions, String) {
-    let options = HttpOptions::new().with_addresses("shop.example", [receiver.address.ip()]);
-    let options = options.allow_host("shop.example").trust(trusted).unwrap();
+    let client = ClientOptions::default().with_ca_bundle(Pem::text(trusted));
+    let options = HttpOptions::new().with_client(client).allow_host("shop.example");
+    let options = options.with_addresses("shop.example", [receiver.address.ip()]);
     (options, format!("https://shop.example:{}/in", receiver.address.port()))
 }
 
@@ -61,9 +62,10 @@ async fn receiver_with_untrusted_certificate_gets_nothing() {
 }
 
 #[test]
-fn trust_refuses_text_without_certificate() {
+fn bundle_without_certificate_is_refused() {
     for text in ["", "certificate", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
-        let error = HttpOptions::new().trust(text).unwrap_err().to_string();
-        assert!(error.contains("PEM"), "{error}");
+        let client = ClientOptions::default().with_ca_bundle(Pem::text(text));
+        let error = HttpTransport::new(HttpOptions::new().with_client(client)).unwrap_err().to_string();
+        assert_eq!(error, "ca_bundle: the text contains no PEM certificate");
     }
 }

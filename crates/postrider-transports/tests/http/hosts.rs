@@ -54,7 +54,7 @@ async fn concurrency_limits_requests_per_host() {
     let receiver = Receiver::start().await;
     let together = Arc::new(Barrier::new(3));
     receiver.respond_with(move |_| ScriptedResponse::AfterBarrier(Arc::clone(&together)));
-    let transport = transport(open().with_concurrency(3).with_timeout(Duration::from_secs(50)));
+    let transport = transport(open().with_concurrency(3).with_client(within(Duration::from_secs(50))));
     let orders = |count| (0..count).map(|number| order(number, &receiver.url("/"))).collect::<Vec<_>>();
     let (one, other) = (orders(9), orders(9));
     // Two calls share the limit.
@@ -67,7 +67,7 @@ async fn concurrency_limits_requests_per_host() {
 async fn message_without_permit_in_time_is_not_sent() {
     let receiver = Receiver::start().await;
     receiver.respond_with(|_| ScriptedResponse::NoResponse);
-    let transport = transport(open().with_concurrency(1).with_timeout(Duration::from_millis(500)));
+    let transport = transport(open().with_concurrency(1).with_client(within(Duration::from_millis(500))));
     let batch = [order(1, &receiver.url("/")), order(2, &receiver.url("/"))];
     let results = publish(&transport, &batch).await;
     assert!(results[0].is_err() && is_retry(&results[1]), "{results:?}");

@@ -13,7 +13,9 @@ mod signatures;
 mod statuses;
 mod suite;
 
-use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Receipt, Transport};
+use postrider_core::{
+    ClientOptions, Format, Message, MessageId, Outgoing, Pem, PublishError, Receipt, Transport,
+};
 use postrider_transports::http::{HttpOptions, HttpTransport, signature::Secret};
 use std::{future::Future, time::Duration, time::SystemTime};
 
@@ -31,6 +33,11 @@ fn secret() -> Secret {
 /// Whole URLs, http and loopback, which receivers in tests need.
 fn open() -> HttpOptions {
     HttpOptions::new().allow_http().allow_network("127.0.0.0/8").unwrap()
+}
+
+/// A client with this request timeout.
+fn within(timeout: Duration) -> ClientOptions {
+    ClientOptions::default().with_request_timeout(timeout)
 }
 
 fn transport(options: HttpOptions) -> HttpTransport {

@@ -113,7 +113,7 @@ async fn missing_or_truncated_response_is_unknown() {
 async fn missing_response_is_unknown_after_timeout() {
     let receiver = Receiver::start().await;
     receiver.respond_with(|_| ScriptedResponse::NoResponse);
-    let transport = transport(open().with_timeout(Duration::from_millis(300)));
+    let transport = transport(open().with_client(within(Duration::from_millis(300))));
     let result = publish_one(&transport, &receiver.url("/")).await;
     assert!(is_unknown(&result), "{result:?}");
 }
@@ -123,7 +123,7 @@ async fn missing_response_is_unknown_after_timeout() {
 async fn endless_response_is_read_up_to_the_limit() {
     let receiver = Receiver::start().await;
     receiver.respond_with(|arrived| ScriptedResponse::Endless(arrived.path[1..].parse().unwrap()));
-    let transport = transport(open().with_timeout(Duration::from_secs(50)));
+    let transport = transport(open().with_client(within(Duration::from_secs(50))));
     assert!(publish_one(&transport, &receiver.url("/200")).await.is_ok());
     let error = publish_one(&transport, &receiver.url("/500")).await.unwrap_err().to_string();
     assert!(error.len() < 400, "{} characters", error.len());

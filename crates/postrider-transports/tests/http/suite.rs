@@ -123,7 +123,7 @@ async fn close_waits_for_requests_in_flight() {
     let answered = Arc::new(Barrier::new(2));
     let held = Arc::clone(&answered);
     receiver.respond_with(move |_| ScriptedResponse::AfterBarrier(Arc::clone(&held)));
-    let transport = HttpTransport::new(open().with_timeout(Duration::from_secs(50))).unwrap();
+    let transport = HttpTransport::new(open().with_client(crate::within(Duration::from_secs(50)))).unwrap();
     let (url, sender) = (receiver.url("/"), transport.clone());
     let sending = tokio::spawn(async move { crate::publish_one(&sender, &url).await });
     crate::within_timeout(receiver.arrived("/", 1)).await;

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use super::support::PATIENCE;
+use super::support::{PATIENCE, client};
 use async_trait::async_trait;
 use axum::{Router, body::Body, extract::Request, http::StatusCode, response::IntoResponse};
 use postrider_core::{Outgoing, PublishError, Source, Transport};
@@ -112,10 +112,10 @@ impl SourceFixture for HttpFixture {
     }
 
     async fn send(&self, address: &str, batch: Vec<Outgoing>) {
-        let options = HttpOptions::below(&self.url(address)).unwrap();
+        let options = HttpOptions::below(client(self.url(address), PATIENCE)).unwrap();
         let options = options.allow_http().allow_host("127.0.0.1").with_secret(secret());
         // As long, and as many at the same time, as a consumer of a test may need.
-        let options = options.with_rejected(422).unwrap().with_timeout(PATIENCE).with_concurrency(100);
+        let options = options.with_rejected(422).unwrap().with_concurrency(100);
         let transport = HttpTransport::new(options).unwrap();
         for mut outgoing in batch {
             outgoing.destination = PATH.trim_start_matches('/').to_owned();

@@ -8,10 +8,10 @@
 
 use crate::{
     server::{self, Cluster, GOOD},
-    support::{PATIENCE, publish, unused_port},
+    support::{PATIENCE, client, publish, unused_port},
 };
 use async_trait::async_trait;
-use postrider_core::{Outgoing, Source, Transport};
+use postrider_core::{ClientOptions, Outgoing, Source, Transport};
 use postrider_testkit::{
     Kind,
     broker::Kafka,
@@ -19,7 +19,7 @@ use postrider_testkit::{
     shared,
     source::{SourceFeatures, SourceFixture},
 };
-use postrider_transports::kafka::{KafkaOptions, KafkaSource, KafkaSourceBuilder};
+use postrider_transports::kafka::{KafkaSource, KafkaSourceBuilder, KafkaTransport};
 use rdkafka::{
     mocking::MockCluster,
     producer::{FutureProducer, FutureRecord},
@@ -62,16 +62,18 @@ pub(crate) async fn mock_cluster() -> KafkaSourceFixture {
 
 /// A consumer of the group that has the topic's name.
 pub(crate) fn builder(url: &str, topic: &str) -> KafkaSourceBuilder {
-    KafkaSource::builder(url, topic)
+    builder_within(url, topic, Duration::from_secs(10))
+}
+
+pub(crate) fn builder_within(url: &str, topic: &str, connect_timeout: Duration) -> KafkaSourceBuilder {
+    KafkaSource::builder(ClientOptions::new(url).with_connect_timeout(connect_timeout), topic)
         .with_group(topic)
         .with_session_timeout(Duration::from_secs(6))
-        .with_connect_timeout(Duration::from_secs(10))
         .with_property("fetch.wait.max.ms", "100")
 }
 
 pub(crate) async fn send(url: &str, batch: &[Outgoing]) {
-    let options = KafkaOptions::new(url).with_ack_timeout(PATIENCE / 2).with_connect_timeout(PATIENCE / 2);
-    let transport = options.build().unwrap();
+    let transport = KafkaTransport::connect(client(url, PATIENCE / 2)).unwrap();
     for answer in publish(&transport, batch).await {
         answer.unwrap();
     }
@@ -108,8 +110,7 @@ impl SourceFixture for KafkaSourceFixture {
         // The proxy may drop traffic at this moment: retried until accepted, as the relay does.
         let url = self.url().to_owned();
         tokio::spawn(async move {
-            let options = KafkaOptions::new(url).with_connect_timeout(Duration::from_secs(3));
-            let transport = options.with_ack_timeout(Duration::from_secs(3)).build().unwrap();
+            let transport = KafkaTransport::connect(client(url, Duration::from_secs(3))).unwrap();
             for outgoing in batch {
                 while transport.publish(std::slice::from_ref(&outgoing)).await[0].is_err() {
                     tokio::task::yield_now().await;

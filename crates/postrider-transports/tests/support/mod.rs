@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use postrider_core::{Format, Message, MessageId, Outgoing, PublishError, Receipt, Transport};
+use postrider_core::{ClientOptions, Format, Message, MessageId, Outgoing, PublishError, Receipt, Transport};
 use std::{
     future::Future,
     net::TcpListener,
@@ -49,6 +49,11 @@ pub(crate) async fn send(transport: &dyn Transport, mut batch: Vec<Outgoing>) {
         transport.close().await;
     };
     soon(sending).await;
+}
+
+/// A client with this connect timeout and request timeout.
+pub(crate) fn client(url: impl Into<String>, timeout: Duration) -> ClientOptions {
+    ClientOptions::new(url).with_connect_timeout(timeout).with_request_timeout(timeout)
 }
 
 /// A port without a listener.

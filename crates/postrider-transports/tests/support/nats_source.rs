@@ -8,7 +8,7 @@ use crate::{
 };
 use async_nats::{HeaderMap, jetstream::consumer::pull};
 use async_trait::async_trait;
-use postrider_core::{Outgoing, Source};
+use postrider_core::{ClientOptions, Outgoing, Source};
 use postrider_testkit::{
     Kind,
     broker::Nats,
@@ -67,12 +67,13 @@ pub(crate) async fn address(url: &str, change: impl FnOnce(&mut pull::Config)) -
 }
 
 pub(crate) fn builder(url: &str, subject: &str) -> NatsSourceBuilder {
-    NatsSource::builder(url, stream_of(subject), DURABLE).with_connect_timeout(PATIENCE)
+    NatsSource::builder(ClientOptions::new(url).with_connect_timeout(PATIENCE), stream_of(subject), DURABLE)
 }
 
 /// Publishes all messages.
 pub(crate) async fn put(url: &str, batch: Vec<Outgoing>) {
-    send(&NatsTransport::builder(url).with_connect_timeout(PATIENCE).build().unwrap(), batch).await;
+    let client = ClientOptions::new(url).with_connect_timeout(PATIENCE);
+    send(&NatsTransport::connect(client).unwrap(), batch).await;
 }
 
 #[async_trait]

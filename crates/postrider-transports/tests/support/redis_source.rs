@@ -8,10 +8,10 @@
 
 use crate::{
     server::{connection, new_stream, run},
-    support::{PATIENCE, publish, unused_port},
+    support::{self, PATIENCE, publish, unused_port},
 };
 use async_trait::async_trait;
-use postrider_core::{Outgoing, Source};
+use postrider_core::{ClientOptions, Outgoing, Source};
 use postrider_testkit::{
     Kind,
     broker::Redis,
@@ -41,9 +41,11 @@ pub(crate) async fn own_server() -> RedisSourceFixture {
 }
 
 pub(crate) fn builder(url: &str, stream: &str) -> RedisSourceBuilder {
-    let builder = RedisSource::builder(url, stream).with_group("billing").with_ack_deadline(ACK_DEADLINE);
     // Shorter than the timeout of the suite, so that a silent connection is closed in time.
-    builder.with_response_timeout(Duration::from_secs(5)).with_connect_timeout(Duration::from_secs(20))
+    let client = ClientOptions::new(url)
+        .with_request_timeout(Duration::from_secs(5))
+        .with_connect_timeout(Duration::from_secs(20));
+    RedisSource::builder(client, stream).with_group("billing").with_ack_deadline(ACK_DEADLINE)
 }
 
 /// A stream with its group.
@@ -54,7 +56,7 @@ pub(crate) async fn stream(url: &str) -> String {
 }
 
 pub(crate) async fn send(url: &str, batch: &[Outgoing]) {
-    let transport = RedisTransport::builder(url).with_response_timeout(PATIENCE).build().unwrap();
+    let transport = RedisTransport::connect(support::client(url, PATIENCE)).unwrap();
     for result in publish(&transport, batch).await {
         result.unwrap();
     }

@@ -8,7 +8,7 @@ use aws_sdk_sqs::types::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode_str;
-use postrider_core::{Finding, Severity};
+use postrider_core::{ClientOptions, Finding, Severity};
 use postrider_testkit::transport::Received;
 use postrider_transports::aws::AwsOptions;
 use std::collections::BTreeMap;
@@ -16,12 +16,11 @@ use std::collections::BTreeMap;
 pub(crate) const REGION: &str = "eu-central-1";
 
 pub(crate) fn options(url: &str) -> AwsOptions {
-    AwsOptions::new()
-        .with_region(REGION)
-        .with_endpoint_url(url)
-        .with_credentials("test", "s3cret", None)
-        .with_connect_timeout(super::support::PATIENCE)
-        .with_response_timeout(super::support::PATIENCE)
+    options_of(super::support::client(url, super::support::PATIENCE))
+}
+
+pub(crate) fn options_of(client: ClientOptions) -> AwsOptions {
+    AwsOptions::new().with_client(client).with_region(REGION).with_credentials("test", "s3cret", None)
 }
 
 /// A server, accessed with the client library alone.

@@ -50,7 +50,7 @@ fn runner<S: TxBackend>(
     resolvers: Vec<Webhook>,
     plan: &FollowUpPlan,
 ) -> Result<SagaRunner<S>, Invalid> {
-    let timeouts = plan.resolvers.iter().filter_map(|section| section.duration("timeout"));
+    let timeouts = plan.resolvers.iter().filter_map(|section| section.duration("request_timeout"));
     let timeout = timeouts.max().unwrap_or_default();
     // The webhook's own timeout expires first, so that it can report whether anything was sent.
     let mut builder = SagaRunner::builder(transactions)

@@ -127,7 +127,7 @@ impl RunningComponent for RunningRelay {
 
 fn destination(name: &str, section: &EndpointSection, transport: Arc<dyn Transport>) -> Destination {
     let mut destination = Destination::shared(name, transport);
-    if let Some(timeout) = section.duration("timeout") {
+    if let Some(timeout) = section.duration("request_timeout") {
         // The transport must time out first: it knows which message failed.
         destination = destination.timeout(timeout.saturating_add(GRACE));
     }

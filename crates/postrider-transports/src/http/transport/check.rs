@@ -45,7 +45,7 @@ impl Inner {
         if self.hosts.is_gone(&url) {
             return Some(gone(subject));
         }
-        let response = client.request(Method::OPTIONS, url).timeout(self.options.timeout).send().await;
+        let response = client.request(Method::OPTIONS, url).timeout(self.options.timeout()).send().await;
         match response.map_err(RequestError::from) {
             Ok(response) if response.status() == StatusCode::GONE => Some(gone(subject)),
             Ok(response) if response.status().is_redirection() => Some(
@@ -94,7 +94,7 @@ fn unreachable(error: RequestError, subject: String) -> Option<Finding> {
         RequestError::Certificate(reason) => (
             "bad_certificate",
             reason,
-            "renew the certificate, or trust its issuer with `HttpOptions::trust`",
+            "renew the certificate, or set the CA bundle of its issuer with `ClientOptions::with_trust`",
         ),
         RequestError::Connect(reason) => {
             ("unreachable", reason, "start the receiver, or allow connections to its port")

@@ -22,12 +22,14 @@ impl From<reqwest::Error> for RequestError {
     fn from(error: reqwest::Error) -> Self {
         // URLs may contain secrets.
         let error = error.without_url();
-        let reason = describe(&error);
+        let tls = postrider_tls::describe(&error);
+        let is_tls = tls.is_some();
+        let reason = tls.unwrap_or_else(|| describe(&error));
         if let Some(address) = find::<PrivateAddress>(&error) {
             Self::PrivateAddress(address.to_string())
         } else if !error.is_connect() {
             Self::NoResponse(reason)
-        } else if find::<rustls::Error>(&error).is_some() {
+        } else if is_tls {
             Self::Certificate(reason)
         } else if error.is_dns() {
             Self::Dns(reason)

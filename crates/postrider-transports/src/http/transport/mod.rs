@@ -10,7 +10,6 @@ mod hosts;
 mod options;
 mod status;
 mod target;
-mod tls;
 mod wire;
 
 pub use options::HttpOptions;
@@ -105,18 +104,22 @@ impl HttpTransport {
     ///
     /// # Errors
     /// Names the invalid option.
-    pub fn new(options: HttpOptions) -> Result<Self, Invalid> {
+    pub fn new(mut options: HttpOptions) -> Result<Self, Invalid> {
         options.check()?;
+        options.add_authorization()?;
         let guard = Arc::new(options.guard.clone());
+        let mut tls = postrider_tls::client_config(&options.client)?;
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let client = Client::builder()
-            .tls_backend_preconfigured(tls::config(options.roots.clone())?)
+            .tls_backend_preconfigured(tls)
             .dns_resolver(Resolver(Arc::clone(&guard)))
             .no_proxy()
             .redirect(redirect::Policy::none())
             .retry(retry::never())
             .referer(false)
             .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(options.connect_timeout)
+            .connect_timeout(options.client.connect_timeout())
+            .tcp_keepalive(options.client.keepalive())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(options.concurrency)
             .build()
@@ -145,11 +148,11 @@ impl Inner {
         let origin = target::origin(&url);
         let permits = self.hosts.permits(&origin);
         // A request that is sent at the last moment gets no response in time.
-        let latest = deadline - self.options.timeout / 4;
+        let latest = deadline - self.options.timeout() / 4;
         let permit = timeout_at(latest, permits.acquire()).await;
         let Some(_permit) = permit.ok().and_then(Result::ok).filter(|_| Instant::now() < latest) else {
             let why = format!(
-                "not sent: other requests to {origin} used up the timeout; raise `with_concurrency` or `with_timeout`"
+                "not sent: other requests to {origin} used up the timeout; raise `with_concurrency` or the request timeout"
             );
             return SendOutcome::NotSent(PublishError::retry(why));
         };
@@ -248,7 +251,7 @@ impl Transport for HttpTransport {
         let Some(client) = client.as_ref() else {
             return batch.iter().map(|_| Err(PublishError::unavailable("the transport is closed"))).collect();
         };
-        let deadline = Instant::now() + self.0.options.timeout;
+        let deadline = Instant::now() + self.0.options.timeout();
         let sending = batch.iter().map(|outgoing| self.0.send(client, outgoing, deadline));
         self.0.publish_results(join_all(sending).await)
     }

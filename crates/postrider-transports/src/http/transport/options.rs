@@ -4,12 +4,12 @@ use super::{
     guard::{self, AddressGuard},
     status::StatusClassifier,
     target::Targets,
-    tls, wire,
+    wire,
 };
-use crate::http::signature::Secret;
-use postrider_core::Invalid;
-use reqwest::header::HeaderMap;
-use rustls::pki_types::CertificateDer;
+use crate::{http::signature::Secret, timeout::request_timeout};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use postrider_core::{ClientOptions, Credentials, Invalid};
+use reqwest::header::{AUTHORIZATION, HeaderMap};
 use std::{collections::BTreeSet, fmt, net::IpAddr, time::Duration};
 
 /// The settings of an [`HttpTransport`](super::HttpTransport).
@@ -19,8 +19,8 @@ use std::{collections::BTreeSet, fmt, net::IpAddr, time::Duration};
 /// # use std::time::Duration;
 /// let options = HttpOptions::below("https://shop.example/hooks")?
 ///     .with_secret(Secret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")?)
-///     .with_header("authorization", "Bearer 8f14e45f")?
-///     .with_timeout(Duration::from_secs(5));
+///     .with_header("x-shop", "8f14e45f")?
+///     .with_longest_wait(Duration::from_secs(600));
 /// let transport = HttpTransport::new(options)?;
 /// # Ok::<(), postrider_core::Invalid>(())
 /// ```
@@ -32,11 +32,9 @@ pub struct HttpOptions {
     pub(super) secrets: Vec<Secret>,
     pub(super) headers: HeaderMap,
     pub(super) classifier: StatusClassifier,
-    pub(super) timeout: Duration,
-    pub(super) connect_timeout: Duration,
+    pub(super) client: ClientOptions,
     pub(super) concurrency: usize,
     pub(super) batch: usize,
-    pub(super) roots: Vec<CertificateDer<'static>>,
 }
 
 impl HttpOptions {
@@ -55,20 +53,30 @@ impl HttpOptions {
                 rejected: BTreeSet::new(),
                 max_retry_after: Duration::from_secs(60 * 60),
             },
-            timeout: Duration::from_secs(10),
-            connect_timeout: Duration::from_secs(5),
+            client: ClientOptions::default(),
             concurrency: 16,
             batch: 64,
-            roots: Vec::new(),
         }
     }
 
-    /// Destinations are paths below this base URL, with or without a query. No value of a message leads out of it.
+    /// Destinations are paths below the URL of this client, with or without a query. No value of a message leads out of it.
     ///
     /// # Errors
-    /// If `base` is not a URL.
-    pub fn below(base: &str) -> Result<Self, Invalid> {
-        Ok(Self { targets: Targets::below(base)?, ..Self::new() })
+    /// If the client has no URL.
+    pub fn below(client: impl Into<ClientOptions>) -> Result<Self, Invalid> {
+        let client = client.into();
+        Ok(Self { targets: Targets::below(client.url().unwrap_or_default())?, client, ..Self::new() })
+    }
+
+    /// Certificates, credentials and timeouts for destinations that are whole URLs: a client without a URL. The credentials are sent to
+    /// every receiver.
+    ///
+    /// The request timeout applies to each message, including its wait for the concurrency limit of its host. Keep it below the timeout of
+    /// the relay's destination; otherwise one slow message costs its whole batch their results. A password is sent as basic
+    /// authentication, a token as `Bearer`.
+    pub fn with_client(mut self, client: ClientOptions) -> Self {
+        self.client = client;
+        self
     }
 
     /// Signs messages with this secret. Set several during a rotation: each message then carries a signature by each.
@@ -91,19 +99,6 @@ impl HttpOptions {
         value.set_sensitive(true);
         self.headers.insert(header, value);
         Ok(self)
-    }
-
-    /// Timeout of each message, including its wait for the concurrency limit of its host. Default: 10 seconds. Keep it below the
-    /// timeout of the relay's destination; otherwise one slow message costs its whole batch their results.
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Connect timeout: name resolution, connection and TLS together. Default: 5 seconds.
-    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
     }
 
     /// Concurrency: the most requests in flight to one host. Default: 16.
@@ -158,15 +153,6 @@ impl HttpOptions {
         self
     }
 
-    /// CA bundle (PEM text), trusted in addition to the system roots.
-    ///
-    /// # Errors
-    /// If the text contains no certificate.
-    pub fn trust(mut self, pem: &str) -> Result<Self, Invalid> {
-        self.roots.extend(tls::certificates(pem)?);
-        Ok(self)
-    }
-
     /// Allows http, which is not encrypted.
     pub fn allow_http(mut self) -> Self {
         self.targets.allows_http = true;
@@ -188,10 +174,41 @@ impl HttpOptions {
         Ok(self)
     }
 
+    /// The timeout of each message.
+    pub(super) fn timeout(&self) -> Duration {
+        request_timeout(&self.client)
+    }
+
+    /// Sends the credentials with every message, unless there is a header for them already.
+    pub(super) fn add_authorization(&mut self) -> Result<(), Invalid> {
+        let authorization = match self.client.credentials() {
+            Some(Credentials::Password { user, password }) => {
+                format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+            }
+            Some(Credentials::Token(token)) => format!("Bearer {token}"),
+            _ => return Ok(()),
+        };
+        if self.headers.contains_key(AUTHORIZATION) {
+            return Err(Invalid::rule(
+                "credentials",
+                "conflict with the header `authorization`; keep one of them",
+            ));
+        }
+        let rule = |_| Invalid::rule("credentials", "contain a character that HTTP cannot carry");
+        let mut value = wire::value("authorization", &authorization).map_err(rule)?;
+        value.set_sensitive(true);
+        self.headers.insert(AUTHORIZATION, value);
+        Ok(())
+    }
+
     pub(super) fn check(&self) -> Result<(), Invalid> {
         let wrong = |field: &'static str, rule: &str| Err(Invalid::rule(field, rule.to_owned()));
-        if self.timeout.is_zero() || self.connect_timeout.is_zero() {
-            return wrong("timeout", "is zero: no message could be sent; set a longer one");
+        self.client.check()?;
+        if self.client.url().is_some() && !self.targets.has_base() {
+            return wrong(
+                "url",
+                "belongs to `HttpOptions::below`; use a client without a URL for whole URLs",
+            );
         }
         if self.concurrency == 0 || self.batch == 0 {
             return wrong("batch", "concurrency or batch is 0: no message would be sent; set at least 1");
@@ -211,7 +228,7 @@ impl fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpOptions")
             .field("secrets", &self.secrets.len())
-            .field("timeout", &self.timeout)
+            .field("timeout", &self.timeout())
             .field("concurrency", &self.concurrency)
             .field("batch", &self.batch)
             .finish_non_exhaustive()

@@ -5,9 +5,9 @@ use crate::kafka::{
     cluster::{ClusterOptions, Properties, SaslMechanism, wrong_setting},
     wire::{check_name, check_topic},
 };
-use postrider_core::Invalid;
+use postrider_core::{ClientOptions, Invalid};
 use rdkafka::{ClientConfig, consumer::BaseConsumer};
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, time::Duration};
 
 const PREFETCH: usize = 1_000;
 const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
@@ -44,9 +44,10 @@ const RESERVED: Properties = &[
     ("session.timeout.ms", "use `with_session_timeout`"),
     ("heartbeat.interval.ms", "use `with_session_timeout`"),
     ("security.protocol", "choose kafka:// or kafka+ssl:// in the servers, and use `with_sasl`"),
-    ("sasl.username", "use `with_sasl`"),
-    ("sasl.password", "use `with_sasl`"),
-    ("ssl.ca.location", "use `with_ca_bundle`"),
+    ("sasl.username", "use `ClientOptions::with_password`"),
+    ("sasl.password", "use `ClientOptions::with_password`"),
+    ("ssl.ca.location", "use `ClientOptions::with_trust`"),
+    ("ssl.ca.pem", "use `ClientOptions::with_trust`"),
     ("test.mock.num.brokers", "not supported: messages would come from a mock cluster"),
 ];
 
@@ -69,10 +70,10 @@ pub(super) struct ConsumerGroup {
 }
 
 impl KafkaSourceBuilder {
-    pub(super) fn new(servers: String, topic: String) -> Self {
+    pub(super) fn new(client: ClientOptions, topic: String) -> Self {
         Self {
             group: ConsumerGroup {
-                cluster: ClusterOptions::new(servers),
+                cluster: ClusterOptions::new(client),
                 topic,
                 name: "postrider".to_owned(),
                 instance: None,
@@ -114,36 +115,9 @@ impl KafkaSourceBuilder {
         self
     }
 
-    /// Authenticates with SASL: user and password.
-    pub fn with_sasl(
-        mut self,
-        mechanism: SaslMechanism,
-        user: impl Into<String>,
-        password: impl Into<String>,
-    ) -> Self {
-        self.group.cluster.sasl = Some((mechanism, user.into(), password.into()));
-        self
-    }
-
-    /// CA bundle (PEM file), used instead of the system roots.
-    pub fn with_ca_bundle(mut self, file: impl Into<PathBuf>) -> Self {
-        self.group.cluster.root_certificates = Some(file.into());
-        self
-    }
-
-    /// Client certificate (mTLS): certificate and key, both PEM files.
-    pub fn with_client_certificate(
-        mut self,
-        certificate: impl Into<PathBuf>,
-        key: impl Into<PathBuf>,
-    ) -> Self {
-        self.group.cluster.client_certificate = Some((certificate.into(), key.into()));
-        self
-    }
-
-    /// Connect timeout: how long to wait for the first response of a server. Default: 5 seconds.
-    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.group.cluster.connect_timeout = timeout;
+    /// Authenticates with SASL, by this mechanism and the user and password of the client.
+    pub fn with_sasl(mut self, mechanism: SaslMechanism) -> Self {
+        self.group.cluster.sasl = Some(mechanism);
         self
     }
 
@@ -174,7 +148,7 @@ impl KafkaSourceBuilder {
             return Err(Invalid::rule("session_timeout", "must be from 1 second to 1 hour"));
         }
         // A client without servers connects to none: it finds contradicting settings now.
-        let mut trial = group.config();
+        let mut trial = group.config()?;
         trial.remove("bootstrap.servers");
         trial.remove("group.id");
         trial.create::<BaseConsumer>().map_err(|error| wrong_setting(&error))?;
@@ -184,8 +158,8 @@ impl KafkaSourceBuilder {
 
 impl ConsumerGroup {
     /// The configuration of the consumer client.
-    pub(super) fn config(&self) -> ClientConfig {
-        let mut config = self.cluster.config(DEFAULTS, FIXED);
+    pub(super) fn config(&self) -> Result<ClientConfig, Invalid> {
+        let mut config = self.cluster.config(DEFAULTS, FIXED)?;
         config
             .set("group.id", &self.name)
             .set("session.timeout.ms", self.session_timeout.as_millis().to_string())
@@ -193,11 +167,11 @@ impl ConsumerGroup {
         if let Some(instance) = &self.instance {
             config.set("group.instance.id", instance);
         }
-        config
+        Ok(config)
     }
 
     /// The configuration of a client that only queries the cluster and does not join the group.
-    pub(super) fn admin_config(&self) -> ClientConfig {
+    pub(super) fn admin_config(&self) -> Result<ClientConfig, Invalid> {
         self.cluster.config(&[], &[("allow.auto.create.topics", "false")])
     }
 }

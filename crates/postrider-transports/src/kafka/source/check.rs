@@ -37,7 +37,7 @@ pub(super) async fn findings(group: &ConsumerGroup) -> Result<Vec<Finding>, Sour
         return Ok(vec![hidden_topic(topic, error, "consumer")]);
     }
     let mut findings = partition_findings(topic, &metadata, "no message is received from them");
-    let client = group.admin_config();
+    let client = group.admin_config().map_err(SourceError::unavailable)?;
     match describe_config(&client, within, ResourceSpecifier::Topic(topic)).await {
         Ok(config) => {
             findings.extend(retention_findings(topic, &config));
@@ -57,7 +57,8 @@ pub(super) async fn findings(group: &ConsumerGroup) -> Result<Vec<Finding>, Sour
 async fn fetch_topic(
     group: &ConsumerGroup,
 ) -> Result<Result<(Option<TopicMetadata>, i32), KafkaError>, SourceError> {
-    let (config, topic, within) = (group.admin_config(), group.topic.clone(), group.cluster.connect_timeout);
+    let config = group.admin_config().map_err(SourceError::unavailable)?;
+    let (topic, within) = (group.topic.clone(), group.cluster.connect_timeout);
     let query = run_blocking(move || {
         let metadata = config.create::<BaseConsumer>()?.fetch_metadata(Some(&topic), within)?;
         Ok((TopicMetadata::of(&metadata, &topic), metadata.orig_broker_id()))

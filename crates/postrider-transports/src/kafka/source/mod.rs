@@ -31,7 +31,8 @@ use async_trait::async_trait;
 use builder::ConsumerGroup;
 use offset_tracker::{MAX_DELAY, RecordHandle};
 use postrider_core::{
-    Ack, AckHandle, Capabilities, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source, SourceError,
+    Ack, AckHandle, Capabilities, ClientOptions, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source,
+    SourceError,
 };
 use rdkafka::admin::ResourceSpecifier;
 use session::ConsumerSession;
@@ -70,14 +71,14 @@ impl KafkaSource {
     /// several with commas. Its consumer group is `postrider`. It connects with the first call that receives, and reconnects by itself.
     ///
     /// # Errors
-    /// If `servers` names no server, or `topic` is not a valid topic name.
-    pub fn connect(servers: impl Into<String>, topic: impl Into<String>) -> Result<Self, Invalid> {
-        Self::builder(servers, topic).build()
+    /// If the URL names no server, a certificate cannot be used, or `topic` is not a valid topic name.
+    pub fn connect(client: impl Into<ClientOptions>, topic: impl Into<String>) -> Result<Self, Invalid> {
+        Self::builder(client, topic).build()
     }
 
     /// A builder for a source of this topic, with settings.
-    pub fn builder(servers: impl Into<String>, topic: impl Into<String>) -> KafkaSourceBuilder {
-        KafkaSourceBuilder::new(servers.into(), topic.into())
+    pub fn builder(client: impl Into<ClientOptions>, topic: impl Into<String>) -> KafkaSourceBuilder {
+        KafkaSourceBuilder::new(client.into(), topic.into())
     }
 
     fn with(group: ConsumerGroup) -> Self {
@@ -194,8 +195,8 @@ impl Source for KafkaSource {
 
     async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError> {
         let (topic, within) = (&self.group.topic, self.group.cluster.connect_timeout);
-        let config =
-            describe_config(&self.group.admin_config(), within, ResourceSpecifier::Topic(topic)).await;
+        let client = self.group.admin_config().map_err(SourceError::unavailable)?;
+        let config = describe_config(&client, within, ResourceSpecifier::Topic(topic)).await;
         let config = config.map_err(|error| SourceError::unavailable(error::describe(&error)))?;
         Ok(match number(&config, "retention.ms") {
             Some(age) if age >= 0 => RedeliveryWindow::within(

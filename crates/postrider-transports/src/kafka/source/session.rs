@@ -13,7 +13,7 @@ use crate::kafka::{
     check::TopicMetadata,
     client_events::{ClientEvents, ClientStatus},
     connection::{THREAD, describe_creation_error},
-    error, wire,
+    error, handshake, wire,
 };
 use postrider_core::{LaneId, SourceError};
 use rdkafka::{
@@ -55,19 +55,17 @@ pub(super) struct ConsumerSession {
 impl ConsumerSession {
     /// Creates a client, and joins the group.
     pub(super) fn open(group: &Arc<ConsumerGroup>) -> Result<Self, SourceError> {
-        let failed = |error: &KafkaError| {
-            SourceError::unavailable(format!(
-                "cannot create a Kafka client for {}: {}",
-                group.cluster.servers,
-                describe_creation_error(error)
-            ))
+        let failed = |why: String| {
+            let servers = &group.cluster.servers;
+            SourceError::unavailable(format!("cannot create a Kafka client for {servers}: {why}"))
         };
+        let config = group.config().map_err(|error| failed(error.to_string()))?;
         let (events, tracker) = (ClientEvents::default(), Arc::new(OffsetTracker::new(group.prefetch)));
         let context =
             Context { events: events.clone(), tracker: Arc::clone(&tracker), topic: group.topic.clone() };
         let consumer: BaseConsumer<Context> =
-            group.config().create_with_context(context).map_err(|error| failed(&error))?;
-        consumer.subscribe(&[&group.topic]).map_err(|error| failed(&error))?;
+            config.create_with_context(context).map_err(|error| failed(describe_creation_error(&error)))?;
+        consumer.subscribe(&[&group.topic]).map_err(|error| failed(describe_creation_error(&error)))?;
         let consumer = Arc::new(consumer);
         let weak = Arc::downgrade(&consumer);
         let is_closing = Arc::new(AtomicBool::new(false));
@@ -124,13 +122,21 @@ impl ConsumerSession {
         });
         let metadata = tokio::select! {
             metadata = query => metadata?.map_err(|error| self.unavailable(&error::describe(&error)))?,
-            () = self.outage() => return Err(self.unavailable("no server is reachable")),
+            () = self.outage() => return Err(self.unreachable().await),
         };
         if TopicMetadata::is_missing(metadata.as_ref()) {
             return Err(SourceError::unavailable(error::missing_topic_text(&self.group.topic)));
         }
         self.is_topic_known.store(true, SeqCst);
         Ok(())
+    }
+
+    async fn unreachable(&self) -> SourceError {
+        let cause = match self.events.is_tls_failure() {
+            true => handshake::failure(&self.group.cluster).await,
+            false => None,
+        };
+        cause.map_or_else(|| self.unavailable("no server is reachable"), SourceError::unavailable)
     }
 
     fn unavailable(&self, why: &str) -> SourceError {

@@ -5,8 +5,8 @@ use crate::{
     nats::builder::{NatsBuilder, check_name},
     timeout::check_timeout,
 };
-use postrider_core::Invalid;
-use std::{fmt, path::PathBuf, time::Duration};
+use postrider_core::{ClientOptions, Invalid};
+use std::{fmt, time::Duration};
 
 /// The server's default `ack_wait`.
 const ACK_WAIT: Duration = Duration::from_secs(30);
@@ -30,8 +30,8 @@ pub(super) struct ConsumerSpec {
 }
 
 impl NatsSourceBuilder {
-    pub(super) fn new(url: String, stream: String, durable: String) -> Self {
-        Self { options: NatsBuilder::new(url), stream, durable, consumer_spec: None, batch_size: 250 }
+    pub(super) fn new(client: ClientOptions, stream: String, durable: String) -> Self {
+        Self { options: NatsBuilder::new(client), stream, durable, consumer_spec: None, batch_size: 250 }
     }
 
     /// Creates the consumer if it does not exist: for this subject of the stream, which may have wildcards (`>` is all of them), from
@@ -48,12 +48,6 @@ impl NatsSourceBuilder {
         self
     }
 
-    /// Authenticates with a token.
-    pub fn with_token(mut self, token: impl Into<String>) -> Self {
-        self.options = self.options.with_token(token);
-        self
-    }
-
     /// Authenticates with the seed of an nkey.
     pub fn with_nkey(mut self, seed: impl Into<String>) -> Self {
         self.options = self.options.with_nkey(seed);
@@ -63,34 +57,6 @@ impl NatsSourceBuilder {
     /// Authenticates with the content of a credentials file, which holds a JWT and a seed.
     pub fn with_credentials(mut self, credentials: impl Into<String>) -> Self {
         self.options = self.options.with_credentials(credentials);
-        self
-    }
-
-    /// CA bundle (PEM) used instead of the system roots.
-    pub fn with_ca_bundle(mut self, file: impl Into<PathBuf>) -> Self {
-        self.options = self.options.with_ca_bundle(file);
-        self
-    }
-
-    /// Client certificate (mutual TLS) and its private key, both PEM files.
-    pub fn with_client_certificate(
-        mut self,
-        certificate: impl Into<PathBuf>,
-        key: impl Into<PathBuf>,
-    ) -> Self {
-        self.options = self.options.with_client_certificate(certificate, key);
-        self
-    }
-
-    /// Timeout for the server's confirmation of an ack, and for any reply to a pull request. Default: 10 seconds.
-    pub fn with_ack_timeout(mut self, timeout: Duration) -> Self {
-        self.options = self.options.with_ack_timeout(timeout);
-        self
-    }
-
-    /// Timeout for connecting to each server. Default: 5 seconds.
-    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.options = self.options.with_connect_timeout(timeout);
         self
     }
 

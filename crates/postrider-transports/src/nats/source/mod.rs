@@ -23,7 +23,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use in_flight::{DeliveryRef, InFlight};
 use postrider_core::{
-    Ack, AckHandle, Capabilities, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source, SourceError,
+    Ack, AckHandle, Capabilities, ClientOptions, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source,
+    SourceError,
 };
 use session::{Delivery, Session};
 use std::{
@@ -78,26 +79,27 @@ pub struct NatsSource {
 }
 
 impl NatsSource {
-    /// The durable consumer of a stream, on the server at `url`, with default settings.
+    /// The durable consumer of a stream, on this server, with default settings.
     ///
     /// # Errors
-    /// When the URL or a name is invalid.
+    /// When the URL or a name is invalid, or a certificate cannot be used.
     pub fn connect(
-        url: impl Into<String>,
+        client: impl Into<ClientOptions>,
         stream: impl Into<String>,
         durable: impl Into<String>,
     ) -> Result<Self, Invalid> {
-        Self::builder(url, stream, durable).build()
+        Self::builder(client, stream, durable).build()
     }
 
-    /// The durable consumer of a stream, on the server at `url`, such as `nats://user:password@host:4222`, or `tls://` for TLS;
-    /// several servers are separated by commas.
+    /// The durable consumer of a stream, on the server at this URL, such as `nats://user:password@host:4222`, or `tls://` for TLS;
+    /// several servers are separated by commas. The connect timeout applies to each server. The request timeout applies to the
+    /// confirmation of an ack and to any reply to a pull request: a connection without a reply for that time is closed.
     pub fn builder(
-        url: impl Into<String>,
+        client: impl Into<ClientOptions>,
         stream: impl Into<String>,
         durable: impl Into<String>,
     ) -> NatsSourceBuilder {
-        NatsSourceBuilder::new(url.into(), stream.into(), durable.into())
+        NatsSourceBuilder::new(client.into(), stream.into(), durable.into())
     }
 
     /// The current session, or a new one.
@@ -120,7 +122,7 @@ impl NatsSource {
 
     async fn receive_batch(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         let session = self.session().await?;
-        let deliveries = session.receive(most.min(self.batch_size), self.options.ack_timeout).await;
+        let deliveries = session.receive(most.min(self.batch_size), self.options.request_timeout).await;
         let deliveries = deliveries.inspect_err(|_| session.connection.mark_suspect())?;
         let to_message = |Delivery { message, reply, sequence, deliveries }| {
             let handle = AckHandle::new(self.in_flight.add(sequence, reply));
@@ -163,7 +165,7 @@ impl NatsSource {
             Some((delivery, ack)) => session.send_ack(delivery.reply.clone(), ack.clone()).await,
             None => Err(stale()),
         });
-        timeout(self.options.ack_timeout, join_all(confirmed)).await.unwrap_or_else(|_| {
+        timeout(self.options.request_timeout, join_all(confirmed)).await.unwrap_or_else(|_| {
             session.connection.mark_suspect();
             all(&|| SourceError::unavailable("no confirmation of the ack within the timeout"))
         })
@@ -266,13 +268,13 @@ impl Source for NatsSource {
             return;
         }
         // A call that is connecting gives up the lock; one that is not polled any more is not waited for.
-        let current = timeout(self.options.ack_timeout, self.current.lock()).await.ok();
+        let current = timeout(self.options.request_timeout, self.current.lock()).await.ok();
         let Some(session) = current.and_then(|mut current| current.take()) else { return };
         let mut unacked = session.unsubscribe().await;
         unacked.extend(self.in_flight.drain());
         let nacks =
             unacked.into_iter().map(|reply| session.send_ack(reply, jetstream::AckKind::Nak(None).into()));
-        timeout(self.options.ack_timeout, join_all(nacks)).await.ok();
+        timeout(self.options.request_timeout, join_all(nacks)).await.ok();
         session.connection.close().await;
     }
 }

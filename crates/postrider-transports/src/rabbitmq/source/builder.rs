@@ -1,36 +1,25 @@
 //! Builder of a RabbitMQ source.
 
 use super::{RabbitMqSource, decode::Decoder};
-use crate::{
-    rabbitmq::{broker::BrokerOptions, connection::ConnectionManager},
-    timeout::check_timeout,
-};
+use crate::rabbitmq::{broker::Broker, connection::ConnectionManager};
 use lapin::types::ShortString;
-use postrider_core::Invalid;
-use std::{fmt, path::PathBuf, time::Duration};
+use postrider_core::{ClientOptions, Invalid};
+use std::fmt;
 
 /// Builder of a [`RabbitMqSource`]; [`build`](Self::build) checks the settings.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RabbitMqSourceBuilder {
-    broker: BrokerOptions,
+    client: ClientOptions,
     queue: String,
     prefetch: u16,
     is_quorum: bool,
     prefix: Option<String>,
-    connect_timeout: Duration,
 }
 
 impl RabbitMqSourceBuilder {
-    pub(super) fn new(url: String, queue: String) -> Self {
-        Self {
-            broker: BrokerOptions::new(url),
-            queue,
-            prefetch: 250,
-            is_quorum: false,
-            prefix: None,
-            connect_timeout: Duration::from_secs(10),
-        }
+    pub(super) fn new(client: ClientOptions, queue: String) -> Self {
+        Self { client, queue, prefetch: 250, is_quorum: false, prefix: None }
     }
 
     /// Prefetch: the broker delivers at most this many messages that are not yet acked. Default: 250.
@@ -52,34 +41,12 @@ impl RabbitMqSourceBuilder {
         self
     }
 
-    /// CA bundle (PEM) used instead of Mozilla's bundled roots.
-    pub fn with_ca_bundle(mut self, file: impl Into<PathBuf>) -> Self {
-        self.broker.ca_bundle = Some(file.into());
-        self
-    }
-
-    /// Client certificate (mutual TLS) and its private key, both PEM files.
-    pub fn with_client_certificate(
-        mut self,
-        certificate: impl Into<PathBuf>,
-        key: impl Into<PathBuf>,
-    ) -> Self {
-        self.broker.client_certificate = Some((certificate.into(), key.into()));
-        self
-    }
-
-    /// Timeout for opening a connection, opening a channel, a reply, and closing the connection. Default: 10 seconds.
-    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
-    }
-
     /// Checks the settings and creates the source. It connects with the first receive.
     ///
     /// # Errors
     /// Names the first invalid setting and the allowed values. The error never contains the URL, which may hold a password.
     pub fn build(self) -> Result<RabbitMqSource, Invalid> {
-        let broker = self.broker.build()?;
+        let broker = Broker::new(&self.client)?;
         let queue = ShortString::try_new(self.queue.as_str()).ok().filter(|name| !name.as_str().is_empty());
         let Some(queue) = queue else {
             return Err(Invalid::rule("queue", "must have a name of 1 to 255 bytes"));
@@ -93,14 +60,13 @@ impl RabbitMqSourceBuilder {
                 "is empty, so that every header would be an attribute; give one, such as ce-",
             ));
         }
-        check_timeout("connect_timeout", self.connect_timeout)?;
         Ok(RabbitMqSource {
-            manager: ConnectionManager::new(broker, self.connect_timeout),
+            request_timeout: broker.request_timeout,
+            manager: ConnectionManager::new(broker),
             decoder: Decoder::new(self.queue, self.prefix),
             queue,
             prefetch: self.prefetch,
             is_quorum: self.is_quorum,
-            response_timeout: self.connect_timeout,
             current: Default::default(),
             opening: Default::default(),
             is_closed: Default::default(),
@@ -109,9 +75,9 @@ impl RabbitMqSourceBuilder {
 }
 
 impl fmt::Debug for RabbitMqSourceBuilder {
-    /// Omits the URL, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RabbitMqSourceBuilder")
+            .field("client", &self.client)
             .field("queue", &self.queue)
             .field("prefetch", &self.prefetch)
             .field("is_quorum", &self.is_quorum)

@@ -23,7 +23,8 @@ use async_trait::async_trait;
 use decode::Decoder;
 use lapin::types::ShortString;
 use postrider_core::{
-    Ack, AckHandle, Capabilities, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source, SourceError,
+    Ack, AckHandle, Capabilities, ClientOptions, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source,
+    SourceError,
 };
 use session::{DeliveryRef, Session};
 use std::{
@@ -65,7 +66,7 @@ pub struct RabbitMqSource {
     decoder: Decoder,
     prefetch: u16,
     is_quorum: bool,
-    response_timeout: Duration,
+    request_timeout: Duration,
     current: Mutex<Option<Arc<Session>>>,
     /// One call opens a session, the others wait for it.
     opening: tokio::sync::Mutex<()>,
@@ -73,18 +74,19 @@ pub struct RabbitMqSource {
 }
 
 impl RabbitMqSource {
-    /// The queue of this name at the broker at `url`, with default settings.
+    /// The queue of this name at this broker, with default settings.
     ///
     /// # Errors
-    /// When the URL is not an AMQP URL, or the queue name is invalid.
-    pub fn connect(url: impl Into<String>, queue: impl Into<String>) -> Result<Self, Invalid> {
-        Self::builder(url, queue).build()
+    /// When the URL is not an AMQP URL, a certificate cannot be used, or the queue name is invalid.
+    pub fn connect(client: impl Into<ClientOptions>, queue: impl Into<String>) -> Result<Self, Invalid> {
+        Self::builder(client, queue).build()
     }
 
-    /// The queue of this name at the broker at `url`: `amqp://user:password@host:port/vhost`, or `amqps://` for TLS. Without a path the
-    /// virtual host is `/`; in the path it is written `%2f`.
-    pub fn builder(url: impl Into<String>, queue: impl Into<String>) -> RabbitMqSourceBuilder {
-        RabbitMqSourceBuilder::new(url.into(), queue.into())
+    /// The queue of this name at the broker at this URL: `amqp://user:password@host:port/vhost`, or `amqps://` for TLS. Without a path
+    /// the virtual host is `/`; in the path it is written `%2f`. The connect timeout covers the connection, the request timeout a channel,
+    /// a reply and the closing of the connection; the keepalive is the heartbeat, 10 seconds by default.
+    pub fn builder(client: impl Into<ClientOptions>, queue: impl Into<String>) -> RabbitMqSourceBuilder {
+        RabbitMqSourceBuilder::new(client.into(), queue.into())
     }
 
     /// The current session, or a new one.
@@ -98,7 +100,7 @@ impl RabbitMqSource {
         }
         let connection = self.manager.connection().await.map_err(SourceError::unavailable)?;
         let opening = Session::open(Arc::clone(&connection), &self.queue, self.prefetch);
-        let session = match timeout(self.response_timeout, opening).await {
+        let session = match timeout(self.request_timeout, opening).await {
             Ok(opened) => Arc::new(opened?),
             Err(_) => {
                 self.manager.discard(&connection);
@@ -150,12 +152,12 @@ impl RabbitMqSource {
             let dead_letters = check::DeadLetterTarget::probe(&connection, &queue).await?;
             Ok::<_, lapin::Error>((queue, dead_letters))
         };
-        let probed = timeout(self.response_timeout, probing).await.map_err(|_| self.timed_out())?;
+        let probed = timeout(self.request_timeout, probing).await.map_err(|_| self.timed_out())?;
         probed.map_err(SourceError::unavailable)
     }
 
     fn timed_out(&self) -> SourceError {
-        SourceError::unavailable(format!("no reply within {:?}", self.response_timeout))
+        SourceError::unavailable(format!("no reply within {:?}", self.request_timeout))
     }
 }
 
@@ -197,7 +199,7 @@ impl Source for RabbitMqSource {
         let known: Vec<_> = tagged.iter().flatten().copied().collect();
         let sent = session.send_acks(&known);
         let flushed = if sent.contains(&true) {
-            timeout(self.response_timeout, session.flush_acks()).await.unwrap_or_else(|_| {
+            timeout(self.request_timeout, session.flush_acks()).await.unwrap_or_else(|_| {
                 self.manager.discard(session.connection());
                 Err(self.timed_out().to_string())
             })

@@ -5,11 +5,10 @@ use super::{
     group::{ConsumerGroup, GENERATED_PREFIX, NACKED_CONSUMER, Start},
     receive::BLOCK,
 };
-use crate::redis::server::ServerOptions;
-use postrider_core::{Invalid, MessageId};
+use crate::redis::server::Server;
+use postrider_core::{ClientOptions, Invalid, MessageId};
 use std::{
     fmt,
-    path::PathBuf,
     sync::Mutex,
     time::{Duration, SystemTime},
 };
@@ -22,7 +21,7 @@ const MAX_ACK_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisSourceBuilder {
-    server: ServerOptions,
+    client: ClientOptions,
     stream: String,
     group: String,
     consumer: Option<String>,
@@ -33,9 +32,9 @@ pub struct RedisSourceBuilder {
 }
 
 impl RedisSourceBuilder {
-    pub(super) fn new(url: String, stream: String) -> Self {
+    pub(super) fn new(client: ClientOptions, stream: String) -> Self {
         Self {
-            server: ServerOptions::new(url),
+            client,
             stream,
             group: "postrider".to_owned(),
             consumer: None,
@@ -93,24 +92,6 @@ impl RedisSourceBuilder {
         self
     }
 
-    /// CA bundle (PEM) used instead of the system roots.
-    pub fn with_ca_bundle(mut self, file: impl Into<PathBuf>) -> Self {
-        self.server.ca_bundle = Some(file.into());
-        self
-    }
-
-    /// Timeout for the server's reply. Default: 10 seconds. After it the connection is closed.
-    pub fn with_response_timeout(mut self, timeout: Duration) -> Self {
-        self.server.response_timeout = timeout;
-        self
-    }
-
-    /// Timeout for connecting. Default: 5 seconds.
-    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.server.connect_timeout = timeout;
-        self
-    }
-
     /// Checks the settings and creates the source. It connects with the first receive.
     ///
     /// # Errors
@@ -139,7 +120,7 @@ impl RedisSourceBuilder {
         if !(MIN_ACK_DEADLINE..=MAX_ACK_DEADLINE).contains(&self.ack_deadline) {
             return Err(Invalid::rule("ack_deadline", "must be between a second and a day"));
         }
-        let server = self.server.build(BLOCK)?;
+        let server = Server::new(&self.client, BLOCK)?;
         let is_named = self.consumer.is_some();
         let generated = || format!("{GENERATED_PREFIX}{}", MessageId::at(SystemTime::now()));
         let consumer = self.consumer.unwrap_or_else(generated).into();
@@ -159,9 +140,9 @@ impl RedisSourceBuilder {
 }
 
 impl fmt::Debug for RedisSourceBuilder {
-    /// Omits the URL, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisSourceBuilder")
+            .field("client", &self.client)
             .field("stream", &self.stream)
             .field("group", &self.group)
             .finish_non_exhaustive()

@@ -31,8 +31,8 @@ use async_trait::async_trait;
 use entry_id::EntryId;
 use group::ConsumerGroup;
 use postrider_core::{
-    Ack, AckHandle, Capabilities, Finding, Invalid, PublishError, ReceivedMessage, RedeliveryWindow, Source,
-    SourceError,
+    Ack, AckHandle, Capabilities, ClientOptions, Finding, Invalid, PublishError, ReceivedMessage,
+    RedeliveryWindow, Source, SourceError,
 };
 use receive::{EntryReader, PollResult, ReceivedEntry};
 use redis::{Pipeline, Value};
@@ -92,18 +92,18 @@ struct DeliveryRef {
 }
 
 impl RedisSource {
-    /// A source of this stream, on the server at `url`, such as `redis://user:password@host:6379/0`, or `rediss://` for TLS. It is a member of
-    /// the group `postrider`, which must exist. It connects with the first receive, and reconnects by itself.
+    /// A source of this stream, on the server at this URL, such as `redis://user:password@host:6379/0`, or `rediss://` for TLS. It is a
+    /// member of the group `postrider`, which must exist. It connects with the first receive, and reconnects by itself.
     ///
     /// # Errors
-    /// When the URL is invalid, or the stream name is empty.
-    pub fn connect(url: impl Into<String>, stream: impl Into<String>) -> Result<Self, Invalid> {
-        Self::builder(url, stream).build()
+    /// When the URL is invalid, a certificate cannot be used, or the stream name is empty.
+    pub fn connect(client: impl Into<ClientOptions>, stream: impl Into<String>) -> Result<Self, Invalid> {
+        Self::builder(client, stream).build()
     }
 
     /// A builder for the same stream, with more settings.
-    pub fn builder(url: impl Into<String>, stream: impl Into<String>) -> RedisSourceBuilder {
-        RedisSourceBuilder::new(url.into(), stream.into())
+    pub fn builder(client: impl Into<ClientOptions>, stream: impl Into<String>) -> RedisSourceBuilder {
+        RedisSourceBuilder::new(client.into(), stream.into())
     }
 
     fn with(server: Server, group: ConsumerGroup) -> Self {

@@ -50,7 +50,7 @@ impl QueueConnection {
     pub(super) async fn fetch(&self, most: usize) -> Result<Vec<Message>, ServiceError> {
         let (sqs, url) = self.client_and_url().await?;
         // Long polling is not a missing response.
-        let timeout = self.settings.wait + self.options.response_timeout;
+        let timeout = self.settings.wait + self.options.request_timeout();
         let timeouts = TimeoutConfig::builder().operation_timeout(timeout).build();
         let request = sqs
             .0
