@@ -10,6 +10,7 @@ mod support;
 
 use nix::sys::signal::Signal;
 use postrider_testkit::documents::{self, PrintedCommand};
+use std::fs;
 use support::{
     program::AtWork,
     shop::{ID_IN_GUIDES, Shop},
@@ -78,6 +79,10 @@ async fn run(command: &PrintedCommand) -> Result<(), String> {
         "resume" => {
             let pause: Vec<&str> = ["pause"].into_iter().chain(arguments[1..].iter().copied()).collect();
             assert_eq!(shop.run(&pause).code, Some(0));
+        }
+        // The reader has no file yet.
+        "config" if arguments[1] == "init" => {
+            fs::remove_file(shop.folder.path().join("postrider.toml")).unwrap()
         }
         _ => {}
     }
