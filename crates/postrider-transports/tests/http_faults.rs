@@ -35,7 +35,7 @@ impl FaultFixture for Killed {
     }
 
     async fn transport(&self, proxy: &str) -> Arc<dyn Transport> {
-        let options = HttpOptions::below(&format!("http://{proxy}/hooks")).unwrap();
+        let options = HttpOptions::below(format!("http://{proxy}/hooks")).unwrap();
         Arc::new(HttpTransport::new(options.allow_http().allow_host("127.0.0.1")).unwrap())
     }
 

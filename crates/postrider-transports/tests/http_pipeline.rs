@@ -34,7 +34,7 @@ fn secret() -> Secret {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay() {
     let transport = |address: String| async move {
-        let options = HttpOptions::below(&format!("http://{address}/hooks")).unwrap();
+        let options = HttpOptions::below(format!("http://{address}/hooks")).unwrap();
         let options = options.allow_http().allow_host("127.0.0.1").with_secret(secret());
         let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new(options).unwrap());
         (transport, "orders".to_owned())

@@ -43,7 +43,7 @@ async fn name_with_private_address_is_never_dialled() {
     }
     let error = publish_one(&transport, &format!("http://rebound.example:{port}/")).await.unwrap_err();
     assert!(error.to_string().contains("rebound.example is at 127.0.0.1, which is not public"), "{error}");
-    let below = HttpOptions::below(&format!("http://localhost:{port}")).unwrap().allow_http();
+    let below = HttpOptions::below(format!("http://localhost:{port}")).unwrap().allow_http();
     let result = publish_one(&crate::transport(below), "in").await;
     assert!(is_unavailable(&result), "the operator of the base URL must open it; messages wait: {result:?}");
     assert_eq!(receiver.log().connections, 0);
@@ -101,7 +101,7 @@ async fn http_is_refused_unless_allowed() {
     let options = HttpOptions::new().allow_network("127.0.0.0/8").unwrap();
     assert!(is_reject(&publish_one(&transport(options), &receiver.url("/")).await));
     assert_eq!(receiver.log().connections, 0);
-    let error = HttpTransport::new(HttpOptions::below(&receiver.url("/")).unwrap()).unwrap_err();
+    let error = HttpTransport::new(HttpOptions::below(receiver.url("/")).unwrap()).unwrap_err();
     assert!(error.to_string().contains("http is not encrypted"), "{error}");
     let private = HttpOptions::below("https://192.168.0.1/").unwrap();
     assert!(HttpTransport::new(private).unwrap_err().to_string().contains("not public"));

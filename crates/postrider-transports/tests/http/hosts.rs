@@ -39,7 +39,7 @@ async fn batch_with_no_reachable_host_is_unavailable() {
 #[tokio::test]
 async fn unreachable_base_url_is_unavailable() {
     let receiver = Receiver::start().await;
-    let options = HttpOptions::below(&receiver.url("/")).unwrap().allow_http().allow_host("127.0.0.1");
+    let options = HttpOptions::below(receiver.url("/")).unwrap().allow_http().allow_host("127.0.0.1");
     let transport = transport(options);
     assert!(publish_one(&transport, "in").await.is_ok());
     receiver.stop().await;

@@ -46,7 +46,7 @@ async fn outage_uses_no_attempts() {
     stage(&store, "acme", 100).await;
     let transport = || {
         let options =
-            HttpOptions::below(&receiver.url("/hooks")).unwrap().allow_http().allow_host("127.0.0.1");
+            HttpOptions::below(receiver.url("/hooks")).unwrap().allow_http().allow_host("127.0.0.1");
         transport(options)
     };
     receiver.stop().await;

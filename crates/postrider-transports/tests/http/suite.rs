@@ -41,7 +41,7 @@ async fn fixture() -> HttpFixture {
 }
 
 fn below(port: u16) -> Arc<dyn Transport> {
-    let options = HttpOptions::below(&format!("http://127.0.0.1:{port}/hooks")).unwrap();
+    let options = HttpOptions::below(format!("http://127.0.0.1:{port}/hooks")).unwrap();
     let options = options.allow_http().allow_host("127.0.0.1").with_secret(secret());
     Arc::new(HttpTransport::new(options).unwrap())
 }
