@@ -25,9 +25,9 @@ impl ClientEvents {
         self.0.subscribe()
     }
 
-    /// Whether the last error was a failed TLS handshake.
+    /// Whether the last error belongs to TLS: librdkafka's texts differ, and all of them say so in capitals.
     pub(super) fn is_tls_failure(&self) -> bool {
-        self.0.borrow().last_error.as_ref().is_some_and(|error| error.contains("SSL handshake failed"))
+        self.0.borrow().last_error.as_ref().is_some_and(|error| error.contains("SSL"))
     }
 
     /// The last error in parentheses, to be appended to another message; empty if there was none.

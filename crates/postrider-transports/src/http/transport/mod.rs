@@ -110,7 +110,7 @@ impl HttpTransport {
         let guard = Arc::new(options.guard.clone());
         let mut tls = postrider_tls::client_config(&options.client)?;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let client = Client::builder()
+        let mut client = Client::builder()
             .tls_backend_preconfigured(tls)
             .dns_resolver(Resolver(Arc::clone(&guard)))
             .no_proxy()
@@ -119,9 +119,12 @@ impl HttpTransport {
             .referer(false)
             .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(options.client.connect_timeout())
-            .tcp_keepalive(options.client.keepalive())
             .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(options.concurrency)
+            .pool_max_idle_per_host(options.concurrency);
+        if let Some(idle) = options.client.keepalive() {
+            client = client.tcp_keepalive(idle);
+        }
+        let client = client
             .build()
             .map_err(|error| Invalid::rule("options", format!("cannot create an HTTP client: {error}")))?;
         let hosts = Hosts::new(options.concurrency);
