@@ -46,7 +46,7 @@ impl QueueChanges {
         }
         let row = Row::new(message, id, positions.draw(), now);
         if let Some(timer) = message.timer() {
-            match self.conflict(queue, timer, &row) {
+            match self.conflict(queue, timer, &row, now) {
                 None => self.timers.insert(timer.name.clone(), row.position),
                 Some(Conflict::Unchanged) => return (id, StageOutcome::Ignored),
                 Some(Conflict::Extended(active)) => return (active, StageOutcome::Extended),
@@ -90,7 +90,7 @@ impl QueueChanges {
             }
         }
         let staged = self.staged.into_values();
-        staged.fold(false, |runnable, staged| queue.admit(staged.row, staged.on_conflict) | runnable)
+        staged.fold(false, |runnable, staged| queue.admit(staged.row, staged.on_conflict, now) | runnable)
     }
 
     fn contains_id(&self, queue: &Queue, id: MessageId) -> bool {
@@ -98,14 +98,14 @@ impl QueueChanges {
     }
 
     /// Resolves the conflict with an active timer of the same name when `row` is staged; `None` if there is none.
-    fn conflict(&mut self, queue: &mut Queue, timer: &Timer, row: &Row) -> Option<Conflict> {
+    fn conflict(&mut self, queue: &mut Queue, timer: &Timer, row: &Row, now: SystemTime) -> Option<Conflict> {
         let own = self.timers.get(&timer.name).copied();
         let committed = queue.timer(&timer.name).filter(|id| !self.cancelled.contains(id));
         let active = match (own, committed) {
             (None, None) => return None,
             _ if timer.on_conflict == OnConflict::Ignore => None,
             (Some(position), _) => self.staged.get_mut(&position).map(|staged| &mut staged.row),
-            (None, Some(id)) => self.extendable(queue, id),
+            (None, Some(id)) => self.extendable(queue, id, now),
         };
         Some(active.map_or(Conflict::Unchanged, |active| {
             active.extend(row);
@@ -114,11 +114,11 @@ impl QueueChanges {
     }
 
     /// A committed timer that can be extended, with the changes of this transaction. It is locked from now on.
-    fn extendable(&mut self, queue: &mut Queue, id: MessageId) -> Option<&mut Row> {
+    fn extendable(&mut self, queue: &mut Queue, id: MessageId, now: SystemTime) -> Option<&mut Row> {
         match self.extended.entry(id) {
             Entry::Occupied(extended) => Some(extended.into_mut()),
             Entry::Vacant(extended) => {
-                let waiting = queue.waiting_row(id)?.clone();
+                let waiting = queue.waiting_row(id, now)?.clone();
                 queue.locked.insert(id).then(|| extended.insert(waiting))
             }
         }

@@ -75,11 +75,15 @@ impl Queue {
         Some(lane.positions.range(..position).count() as u64)
     }
 
-    /// The row of a message that is scheduled, or has come due and has not been claimed since.
-    pub(super) fn waiting_row(&self, id: MessageId) -> Option<&Row> {
+    /// The row of a message that is scheduled, or is due and free. In an ordered queue a message may be delivered at any moment once it
+    /// was claimed, since the lease is that of its key.
+    pub(super) fn waiting_row(&self, id: MessageId, now: SystemTime) -> Option<&Row> {
         match self.location(id)? {
             Location::Scheduled(due_at, position) => self.scheduled.get(&(due_at, position)),
-            Location::Ready(position) => self.ready.get(&position).filter(|row| row.promoted),
+            Location::Ready(position) => {
+                let is_free = |row: &Row| row.promoted || (!self.is_ordered() && !row.is_leased(now));
+                self.ready.get(&position).filter(|row| is_free(row))
+            }
             Location::Dead(..) | Location::Archive(..) => None,
         }
     }
@@ -171,7 +175,7 @@ impl Queue {
 
     /// Inserts a staged message at the commit of its transaction, unless another transaction was first. Timers always go to
     /// `scheduled`, where they can be extended and cancelled until they are claimed. Returns whether the message is due now.
-    pub(super) fn admit(&mut self, row: Row, on_conflict: OnConflict) -> bool {
+    pub(super) fn admit(&mut self, row: Row, on_conflict: OnConflict, now: SystemTime) -> bool {
         if self.locations.contains_key(&row.id) {
             return false;
         }
@@ -179,7 +183,7 @@ impl Queue {
         if let Some(timer) = row.message.timer() {
             if let Some(active) = self.timer(&timer.name) {
                 if on_conflict == OnConflict::Extend {
-                    self.extend(active, &row);
+                    self.extend(active, &row, now);
                 }
                 return false;
             }
@@ -193,8 +197,8 @@ impl Queue {
         is_due
     }
 
-    fn extend(&mut self, active: MessageId, with: &Row) {
-        if self.waiting_row(active).is_some()
+    fn extend(&mut self, active: MessageId, with: &Row, now: SystemTime) {
+        if self.waiting_row(active, now).is_some()
             && !self.locked.contains(&active)
             && let Some(mut row) = self.take(active)
         {

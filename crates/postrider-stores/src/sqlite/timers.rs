@@ -32,7 +32,7 @@ pub(super) async fn stage(
     }
     if timer.on_conflict == OnConflict::Extend
         && let Some(active) = active(driver, names, row.queue, &timer.name).await?
-        && let Some(due_at) = waiting_due_at(driver, names, row.queue, active).await?
+        && let Some(due_at) = waiting_due_at(driver, names, row.queue, active, row.staged_at).await?
     {
         if row.due_at > due_at {
             extend(driver, names, active, row).await?;
@@ -65,18 +65,21 @@ pub(super) async fn active(
     first_row(driver, statement.bind(queue).bind(timer.as_str())).await?.map(|row| row.get(0)).transpose()
 }
 
-/// The due time of a message that is scheduled, or has come due and has not been claimed since.
+/// The due time of a message that is scheduled, or is due and free. In an ordered queue a message may be delivered at any moment once it
+/// was claimed, since the lease is that of its key.
 async fn waiting_due_at(
     driver: &mut impl Driver,
     names: &SqliteNames,
     queue: i64,
     id: Uuid,
+    now: Micros,
 ) -> Result<Option<Micros>, Error> {
     let statement = names.statement(&sql!(
         "select due_at from {scheduled} where message_id = ?1 and queue = ?2 \
-         union all select due_at from {ready} where message_id = ?1 and queue = ?2 and promoted = 1"
+         union all select due_at from {ready} where message_id = ?1 and queue = ?2 \
+           and (promoted = 1 or (ordered = 0 and coalesce(lease_until, 0) <= ?3))"
     ));
-    first_row(driver, statement.bind(id).bind(queue)).await?.map(|row| row.get(0)).transpose()
+    first_row(driver, statement.bind(id).bind(queue).bind(now)).await?.map(|row| row.get(0)).transpose()
 }
 
 const EXTEND: &str = "update {scheduled} set due_at = ?3, key = ?4, event_type = ?5, content_type = ?6, tenant = ?7, \

@@ -215,13 +215,14 @@ create trigger {staging_insert} instead of insert on {staging} begin
         or exists (select 1 from {archive} m where m.message_id = new.id and m.queue = q.id) then 'duplicate'
       when new.timer is null then iif(q.due_at <= new.staged_at, 'ready', 'scheduled')
       when not exists (select 1 from {timer} t where t.queue = q.id and t.name = new.timer) then 'scheduled'
-      -- An active timer that is scheduled, or has come due and has not been claimed since.
+      -- An active timer that is scheduled, or is due and free.
       when new.extends and q.due_at > (
         select w.due_at from {timer} t cross join {scheduled} w on w.message_id = t.message_id and w.queue = t.queue
         where t.queue = q.id and t.name = new.timer
         union all
         select r.due_at from {timer} t cross join {ready} r on r.message_id = t.message_id and r.queue = t.queue
-        where t.queue = q.id and t.name = new.timer and r.promoted = 1) then 'extended'
+        where t.queue = q.id and t.name = new.timer 
+          and (r.promoted = 1 or (r.ordered = 0 and coalesce(r.lease_until, 0) <= new.staged_at))) then 'extended'
       else 'ignored'
     end,
     new.id, q.position, q.id, q.ordered,
