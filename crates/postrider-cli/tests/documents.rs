@@ -82,7 +82,7 @@ async fn run(command: &PrintedCommand) -> Result<(), String> {
         }
         // The reader has no file yet.
         "config" if arguments[1] == "init" => {
-            fs::remove_file(shop.folder.path().join("postrider.toml")).unwrap()
+            fs::remove_file(shop.folder.path().join("postrider.toml")).unwrap();
         }
         _ => {}
     }
