@@ -13,6 +13,9 @@ use crate::process;
 use crate::server_dir::ServerDir;
 use crate::spec::ServerSpec;
 
+/// The data folder, in the server's folder.
+const DATA: &str = "data";
+
 /// The failures that a committed transaction survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
@@ -37,16 +40,44 @@ impl Durability {
 pub struct Postgres {
     programs: PathBuf,
     durability: Durability,
+    standby_of: Option<PrimaryServer>,
+}
+
+/// The server that a standby follows.
+#[derive(Debug, Clone)]
+struct PrimaryServer {
+    data: PathBuf,
+    port: u16,
 }
 
 impl Postgres {
     /// Uses the programs in the folder `programs`.
     pub fn new(programs: &Path, durability: Durability) -> Self {
-        Self { programs: programs.to_path_buf(), durability }
+        Self { programs: programs.to_path_buf(), durability, standby_of: None }
+    }
+
+    /// A streaming standby, named `standby`, of the server in the folder `primary`, which must be stopped: the standby begins as a copy of
+    /// its data. It connects to the primary on `port`.
+    #[must_use]
+    pub fn standby_of(self, primary: &Path, port: u16) -> Self {
+        Self { standby_of: Some(PrimaryServer { data: primary.join(DATA), port }), ..self }
+    }
+
+    fn copy_primary(&self, dir: &ServerDir, primary: &PrimaryServer) -> Result<()> {
+        let data = Self::data(dir);
+        process::output(dir.command(Path::new("cp"), self.crash()).arg("-a").arg(&primary.data).arg(&data))?;
+        dir.file(&format!("{DATA}/standby.signal"), "")?;
+        let port = primary.port;
+        let settings = format!(
+            "primary_conninfo = 'host=127.0.0.1 port={port} user=postgres application_name=standby'\n\
+             wal_retrieve_retry_interval = 100ms\n"
+        );
+        // A file of its own: `alter system` of the primary must not reach it.
+        dir.file(&format!("{DATA}/postgresql.auto.conf"), &settings).map(drop)
     }
 
     fn data(dir: &ServerDir) -> PathBuf {
-        dir.path().join("data")
+        dir.path().join(DATA)
     }
 }
 
@@ -61,6 +92,9 @@ impl ServerSpec for Postgres {
 
     fn prepare(&self, dir: &ServerDir) -> Result<()> {
         dir.check(&self.programs.join("postgres"))?;
+        if let Some(primary) = &self.standby_of {
+            return self.copy_primary(dir, primary);
+        }
         let mut initdb = dir.command(&self.programs.join("initdb"), self.crash());
         initdb.arg("--pgdata").arg(Self::data(dir));
         initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"]);

@@ -12,6 +12,7 @@ pub mod adapter;
 pub mod broker;
 pub mod consumer;
 pub mod documents;
+pub mod failover;
 pub mod fixture;
 pub mod history;
 pub mod negative_controls;

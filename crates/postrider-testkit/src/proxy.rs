@@ -47,6 +47,7 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
+    server: watch::Sender<String>,
     order: Arc<watch::Sender<FaultOrder>>,
     counts: Arc<watch::Sender<Counts>>,
     task: JoinHandle<()>,
@@ -88,9 +89,10 @@ impl FaultProxy {
         let address = listener.local_addr().unwrap();
         let order = Arc::new(watch::Sender::new(FaultOrder::default()));
         let counts = Arc::new(watch::Sender::new(Counts::default()));
-        let runner = ConnectionRunner::new(server.to_owned(), Arc::clone(&order), Arc::clone(&counts));
+        let (server, current_server) = watch::channel(server.to_owned());
+        let runner = ConnectionRunner::new(current_server, Arc::clone(&order), Arc::clone(&counts));
         let task = tokio::spawn(accept(listener, runner, tap));
-        Self { address, order, counts, task }
+        Self { address, server, order, counts, task }
     }
 
     /// The address it listens on.
@@ -107,6 +109,11 @@ impl FaultProxy {
     /// others stay affected until the next order.
     pub fn set_once(&self, fault: Fault) {
         self.order.send_modify(|order| order.replace(fault, true));
+    }
+
+    /// Forwards new connections to the server at `host:port`, as an address does that moves at a failover. Existing connections stay.
+    pub fn redirect(&self, server: &str) {
+        self.server.send_replace(server.to_owned());
     }
 
     /// Cuts the existing connections. The current fault applies to new ones.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod failover;
 mod frozen;
 mod killed;
 #[path = "../support/log.rs"]
@@ -12,6 +13,7 @@ mod outages;
 mod pooled;
 #[path = "../support/postgres_shop.rs"]
 mod postgres_shop;
+mod running_shop;
 #[path = "../support/shop.rs"]
 mod shop;
 mod stopped;

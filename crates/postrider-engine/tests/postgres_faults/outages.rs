@@ -2,65 +2,13 @@
 
 use crate::{
     log::Log,
-    orders::{Journal, batch},
     postgres_shop::PostgresShop,
-    shop::{Shop, assert_valid, ending, history, until},
+    running_shop::{RunningShop, TIMEOUT},
+    shop::{Shop, until},
 };
-use postrider_engine::Running;
 use postrider_testkit::server::{PrivatePostgres, Stop};
-use rand::{SeedableRng, rngs::StdRng};
 use sqlx::{Connection, Executor, PgConnection};
-use std::{path::PathBuf, time::Duration};
-use tempfile::TempDir;
-use tokio::task::JoinHandle;
-
-const TIMEOUT: Duration = Duration::from_secs(60);
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// A worker and a producer in this process.
-struct RunningShop {
-    shop: PostgresShop,
-    running: Running,
-    producer: JoinHandle<()>,
-    folder: TempDir,
-}
-
-impl RunningShop {
-    fn open(shop: &PostgresShop, seed: u64) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let journal = Journal::open(&folder.path().join("journal"));
-        // Longer than the outages: messages in flight stay leased.
-        let worker = shop.worker(journal, Duration::from_secs(10)).build().unwrap();
-        let producer = tokio::spawn(produce(shop.clone(), seed));
-        Self { shop: shop.clone(), running: worker.start(), producer, folder }
-    }
-
-    fn journal(&self) -> PathBuf {
-        self.folder.path().join("journal")
-    }
-
-    /// Asserts that everything that was staged is delivered, and nothing else.
-    async fn finish(self) -> usize {
-        let journal = self.journal();
-        self.producer.abort();
-        self.producer.await.ok();
-        until("messages are left", TIMEOUT, async || self.shop.left().await == 0).await;
-        assert!(self.running.stop(MINUTE).await.clean);
-        let history = history(&self.shop, &journal).await;
-        assert_valid(&history, "after an outage");
-        history.witness.len()
-    }
-}
-
-/// Continues whatever happens: the witness table shows what was committed.
-async fn produce(shop: PostgresShop, seed: u64) {
-    let mut random = StdRng::seed_from_u64(seed);
-    loop {
-        let (messages, doomed) = batch(&mut random, 10);
-        shop.produce(&messages, &doomed, ending(&mut random)).await.ok();
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
+use std::time::Duration;
 
 /// Asserts that the log is brief. Dead letters are logged one by one, as they should be.
 fn assert_brief(log: &Log, max: usize) {
@@ -80,7 +28,7 @@ async fn repeatedly_terminated_sessions_lose_nothing() {
         terminator.execute(end).await.unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let staged = running_shop.finish().await;
+    let staged = running_shop.finish(&shop).await.check("after an outage");
     assert!(staged > 0, "nothing was staged in all this time");
     assert!(log.count("postrider.store_failed") > 0, "no outage was logged");
     assert_brief(&log, 30);
@@ -104,7 +52,7 @@ async fn server_restarts_and_crashes_lose_nothing() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         server.resume().await;
     }
-    let staged = running_shop.finish().await;
+    let staged = running_shop.finish(&shop).await.check("after an outage");
     assert!(staged > 0, "nothing was staged in all this time");
     assert!(log.count("postrider.store_failed") > 0, "no outage was logged");
     assert_brief(&log, 20);
@@ -126,7 +74,7 @@ async fn lost_listener_falls_back_to_polling_and_reconnects() {
     until("no lost listener was logged", TIMEOUT, is_logged).await;
     until("the listener did not reconnect", TIMEOUT, async || log.count("postrider.listen_recovered") == 1)
         .await;
-    assert!(running_shop.finish().await > 0);
+    assert!(running_shop.finish(&shop).await.check("after an outage") > 0);
     assert_eq!((log.count("postrider.listen_failed"), log.count("postrider.listen_recovered")), (1, 1));
     assert_brief(&log, 1);
 }

@@ -20,7 +20,7 @@ use tokio::{
 /// Runs connections to one server.
 #[derive(Debug)]
 pub(super) struct ConnectionRunner {
-    server: String,
+    server: watch::Receiver<String>,
     order: Arc<watch::Sender<FaultOrder>>,
     counts: Arc<watch::Sender<Counts>>,
 }
@@ -60,7 +60,7 @@ struct OpenConnection<'a>(&'a watch::Sender<Counts>);
 
 impl ConnectionRunner {
     pub(super) fn new(
-        server: String,
+        server: watch::Receiver<String>,
         order: Arc<watch::Sender<FaultOrder>>,
         counts: Arc<watch::Sender<Counts>>,
     ) -> Self {
@@ -95,7 +95,8 @@ impl ConnectionRunner {
             tokio::io::copy(&mut client, &mut tokio::io::sink()).await?;
             return std::future::pending().await;
         }
-        let server = TcpStream::connect(&self.server).await?;
+        let server = self.server.borrow().clone();
+        let server = TcpStream::connect(server).await?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let (from_client, to_client) = client.into_split();
