@@ -22,6 +22,7 @@ pub(crate) const POSTGRES: &[Tool] = &[
     (&["npm", "--version"], "npm"),
     // By its path: Debian installs it in a folder that is only on root's PATH.
     (&["/usr/sbin/pgbouncer", "--version"], "pgbouncer"),
+    (&["faketime", "--version"], "faketime"),
 ];
 
 /// The tools that compile the Kafka client, which is written in C.

@@ -5,7 +5,9 @@ use nix::{
     unistd::Pid,
 };
 use std::{
+    fs,
     io::Read,
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -23,8 +25,27 @@ impl Process {
     /// # Panics
     /// When it cannot be started.
     pub fn start(body: &str, argument: &str) -> Self {
+        Self::spawn(Self::command(body, argument))
+    }
+
+    /// Runs the test `body` in a child process whose clock is wrong by this many seconds. Its monotonic clock is right.
+    ///
+    /// # Panics
+    /// When it cannot be started, or `libfaketime` is missing.
+    pub fn start_with_wrong_clock(body: &str, argument: &str, seconds: i64) -> Self {
+        let mut command = Self::command(body, argument);
+        command.env("LD_PRELOAD", libfaketime()).env("FAKETIME", format!("{seconds:+}"));
+        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+        Self::spawn(command)
+    }
+
+    fn command(body: &str, argument: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([body, "--exact", "--nocapture", "--test-threads=1"]).env(ARGUMENT, argument);
+        command
+    }
+
+    fn spawn(mut command: Command) -> Self {
         // Closed when this process dies for any reason.
         Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
     }
@@ -72,6 +93,15 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// The library of Debian's package, in the folder of this machine's architecture.
+fn libfaketime() -> PathBuf {
+    let folders = fs::read_dir("/usr/lib").unwrap().map(|entry| entry.unwrap().path());
+    let mut libraries = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));
+    libraries
+        .find(|library| library.exists())
+        .expect("libfaketime is missing: install the package `faketime`")
 }
 
 /// In the child process: its argument, if it is one. From this call on, the process exits when its parent does.

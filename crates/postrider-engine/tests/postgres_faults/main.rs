@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod clocks;
 mod failover;
 mod frozen;
 mod killed;
@@ -22,6 +23,7 @@ mod stopped;
 mod kill_test;
 
 use postrider_testkit::process;
+use std::time::SystemTime;
 
 /// The name of the next function.
 const BODY: &str = "worker_process";
@@ -31,4 +33,15 @@ const BODY: &str = "worker_process";
 async fn worker_process() {
     let Some(args) = process::argument() else { return };
     shop::work::<postgres_shop::PostgresShop>(&args).await;
+}
+
+/// The name of the next function.
+const WRONG_CLOCK: &str = "clock_process";
+
+/// Not a test of its own: writes the time of its clock to the file that is its argument.
+#[test]
+fn clock_process() {
+    let Some(file) = process::argument() else { return };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    std::fs::write(file, now.as_secs().to_string()).unwrap();
 }
