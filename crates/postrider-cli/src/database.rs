@@ -196,7 +196,8 @@ fn postgres_advice(error: Option<&sqlx::Error>, options: &PgConnectOptions) -> S
             "the server has no free connection: close some, or raise max_connections".to_owned()
         }
         (_, Some(error)) if tls_failure(error).is_some() => {
-            "correct the certificates, or sslmode in the URL: see the guide \"TLS and connections\"".to_owned()
+            "correct the certificates, or sslmode in the URL: see the guide \"TLS and connections\""
+                .to_owned()
         }
         (_, Some(sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut)) => {
             "start the server, or check the host and the port in the URL".to_owned()

@@ -139,11 +139,7 @@ impl OpenDatabase {
     }
 }
 
-fn options(
-    client: &ClientOptions,
-    way: &Way,
-    connections: Option<u32>,
-) -> Result<PostgresOptions, Error> {
+fn options(client: &ClientOptions, way: &Way, connections: Option<u32>) -> Result<PostgresOptions, Error> {
     let options = PostgresOptions::new(client.clone())?;
     let options = connections.into_iter().fold(options, PostgresOptions::with_connections);
     let options = if way.behind_pooler { options.behind_pooler() } else { options };

@@ -53,12 +53,12 @@ async fn store_and_listener_connect_with_tls_and_follow_the_bundle_file() {
         PrivatePostgres::start_with_tls(certificates.server(ServerCertificate::Good, Signer::Bundle)).await;
     let url = server.url().replace("127.0.0.1", "localhost");
     let bundle = certificates.authority(Signer::Bundle);
-    let store = PostgresStore::connect(ClientOptions::new(&url).with_ca_bundle(bundle.clone())).await.unwrap();
+    let store =
+        PostgresStore::connect(ClientOptions::new(&url).with_ca_bundle(bundle.clone())).await.unwrap();
     store.migrate().await.unwrap();
     let queues = ["orders".parse().unwrap()];
     let listener = store.listen(&queues).await.unwrap();
-    let encrypted =
-        BTreeMap::from([("postrider".to_owned(), true), ("postrider listener".to_owned(), true)]);
+    let encrypted = BTreeMap::from([("postrider".to_owned(), true), ("postrider listener".to_owned(), true)]);
     assert_eq!(connections(&url).await, encrypted);
     drop(listener);
 
@@ -76,7 +76,8 @@ async fn store_and_listener_connect_with_tls_and_follow_the_bundle_file() {
 #[tokio::test]
 async fn sslmode_of_the_url_decides_without_certificates() {
     let certificates = Certificates::issue();
-    let start = |certificate| PrivatePostgres::start_with_tls(certificates.server(certificate, Signer::Bundle));
+    let start =
+        |certificate| PrivatePostgres::start_with_tls(certificates.server(certificate, Signer::Bundle));
     let (server, other) = (start(ServerCertificate::Good).await, start(ServerCertificate::OtherName).await);
     let root = format!("sslrootcert={}", certificates.authority(Signer::Bundle).display());
     for (server, query, expected) in [

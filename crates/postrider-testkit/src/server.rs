@@ -46,10 +46,9 @@ impl PrivatePostgres {
         let server = Self::start().await;
         let mut admin = PgConnection::connect(&server.url()).await.unwrap();
         // The server writes its files itself: they must belong to its account, which may be another.
-        for (file, program) in [
-            (certificate, "umask 077; cat > server.crt"),
-            (key, "umask 077; cat > server.key"),
-        ] {
+        for (file, program) in
+            [(certificate, "umask 077; cat > server.crt"), (key, "umask 077; cat > server.key")]
+        {
             let lines = std::fs::read_to_string(file).unwrap().replace('\n', "'), ('");
             let copy = format!("copy (values ('{lines}')) to program '{program}'");
             admin.execute(AssertSqlSafe(copy)).await.unwrap();

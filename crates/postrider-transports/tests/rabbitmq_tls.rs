@@ -7,7 +7,12 @@ mod rabbit;
 mod support;
 
 use postrider_core::{Ack, ClientOptions, Invalid, PublishError, Source, SourceError};
-use postrider_testkit::{Kind, broker::RabbitMq, shared, tls::{CAUSES, Certificates, PlainServer, assert_matrix}};
+use postrider_testkit::{
+    Kind,
+    broker::RabbitMq,
+    shared,
+    tls::{CAUSES, Certificates, PlainServer, assert_matrix},
+};
 use postrider_transports::rabbitmq::{RabbitMqSource, RabbitMqTransport};
 use rabbit::Rabbit;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};

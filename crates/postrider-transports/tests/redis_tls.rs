@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use postrider_testkit::{Kind, shared, tls::{CAUSES, Certificates, PlainServer, assert_matrix}};
+use postrider_testkit::{
+    Kind, shared,
+    tls::{CAUSES, Certificates, PlainServer, assert_matrix},
+};
 use postrider_transports::redis::RedisTransport;
 
 #[tokio::test]

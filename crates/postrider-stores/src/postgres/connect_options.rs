@@ -89,23 +89,29 @@ fn names_root_certificate(url: &str) -> bool {
 /// Whether the connection does not leave this machine.
 fn is_local(options: &PgConnectOptions) -> bool {
     let host = options.get_host();
-    let is_loopback = host.trim_matches(['[', ']']).parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    let is_loopback =
+        host.trim_matches(['[', ']']).parse().is_ok_and(|address: IpAddr| address.is_loopback());
     options.get_socket().is_some() || host.starts_with('/') || host == "localhost" || is_loopback
 }
 
 /// What makes a connection over a network safe.
-pub(super) const EXPOSURE_REMEDY: &str =
-    "add sslmode=verify-full to the URL, and set a CA bundle unless the system roots include the CA of the server";
+pub(super) const EXPOSURE_REMEDY: &str = "add sslmode=verify-full to the URL, and set a CA bundle unless the system roots include the CA of the server";
 
 /// The danger of a connection over a network that does not verify the server.
 pub(super) fn exposure(options: &PgConnectOptions) -> Option<&'static str> {
     match options.get_ssl_mode() {
         _ if is_local(options) => None,
         PgSslMode::VerifyFull => None,
-        PgSslMode::Disable | PgSslMode::Allow => Some("sslmode=disable sends the password and every message unencrypted"),
+        PgSslMode::Disable | PgSslMode::Allow => {
+            Some("sslmode=disable sends the password and every message unencrypted")
+        }
         PgSslMode::Prefer => Some("sslmode=prefer, the default, accepts any server, and one without TLS"),
-        PgSslMode::Require => Some("sslmode=require accepts any server, also one that only pretends to be the database"),
-        PgSslMode::VerifyCa => Some("sslmode=verify-ca accepts each server with a certificate of a trusted CA, whatever its name"),
+        PgSslMode::Require => {
+            Some("sslmode=require accepts any server, also one that only pretends to be the database")
+        }
+        PgSslMode::VerifyCa => Some(
+            "sslmode=verify-ca accepts each server with a certificate of a trusted CA, whatever its name",
+        ),
     }
 }
 
@@ -163,7 +169,9 @@ mod tests {
     #[test]
     fn exposure_is_every_mode_but_verify_full_over_a_network() {
         let exposed = |url: &str| exposure(&read_url("url", url).unwrap()).is_some();
-        for local in ["postgres://localhost", "postgres://127.0.0.1", "postgres://[::1]/x", "postgres:///x?host=/run"] {
+        for local in
+            ["postgres://localhost", "postgres://127.0.0.1", "postgres://[::1]/x", "postgres:///x?host=/run"]
+        {
             assert!(!exposed(local), "{local}");
         }
         for mode in ["disable", "prefer", "require", "verify-ca"] {

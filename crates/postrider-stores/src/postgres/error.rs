@@ -68,7 +68,8 @@ struct TlsError {
 pub fn tls_failure(error: &sqlx::Error) -> Option<String> {
     match error {
         sqlx::Error::Tls(refusal) if refusal.to_string().contains("does not support TLS") => Some(
-            "the server does not offer TLS: turn it on there (ssl = on), or connect to another port".to_owned(),
+            "the server does not offer TLS: turn it on there (ssl = on), or connect to another port"
+                .to_owned(),
         ),
         sqlx::Error::Tls(_) | sqlx::Error::Io(_) => postrider_tls::describe(error),
         _ => None,

@@ -88,7 +88,7 @@ use in_place_retries::InPlaceRetries;
 use lanes::LaneClaimer;
 use listener::ListenTimeouts;
 use options::Timeouts;
-use pooled_connection::within;
+use pooled_connection::connect_within;
 use postrider_core::{
     ClaimRequest, ClaimedMessage, ClientOptions, Error, Lease, LeaseSettlement, LeaseToken, Limits, Message,
     Ordering, Outbox, PauseRecord, PruneReport, PruneRequest, QueueName, ScheduleName, Store,
@@ -167,7 +167,7 @@ impl PostgresStore {
         // Two more than claims and settlements keep.
         let pool = pool::options(options.mode, timeouts).max_connections(options.connections + 2);
         let connecting = pool.connect_with(options.connect.clone().application_name("postrider"));
-        let pool = within(timeouts.connect, connecting).await.map_err(store_error)?;
+        let pool = connect_within(timeouts.connect, connecting).await.map_err(store_error)?;
         let listen = options.listen.or_else(|| match options.mode {
             ConnectionMode::Direct => Some(options.connect.clone()),
             ConnectionMode::Pooled => None,
@@ -175,12 +175,7 @@ impl PostgresStore {
         let names = options.names;
         Ok(Self {
             inner: Arc::new(Inner {
-                connections: Connections::new(
-                    pool,
-                    options.connections,
-                    options.mode,
-                    timeouts.request,
-                ),
+                connections: Connections::new(pool, options.connections, options.mode, timeouts.request),
                 listen,
                 listen_timeouts: options.listen_timeouts,
                 timeouts,

@@ -104,10 +104,11 @@ impl PostgresOptions {
     /// # Errors
     /// When the URL is invalid, or turns TLS off although certificates are configured.
     pub fn with_listen_url(mut self, url: &str) -> Result<Self, Error> {
-        let listen = connect_options(&self.client.clone().with_url(url)).map_err(|error| match error.field() {
-            "url" => Invalid::new("listen_url", error.problem().clone()),
-            _ => error,
-        })?;
+        let listen =
+            connect_options(&self.client.clone().with_url(url)).map_err(|error| match error.field() {
+                "url" => Invalid::new("listen_url", error.problem().clone()),
+                _ => error,
+            })?;
         self.listen = Some(listen);
         Ok(self)
     }
@@ -141,7 +142,10 @@ impl PostgresOptions {
         for options in [Some(&self.connect), self.listen.as_ref()].into_iter().flatten() {
             if let Some(danger) = exposure(options) {
                 let host = options.get_host();
-                tracing::warn!(host, "connection to PostgreSQL at {host:?} is not secure: {danger}; {EXPOSURE_REMEDY}");
+                tracing::warn!(
+                    host,
+                    "connection to PostgreSQL at {host:?} is not secure: {danger}; {EXPOSURE_REMEDY}"
+                );
             }
         }
     }

@@ -38,12 +38,15 @@ pub(super) fn close_idle(pool: &PgPool) {
     }
 }
 
-/// Bounds a step of the client. An error says so.
-pub(super) async fn within<T>(
+/// Bounds the opening of a connection. A pool tries again and again while the server refuses.
+pub(super) async fn connect_within<T>(
     limit: Duration,
-    step: impl Future<Output = Result<T, sqlx::Error>>,
+    connecting: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
-    timeout(limit, step).await.unwrap_or_else(|_| Err(no_reply(limit)))
+    timeout(limit, connecting).await.unwrap_or_else(|_| {
+        let text = format!("no connection to the database within {limit:?}");
+        Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text).into())
+    })
 }
 
 /// The error of a statement without a reply. The statement may or may not have been executed.

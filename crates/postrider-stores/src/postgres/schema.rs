@@ -1,7 +1,8 @@
 //! The tables: created by versioned migrations, which are compiled into the program.
 
 use super::{
-    PostgresNames, PostgresStore, applied_migrations, error::store_error, pooled_connection::within, validate,
+    PostgresNames, PostgresStore, applied_migrations, error::store_error, pooled_connection::connect_within,
+    validate,
 };
 use crate::object_script::{self, MigrationScript};
 use async_trait::async_trait;
@@ -144,7 +145,7 @@ impl PostgresStore {
         migrator.create_schema(format!("\"{}\"", names.schema()));
         // A connection of its own: a migration may take longer than the timeouts of the store's connections allow.
         let options = PgPoolOptions::new().max_connections(1).connect_with(self.inner.connect.clone());
-        let pool = within(self.inner.timeouts.connect, options).await.map_err(store_error)?;
+        let pool = connect_within(self.inner.timeouts.connect, options).await.map_err(store_error)?;
         let result = migrator.run(&pool).await;
         pool.close().await;
         result.map_err(|error| match error {

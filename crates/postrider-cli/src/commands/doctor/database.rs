@@ -151,7 +151,8 @@ impl DatabaseCheck<'_> {
         };
         // The caller reports a database that cannot be reached.
         self.database.check_connection().await.ok()?;
-        let store = PostgresStore::open(PostgresOptions::new((**client).clone()).ok()?.behind_pooler()).await.ok()?;
+        let store =
+            PostgresStore::open(PostgresOptions::new((**client).clone()).ok()?.behind_pooler()).await.ok()?;
         let pooler = store.pooling().await;
         store.close().await;
         pooler.ok()?

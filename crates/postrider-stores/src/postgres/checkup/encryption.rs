@@ -25,8 +25,9 @@ pub(super) async fn findings(store: &PostgresStore) -> Result<Vec<Finding>, Erro
 
 fn assess(host: &str, danger: &str, is_encrypted: bool) -> Finding {
     let finding = match is_encrypted {
-        true => Finding::warning("unverified_server", "connection")
-            .because(format!("the connection to {host} is encrypted, but the server is not verified: {danger}")),
+        true => Finding::warning("unverified_server", "connection").because(format!(
+            "the connection to {host} is encrypted, but the server is not verified: {danger}"
+        )),
         false => Finding::warning("unencrypted", "connection")
             .because(format!("the connection to {host} is not encrypted: {danger}")),
     };

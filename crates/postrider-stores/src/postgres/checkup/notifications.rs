@@ -3,7 +3,9 @@
 //! A pooler in transaction mode lends the most recently used session to the next client. So while another connection holds a
 //! session in a transaction, ours gets another one, or has to wait: with a direct connection neither happens.
 
-use super::super::{PostgresStore, connections::ConnectionMode, error::store_error, pooled_connection::within};
+use super::super::{
+    PostgresStore, connections::ConnectionMode, error::store_error, pooled_connection::connect_within,
+};
 use postrider_core::{Error, Finding, notifier::Notifier};
 use sqlx::{Connection, Executor, FromRow, PgConnection, Row};
 use std::time::Duration;
@@ -33,7 +35,11 @@ impl PostgresStore {
     /// When the server cannot be reached.
     pub async fn pooling(&self) -> Result<Option<Finding>, Error> {
         let connections = &self.inner.connections;
-        if connections.within_timeout(is_pooled(self)).await? { pooled(self).await.map(Some) } else { Ok(None) }
+        if connections.within_timeout(is_pooled(self)).await? {
+            pooled(self).await.map(Some)
+        } else {
+            Ok(None)
+        }
     }
 }
 
@@ -105,5 +111,5 @@ async fn direct_address(store: &PostgresStore) -> Result<String, Error> {
 
 async fn connect(store: &PostgresStore) -> Result<PgConnection, Error> {
     let connecting = PgConnection::connect_with(&store.inner.connect);
-    within(store.inner.timeouts.connect, connecting).await.map_err(store_error)
+    connect_within(store.inner.timeouts.connect, connecting).await.map_err(store_error)
 }
