@@ -5,21 +5,21 @@ use clap::{
     builder::{TypedValueParser, ValueParserFactory},
     error::ErrorKind,
 };
-use postrider::Error;
+use postrider::{
+    ClientOptions, Error, Invalid,
+    postgres::{connect_options, tls_failure},
+};
 use sqlx::{Connection, PgConnection, error::DatabaseError, postgres::PgConnectOptions};
-use std::{ffi::OsStr, fmt, io, path::PathBuf, str::FromStr, time::Duration};
+use std::{ffi::OsStr, fmt, io, path::PathBuf, str::FromStr};
 use tempfile::TempDir;
-
-/// How long to wait for a connection to the server.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A database by its path or URL.
 #[derive(Debug, Clone)]
 pub(crate) enum Database {
     /// A SQLite file.
     File(PathBuf),
-    /// A PostgreSQL database by its URL, which may hold a password.
-    Postgres { url: String, options: Box<PgConnectOptions>, way: Way },
+    /// A PostgreSQL database by the options of its client, which may hold a password; and the same as sqlx takes them.
+    Postgres { client: Box<ClientOptions>, options: Box<PgConnectOptions>, way: Way },
 }
 
 /// How to connect to a server.
@@ -38,8 +38,8 @@ impl FromStr for Database {
         let help = "write the path of a SQLite file, or postgres://user@host:5432/database";
         match text.split_once(':') {
             Some(("postgres" | "postgresql", _)) => {
-                let options = text.parse().map_err(|error| format!("invalid URL ({error}); {help}"))?;
-                Ok(Self::Postgres { url: text.to_owned(), options: Box::new(options), way: Way::default() })
+                text.parse::<PgConnectOptions>().map_err(|error| format!("invalid URL ({error}); {help}"))?;
+                Self::server(ClientOptions::new(text)).map_err(|error| error.to_string())
             }
             Some(("", "memory:")) => Err(format!("omit --db for a temporary database; or {help}")),
             Some(("sqlite", path)) => Self::file(path.strip_prefix("//").unwrap_or(path), help),
@@ -78,6 +78,12 @@ impl ValueParserFactory for Database {
 }
 
 impl Database {
+    /// A PostgreSQL database.
+    pub(crate) fn server(client: ClientOptions) -> Result<Self, Invalid> {
+        let options = Box::new(connect_options(&client)?);
+        Ok(Self::Postgres { client: Box::new(client), options, way: Way::default() })
+    }
+
     fn file(path: &str, help: &str) -> Result<Self, String> {
         if path.is_empty() { Err(help.to_owned()) } else { Ok(Self::File(path.into())) }
     }
@@ -86,12 +92,12 @@ impl Database {
     #[must_use]
     pub(crate) fn reached(self, way: Way) -> Self {
         match self {
-            Self::Postgres { url, mut options, .. } => {
+            Self::Postgres { client, mut options, .. } => {
                 if way.behind_pooler {
                     // Poolers reject unknown startup parameters.
                     *options = options.extra_float_digits(None);
                 }
-                Self::Postgres { url, options, way }
+                Self::Postgres { client, options, way }
             }
             file @ Self::File(_) => file,
         }
@@ -145,16 +151,15 @@ impl Database {
 
     /// Connects to the server once. This fails faster and with a better error than a pool that keeps trying.
     pub(crate) async fn check_connection(&self) -> Result<(), Problem> {
-        let Self::Postgres { options, .. } = self else { return Ok(()) };
-        let connection =
-            match tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await {
-                Ok(connection) => connection,
-                Err(_) => Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    format!("no response within {CONNECT_TIMEOUT:?}"),
-                )
-                .into()),
-            };
+        let Self::Postgres { client, options, .. } = self else { return Ok(()) };
+        let limit = client.connect_timeout();
+        let connection = match tokio::time::timeout(limit, PgConnection::connect_with(options)).await {
+            Ok(connection) => connection,
+            Err(_) => {
+                let silence = format!("no response within {limit:?}");
+                Err(io::Error::new(io::ErrorKind::TimedOut, silence).into())
+            }
+        };
         match connection {
             Ok(connection) => connection.close().await.or(Ok(())),
             Err(error) => Err(Problem::new(
@@ -166,8 +171,11 @@ impl Database {
     }
 }
 
-/// The server's message, without the driver's prefix.
+/// The server's message, without the driver's prefix, or the cause of a failed TLS handshake.
 fn server_message(error: &sqlx::Error) -> String {
+    if let Some(cause) = tls_failure(error) {
+        return cause;
+    }
     match error {
         sqlx::Error::Database(error) => error.message().to_owned(),
         sqlx::Error::Io(error) => error.to_string(),
@@ -186,6 +194,10 @@ fn postgres_advice(error: Option<&sqlx::Error>, options: &PgConnectOptions) -> S
         }
         (Some("53300"), _) => {
             "the server has no free connection: close some, or raise max_connections".to_owned()
+        }
+        (_, Some(error)) if tls_failure(error).is_some() => {
+            "correct the certificates, or sslmode in the URL: see the guide \"TLS and connections\""
+                .to_owned()
         }
         (_, Some(sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut)) => {
             "start the server, or check the host and the port in the URL".to_owned()

@@ -7,7 +7,7 @@ use crate::{
     stager::Stager,
 };
 use postrider::{
-    Backend, Error, Message, StageReport,
+    Backend, ClientOptions, Error, Message, StageReport,
     audit::AuditChain,
     postgres::{PostgresOptions, PostgresStore},
     sqlite::SqliteStore,
@@ -60,9 +60,9 @@ impl OpenDatabase {
                 let store = SqliteStore::open(path).await.map_err(|error| database.problem(&error))?;
                 Kind::Sqlite(store, path.clone())
             }
-            Database::Postgres { url, way, options: connect } => {
+            Database::Postgres { client, way, options: connect } => {
                 database.check_connection().await?;
-                let opening = async { PostgresStore::open(options(url, way, connections)?).await };
+                let opening = async { PostgresStore::open(options(client, way, connections)?).await };
                 let store = opening.await.map_err(|error| database.problem(&error))?;
                 Kind::Postgres(store, connect.clone())
             }
@@ -139,8 +139,8 @@ impl OpenDatabase {
     }
 }
 
-fn options(url: &str, way: &Way, connections: Option<u32>) -> Result<PostgresOptions, Error> {
-    let options = PostgresOptions::new(url)?;
+fn options(client: &ClientOptions, way: &Way, connections: Option<u32>) -> Result<PostgresOptions, Error> {
+    let options = PostgresOptions::new(client.clone())?;
     let options = connections.into_iter().fold(options, PostgresOptions::with_connections);
     let options = if way.behind_pooler { options.behind_pooler() } else { options };
     match &way.listen_url {

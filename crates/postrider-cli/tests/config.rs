@@ -5,6 +5,7 @@
 
 mod support;
 
+use postrider_testkit::tls::{Certificates, Signer};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -338,6 +339,47 @@ fn check_reports_missing_certificate_files() {
             );
         }
     }
+}
+
+#[test]
+fn check_reports_certificates_that_a_database_cannot_use() {
+    let certificates = Certificates::issue();
+    let bundle = format!("ca_file = {:?}", certificates.authority(Signer::Bundle));
+    let problems_of = |keys: &str| {
+        problems(&format!(
+            "source = \"/shop\"\n[destinations.lines]\nkind = \"stdout\"\n\
+             [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"lines\" }}]\n[databases.shop]\n{keys}\n"
+        ))
+    };
+    let server = "url = \"postgres://db.example/shop\"";
+    let no_tls = "has no TLS, but certificates are configured";
+    for (keys, expected) in [
+        (
+            format!("{server}\nca_file = \"/no/ca.pem\""),
+            "databases.shop.ca_bundle: /no/ca.pem cannot be read",
+        ),
+        (
+            format!("{server}\ntrust = \"both\""),
+            "databases.shop.trust: \"both\" needs a CA bundle; write ca_file",
+        ),
+        (format!("{server}\ncertificate_file = \"relay.pem\""), "databases.shop.key_file is missing"),
+        (format!("url = \"postgres://db.example/shop?sslmode=disable\"\n{bundle}"), no_tls),
+        (
+            format!("{server}\n{bundle}\nlisten_url = \"postgres://db.example/shop?sslmode=disable\""),
+            "databases.shop.listen_url: has no TLS",
+        ),
+        (format!("url = \"shop.db\"\n{bundle}"), "databases.shop.ca_file does not apply to a SQLite file"),
+    ] {
+        let shown = problems_of(&keys);
+        assert!(shown.contains(expected), "{keys}\n{shown}");
+    }
+    let valid = folder_with_valid(&format!(
+        "source = \"/shop\"\n[destinations.lines]\nkind = \"stdout\"\n\
+         [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"lines\" }}]\n\
+         [databases.shop]\n{server}\n{bundle}\nrequest_timeout = \"90s\"\n"
+    ));
+    let checked = run(&mut config(&valid, &["check"]));
+    assert_eq!(checked.code, Some(0), "{checked:?}");
 }
 
 /// Every setting of every kind is printed, with its origin.

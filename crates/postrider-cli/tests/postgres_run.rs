@@ -6,7 +6,11 @@
 mod support;
 
 use nix::sys::signal::Signal;
-use postrider_testkit::postgres::TestDatabase;
+use postrider_testkit::{
+    postgres::TestDatabase,
+    server::PrivatePostgres,
+    tls::{Certificates, ServerCertificate, Signer},
+};
 use sqlx::{Connection, PgConnection};
 use std::fs;
 use support::{
@@ -101,4 +105,44 @@ async fn paused_destination_is_skipped_while_the_other_receives() {
     assert_eq!(webhooks.next(2).await, ["/audit/all 2", "/billing/all 2"]);
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.end().code, Some(0));
+}
+
+/// Every connection of the daemon has the certificates of its section: migrations, the store, its listener and the transactions.
+#[tokio::test(flavor = "multi_thread")]
+async fn daemon_connects_to_its_database_with_the_certificates_of_the_section() {
+    let (certificates, folder) = (Certificates::issue(), tempdir().unwrap());
+    let server =
+        PrivatePostgres::start_with_tls(certificates.server(ServerCertificate::Good, Signer::Bundle)).await;
+    let mut webhooks = Webhooks::listen().await;
+    let mut text = two_destinations(&webhooks);
+    text += "[[routes]]\nqueue = \"orders\"\nformat = \"plain\"\nto = [{ destination = \"billing\", address = \"all\" }]\n";
+    let write = |signer| {
+        let section = format!("[databases.shop]\nca_file = {:?}", certificates.authority(signer));
+        fs::write(folder.path().join("postrider.toml"), text.replace("[databases.shop]", &section)).unwrap();
+    };
+    let command = || {
+        let mut command = postrider(&["run", "--migrate"]);
+        command.current_dir(folder.path()).env("SHOP_DB", server.url()).env_remove("NOTIFY_SOCKET");
+        command
+    };
+
+    write(Signer::Stranger);
+    let refused = run(&mut command());
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    let cause = "the server's certificate is not signed by a trusted CA";
+    assert!(refused.err.contains(cause) && refused.err.contains("TLS and connections"), "{refused:?}");
+
+    write(Signer::Bundle);
+    let mut daemon = AtWork::start(&mut command());
+    daemon.until(": ready");
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    sqlx::query("select postrider.stage('orders', '1')").execute(&mut connection).await.unwrap();
+    assert_eq!(webhooks.next(1).await, ["/billing/all 1"]);
+    let seen = "select count(*), bool_and(s.ssl) from pg_stat_ssl s join pg_stat_activity a using (pid) \
+        where a.backend_type = 'client backend' and a.pid <> pg_backend_pid()";
+    let (count, all_encrypted): (i64, bool) = sqlx::query_as(seen).fetch_one(&mut connection).await.unwrap();
+    assert!(count >= 2 && all_encrypted, "{count} connections, all encrypted: {all_encrypted}");
+    daemon.signal(Signal::SIGTERM);
+    let ended = daemon.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }

@@ -91,6 +91,12 @@ impl ClientOptions {
         Self { url: Some(url.into()), ..Self::default() }
     }
 
+    /// Another address, with the same certificates, credentials and timeouts.
+    pub fn with_url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
     /// Trusted CAs. Default: the system roots.
     pub fn with_trust(mut self, trust: Trust) -> Self {
         self.trust = trust;

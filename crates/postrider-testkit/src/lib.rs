@@ -29,6 +29,7 @@ pub mod server;
 pub mod shared;
 pub mod source;
 pub mod store;
+pub mod tls;
 pub mod transport;
 pub mod worker;
 

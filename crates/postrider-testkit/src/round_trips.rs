@@ -44,12 +44,15 @@ impl CountingProxy {
     }
 }
 
+/// No start-up message is as short.
+const TLS_REQUEST_LENGTH: usize = 8;
+
 /// Splits the bytes of a client into messages: a type, the length of the rest, the rest.
 #[derive(Debug)]
 struct Requests {
     round_trips: Arc<AtomicUsize>,
     head: Vec<u8>,
-    /// The start-up message has no type.
+    /// The messages before and at the start have no type.
     head_length: usize,
     body_left: usize,
 }
@@ -82,8 +85,10 @@ impl Requests {
         let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
         // The length counts itself.
         self.body_left = length.saturating_sub(4);
+        // A request for TLS precedes the start-up message, and has no type, either.
+        let is_tls_request = self.head_length == 4 && length == TLS_REQUEST_LENGTH;
+        self.head_length = if is_tls_request { 4 } else { 5 };
         self.head.clear();
-        self.head_length = 5;
     }
 }
 
@@ -93,9 +98,10 @@ mod tests {
 
     #[test]
     fn round_trips_are_counted_for_any_split_of_the_bytes() {
+        let tls = [&8_u32.to_be_bytes()[..], b"SQSQ"].concat();
         let startup = [&16_u32.to_be_bytes()[..], b"SQSQSQSQSQSQ"].concat();
         let requests = b"Q\0\0\0\x08SSSSP\0\0\0\x06QQB\0\0\0\x04S\0\0\0\x04S\0\0\0\x04X\0\0\0\x04";
-        let all = [&startup[..], requests].concat();
+        let all = [&tls[..], &startup, requests].concat();
         for size in 1..=all.len() {
             let counter = Arc::new(AtomicUsize::new(0));
             let mut reader = Requests::new(Arc::clone(&counter));

@@ -2,6 +2,8 @@
 
 use crate::{private_server::PrivateServer, shared};
 use postrider_servers::{Durability, Kind, Postgres};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use std::path::PathBuf;
 
 /// A private PostgreSQL server. Dropping it stops the server and removes its data.
 #[derive(Debug)]
@@ -34,6 +36,31 @@ impl PrivatePostgres {
     pub async fn start_durable() -> Self {
         let spec = Postgres::new(&shared::programs(Kind::Postgres), Durability::Full);
         Self { server: PrivateServer::start_by(Box::new(spec)).await }
+    }
+
+    /// Starts a server with TLS, with this certificate and key.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub async fn start_with_tls([certificate, key]: [PathBuf; 2]) -> Self {
+        let server = Self::start().await;
+        let mut admin = PgConnection::connect(&server.url()).await.unwrap();
+        // The server writes its files itself: they must belong to its account, which may be another.
+        for (file, program) in
+            [(certificate, "umask 077; cat > server.crt"), (key, "umask 077; cat > server.key")]
+        {
+            let lines = std::fs::read_to_string(file).unwrap().replace('\n', "'), ('");
+            let copy = format!("copy (values ('{lines}')) to program '{program}'");
+            admin.execute(AssertSqlSafe(copy)).await.unwrap();
+        }
+        admin.execute("alter system set ssl = on").await.unwrap();
+        admin.execute("select pg_reload_conf()").await.unwrap();
+        // Sessions that begin before the reload have no TLS.
+        let required = format!("{}?sslmode=require", server.url());
+        while PgConnection::connect(&required).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        server
     }
 
     /// The URL for clients.

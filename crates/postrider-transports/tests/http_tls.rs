@@ -3,10 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
-#[path = "support/tls.rs"]
-mod tls;
 
 use postrider_core::ClientOptions;
+use postrider_testkit::tls::{CAUSES, Certificates, PlainServer, failures};
 use postrider_transports::http::{HttpOptions, HttpTransport};
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
@@ -16,7 +15,6 @@ use rustls::{
 };
 use std::sync::Arc;
 use support::{order, publish};
-use tls::{CAUSES, Certificates, PlainServer, failures};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},

@@ -5,12 +5,10 @@
 #[path = "support/kafka.rs"]
 mod server;
 mod support;
-#[path = "support/tls.rs"]
-mod tls;
 
+use postrider_testkit::tls::{CAUSES, Causes, Certificates, PlainServer, assert_matrix};
 use postrider_transports::kafka::KafkaTransport;
 use std::time::Duration;
-use tls::{CAUSES, Causes, Certificates, PlainServer, assert_matrix};
 
 const KAFKA_CAUSES: Causes =
     Causes { client_certificate: &["alert certificate required", "alert unknown ca"], ..CAUSES };

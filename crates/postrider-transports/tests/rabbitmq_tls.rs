@@ -5,17 +5,19 @@
 #[path = "support/rabbit.rs"]
 mod rabbit;
 mod support;
-#[path = "support/tls.rs"]
-mod tls;
 
 use postrider_core::{Ack, ClientOptions, Invalid, PublishError, Source, SourceError};
-use postrider_testkit::{Kind, broker::RabbitMq, shared};
+use postrider_testkit::{
+    Kind,
+    broker::RabbitMq,
+    shared,
+    tls::{CAUSES, Certificates, PlainServer, assert_matrix},
+};
 use postrider_transports::rabbitmq::{RabbitMqSource, RabbitMqTransport};
 use rabbit::Rabbit;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use std::path::PathBuf;
 use support::{PATIENCE, client, orders, publish, soon, unused_port};
-use tls::{CAUSES, Certificates, PlainServer, assert_matrix};
 use tokio::net::TcpStream;
 
 /// A certificate authority, in files.

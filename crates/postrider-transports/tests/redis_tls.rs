@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "support/tls.rs"]
-mod tls;
-
-use postrider_testkit::{Kind, shared};
+use postrider_testkit::{
+    Kind, shared,
+    tls::{CAUSES, Certificates, PlainServer, assert_matrix},
+};
 use postrider_transports::redis::RedisTransport;
-use tls::{CAUSES, Certificates, PlainServer, assert_matrix};
 
 #[tokio::test]
 async fn redis_accepts_only_servers_and_certificates_of_its_options() {

@@ -1,4 +1,5 @@
-//! Builds the transport of a destination and the source of a consumer from their sections. Nothing connects yet.
+//! Builds the transport of a destination and the source of a consumer from their sections, and the options of every client. Nothing
+//! connects yet.
 
 #[cfg(feature = "sqs")]
 pub(crate) mod aws;
@@ -16,7 +17,7 @@ use crate::config::{Secret, Section};
 use postrider::{ClientOptions, Invalid, Pem, Trust};
 
 /// The keys that every client has: address, certificates and timeouts.
-fn client(section: &Section) -> Result<ClientOptions, Invalid> {
+pub(crate) fn client(section: &Section) -> Result<ClientOptions, Invalid> {
     let url = section.secret("url").map(Secret::reveal);
     let mut client = url.map_or_else(ClientOptions::default, ClientOptions::new);
     client = client.with_trust(trust(section.string("trust"), section.string("ca_file"))?);

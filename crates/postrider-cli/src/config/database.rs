@@ -1,17 +1,25 @@
 //! `[databases.…]`: the databases that messages are staged in.
 
 use super::{
+    key,
     key_type::{Key, TableType, ValueType},
     secret::Secret,
     section::Section,
     table::Table,
     value::Mistake,
 };
-use crate::database::{Database, Way};
+use crate::{
+    brokers,
+    database::{Database, Way},
+};
+use postrider::{Invalid, postgres::connect_options};
 
 pub(super) const DATABASE: TableType = TableType::Section { keys, check };
 
 const SERVERS: &str = "PostgreSQL servers";
+const CA_FILE: &str = "CA bundle (PEM); selects `sslmode=verify-full`";
+/// Longer than the server lets a statement run.
+const REQUEST_TIMEOUT: &str = "\"70s\"";
 
 #[derive(Debug, Clone)]
 pub(crate) struct DatabaseSection {
@@ -20,7 +28,7 @@ pub(crate) struct DatabaseSection {
 }
 
 fn keys() -> Vec<Key> {
-    vec![
+    let mut keys = vec![
         Key::new("url", "\"shop.db\"", ValueType::Database)
             .required()
             .rule(|path, url| match url.parse::<Database>() {
@@ -41,13 +49,23 @@ fn keys() -> Vec<Key> {
             })
             .only_for(SERVERS)
             .about("The server's own URL, past the pooler, for notifications (LISTEN) and `--migrate`; without it a daemon behind a pooler polls"),
-    ]
+    ];
+    keys.extend(key::client(CA_FILE, REQUEST_TIMEOUT).map(|key| key.only_for(SERVERS)));
+    keys
 }
 
 fn check(table: &Table<'_>, section: &mut Section) {
     let url = section.secret("url").map(Secret::reveal);
-    if !matches!(url.map(str::parse), Some(Ok(Database::File(_)))) {
-        return;
+    match url.map(str::parse) {
+        Some(Ok(Database::File(_))) => {}
+        Some(Ok(Database::Postgres { .. })) => {
+            if let Err(error) = check_client(section) {
+                let what = format!("{}: {}", table.path(error.field()), error.problem());
+                table.report(table.line(), what, "correct the file, or the keys of the section");
+            }
+            return;
+        }
+        _ => return,
     }
     for key in keys() {
         let Some(databases) = key.only_for else { continue };
@@ -59,9 +77,23 @@ fn check(table: &Table<'_>, section: &mut Section) {
     }
 }
 
+/// The certificates and the URLs fit each other.
+fn check_client(section: &Section) -> Result<(), Invalid> {
+    let client = brokers::client(section)?;
+    connect_options(&client)?;
+    if let Some(url) = section.secret("listen_url") {
+        connect_options(&client.with_url(url.reveal()))
+            .map_err(|error| Invalid::new("listen_url", error.problem().clone()))?;
+    }
+    Ok(())
+}
+
 impl DatabaseSection {
     pub(super) fn new(section: Section) -> Option<Self> {
-        let database: Database = section.secret("url")?.reveal().parse().ok()?;
+        let database = match section.secret("url")?.reveal().parse().ok()? {
+            Database::Postgres { .. } => Database::server(brokers::client(&section).ok()?).ok()?,
+            file @ Database::File(_) => file,
+        };
         let way = Way {
             behind_pooler: section.flag("behind_pooler"),
             listen_url: section.secret("listen_url").map(|url| url.reveal().to_owned()),

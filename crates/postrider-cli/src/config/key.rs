@@ -23,6 +23,7 @@ pub(super) const REQUIRED_TOGETHER: [&[&str]; 2] =
 pub(super) const MUTUALLY_EXCLUSIVE: [&[&str]; 1] = [&["token", "nkey", "credentials"]];
 
 const BROKER: &str = "URL of the broker";
+const CA_FILE: &str = "CA bundle (PEM); requires a TLS scheme in `url`";
 const SIGNING_SECRETS: &str =
     "Signing secrets (`whsec_…`), separated by spaces: Postrider signs each request with all of them";
 
@@ -33,10 +34,11 @@ pub(crate) enum Direction {
     Source,
 }
 
-/// The keys of every client: certificates and timeouts, with this default of the request timeout.
-fn client(request_timeout: &'static str) -> [Key; 6] {
+/// The keys of every client: certificates and timeouts, with what a CA bundle means for the URL, and with this default of the request
+/// timeout.
+pub(super) fn client(ca_file: &'static str, request_timeout: &'static str) -> [Key; 6] {
     [
-        Key::string("ca_file", "\"/etc/ssl/broker-ca.pem\"").about("CA bundle (PEM); requires a TLS scheme in `url`"),
+        Key::string("ca_file", "\"/etc/ssl/ca.pem\"").about(ca_file),
         Key::new("trust", "\"both\"", ValueType::Choice(TRUST)).about(
             "Trusted certificates: the system roots, only the CAs of `ca_file`, or both; by default `bundle` with `ca_file`, otherwise `system`",
         ),
@@ -63,7 +65,7 @@ pub(super) fn webhook(url: Key, request_timeout: &'static str) -> Vec<Key> {
             .default("[]")
             .about("Private networks to which Postrider may also send"),
     ];
-    keys.extend(client(request_timeout));
+    keys.extend(client(CA_FILE, request_timeout));
     keys
 }
 
@@ -157,6 +159,6 @@ fn connection_keys(kind: Kind, direction: Direction) -> Vec<Key> {
             ),
         ],
     };
-    keys.extend(client(REQUEST_TIMEOUT));
+    keys.extend(client(CA_FILE, REQUEST_TIMEOUT));
     keys
 }

@@ -56,7 +56,31 @@ impl ErrorClass {
     }
 }
 
+/// A failed TLS handshake. Its cause and remedy come first.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
+struct TlsError {
+    cause: String,
+    source: sqlx::Error,
+}
+
+/// The cause and the remedy of a failed TLS handshake, if that is the error of a connection.
+pub fn tls_failure(error: &sqlx::Error) -> Option<String> {
+    match error {
+        sqlx::Error::Tls(refusal) if refusal.to_string().contains("does not support TLS") => Some(
+            "the server does not offer TLS: turn it on there (ssl = on), or connect to another port"
+                .to_owned(),
+        ),
+        sqlx::Error::Tls(_) | sqlx::Error::Io(_) => postrider_tls::describe(error),
+        _ => None,
+    }
+}
+
 /// Converts an error of sqlx.
 pub(super) fn store_error(error: sqlx::Error) -> Error {
-    ErrorClass::of(&error).into_error(error)
+    let class = ErrorClass::of(&error);
+    match tls_failure(&error) {
+        Some(cause) => class.into_error(TlsError { cause, source: error }),
+        None => class.into_error(error),
+    }
 }

@@ -9,7 +9,7 @@
 //! A listener that receives nothing or has lost its connection fails; it does not reconnect. Its owner polls meanwhile, and
 //! opens another.
 
-use super::{PostgresStore, error::store_error};
+use super::{PostgresStore, error::store_error, pool, pooled_connection::connect_within};
 use async_trait::async_trait;
 use postrider_core::{Error, QueueName, notifier::Listener};
 use sqlx::postgres::{PgListener, PgPoolOptions};
@@ -75,12 +75,19 @@ impl PostgresListener {
             return Err(Error::Unavailable(ListenError::Pooled.into()));
         };
         let connect = connect.application_name("postrider listener");
-        let pool =
-            PgPoolOptions::new().max_connections(1).connect_with(connect).await.map_err(store_error)?;
-        let mut listener = PgListener::connect_with(&pool).await.map_err(store_error)?;
-        // A lost connection is an error, so that no worker waits for notifications that cannot arrive.
-        listener.eager_reconnect(false);
-        listener.listen(&store.inner.names.channel()).await.map_err(store_error)?;
+        let timeouts = store.inner.timeouts;
+        let pool = PgPoolOptions::new().max_connections(1).after_connect(move |connection, _| {
+            Box::pin(pool::set_keepalive(connection, timeouts.keepalive))
+        });
+        let listening = async {
+            let pool = pool.connect_with(connect).await?;
+            let mut listener = PgListener::connect_with(&pool).await?;
+            // A lost connection is an error, so that no worker waits for notifications that cannot arrive.
+            listener.eager_reconnect(false);
+            listener.listen(&store.inner.names.channel()).await?;
+            Ok(listener)
+        };
+        let listener = connect_within(timeouts.connect, listening).await.map_err(store_error)?;
         let mut opened = Self {
             store,
             listener,

@@ -22,6 +22,7 @@ mod names;
 mod applied_migrations;
 mod checkup;
 mod claim;
+mod connect_options;
 mod connections;
 mod consumer;
 mod delivered;
@@ -43,8 +44,10 @@ mod listener;
 mod notifier;
 mod object_scripts;
 mod operate;
+mod options;
 mod pauses;
 mod pool;
+mod pooled_connection;
 mod prune;
 mod queues;
 mod renew;
@@ -63,10 +66,13 @@ mod transactions;
 mod tx_backend;
 mod validate;
 
+pub use connect_options::connect_options;
+pub use error::tls_failure;
 pub use grants::Role;
 pub use inbox::PostgresInbox;
 pub use ledger::PostgresLedger;
 pub use names::PostgresNames;
+pub use options::PostgresOptions;
 #[doc(hidden)]
 pub use pool::SETTINGS;
 pub use pool::guard;
@@ -81,21 +87,19 @@ use fairness::{FairClaimer, FairSql};
 use in_place_retries::InPlaceRetries;
 use lanes::LaneClaimer;
 use listener::ListenTimeouts;
+use options::Timeouts;
+use pooled_connection::connect_within;
 use postrider_core::{
-    ClaimRequest, ClaimedMessage, Error, Invalid, Lease, LeaseSettlement, LeaseToken, Limits, Message,
+    ClaimRequest, ClaimedMessage, ClientOptions, Error, Lease, LeaseSettlement, LeaseToken, Limits, Message,
     Ordering, Outbox, PauseRecord, PruneReport, PruneRequest, QueueName, ScheduleName, Store,
     store::check_lease, timetable::ScheduleReading,
 };
 use queues::{Queue, QueueCache, QueueMap};
 use settle::SettleSql;
-use sqlx::{
-    PgPool, Postgres,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{PgPool, Postgres, postgres::PgConnectOptions};
 use std::{
     collections::HashMap,
     hash::Hash,
-    str::FromStr,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -123,8 +127,8 @@ pub struct PostgresStore {
 
 #[derive(Debug)]
 struct Inner {
-    pool: PgPool,
     connections: Connections,
+    timeouts: Timeouts,
     connect: PgConnectOptions,
     /// The connection options for LISTEN, if it is possible.
     listen: Option<PgConnectOptions>,
@@ -144,135 +148,26 @@ struct Inner {
     sweeps: Sweeps,
 }
 
-/// Options of a [`PostgresStore`].
-#[derive(Debug, Clone)]
-pub struct PostgresOptions {
-    connect: PgConnectOptions,
-    listen: Option<PgConnectOptions>,
-    listen_timeouts: ListenTimeouts,
-    mode: ConnectionMode,
-    names: PostgresNames,
-    limits: Limits,
-    connections: u32,
-    sweeps: Sweeps,
-}
-
-impl PostgresOptions {
-    /// Connects to `url` with the default names, with up to eight connections for claims and settlements.
-    ///
-    /// # Errors
-    /// When the URL is invalid.
-    pub fn new(url: &str) -> Result<Self, Error> {
-        Ok(Self {
-            connect: read_url("url", url)?,
-            listen: None,
-            listen_timeouts: ListenTimeouts::default(),
-            mode: ConnectionMode::Direct,
-            names: PostgresNames::default(),
-            limits: Limits::default(),
-            connections: 8,
-            sweeps: Sweeps::All,
-        })
-    }
-
-    /// Uses another schema or table prefix.
-    #[must_use]
-    pub fn with_names(mut self, names: PostgresNames) -> Self {
-        self.names = names;
-        self
-    }
-
-    /// Sets the size limits of [`PostgresStore::outbox`].
-    #[must_use]
-    pub fn with_limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// The maximum number of connections for claims and settlements; two more serve everything else.
-    #[must_use]
-    pub fn with_connections(mut self, connections: u32) -> Self {
-        self.connections = connections;
-        self
-    }
-
-    /// Connects through a pooler in transaction mode, such as PgBouncer with `pool_mode = transaction`. Neither settings nor prepared
-    /// statements of the store outlive a transaction there: each statement brings its settings along and is not prepared, which
-    /// costs four round trips instead of one. [`PostgresStore::outbox`] and [`PostgresStore::transactions`] do not prepare statements
-    /// either.
-    ///
-    /// Two things still need a direct connection: notifications ([`with_listen_url`](Self::with_listen_url); without it, workers
-    /// poll) and migrations, whose lock belongs to a session.
-    #[must_use]
-    pub fn behind_pooler(mut self) -> Self {
-        self.mode = ConnectionMode::Pooled;
-        // Poolers refuse unknown parameters at the start of a connection.
-        self.connect = self.connect.extra_float_digits(None);
-        self
-    }
-
-    /// Listens for notifications on a direct connection to `url`, when the other connections go through a pooler.
-    ///
-    /// # Errors
-    /// When the URL is invalid.
-    pub fn with_listen_url(mut self, url: &str) -> Result<Self, Error> {
-        self.listen = Some(read_url("listen_url", url)?);
-        Ok(self)
-    }
-
-    /// Shortens the timeouts of the listener, for tests.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_keepalive(mut self, probe_after: Duration, expect_within: Duration) -> Self {
-        self.listen_timeouts = ListenTimeouts { probe_after, expect_within };
-        self
-    }
-
-    /// Claims above the low-water mark only, and so misses late commits: the negative control of the tests.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn without_sweeps(mut self) -> Self {
-        self.sweeps = Sweeps::LowWaterOnly;
-        self
-    }
-}
-
-/// The error does not contain the URL, which may hold a password.
-fn read_url(field: &'static str, url: &str) -> Result<PgConnectOptions, Invalid> {
-    PgConnectOptions::from_str(url).map_err(|error| {
-        Invalid::rule(field, format!("{error}; write it as postgres://user@host:5432/database"))
-    })
-}
-
 impl PostgresStore {
-    /// Connects to `url` with the default options.
+    /// Connects to a URL, or with these options of a client.
     ///
     /// # Errors
-    /// When the URL is invalid, or the server cannot be reached.
-    pub async fn connect(url: &str) -> Result<Self, Error> {
-        Self::open(PostgresOptions::new(url)?).await
+    /// When the URL is invalid, a certificate cannot be used, or the server cannot be reached.
+    pub async fn connect(client: impl Into<ClientOptions>) -> Result<Self, Error> {
+        Self::open(PostgresOptions::new(client)?).await
     }
 
-    /// Connects with `options`.
+    /// Connects with `options`. A connection over a network that does not verify the server is a warning in the log.
     ///
     /// # Errors
     /// When the server cannot be reached.
     pub async fn open(options: PostgresOptions) -> Result<Self, Error> {
-        let pool = PgPoolOptions::new()
-            // Two more than claims and settlements keep.
-            .max_connections(options.connections + 2)
-            .acquire_timeout(Duration::from_secs(10));
-        let pool = match options.mode {
-            ConnectionMode::Direct => {
-                pool.after_connect(|connection, _| Box::pin(pool::apply_settings(connection)))
-            }
-            // Settings would stay in sessions that the pooler lends to other clients.
-            ConnectionMode::Pooled => guard(pool),
-        };
-        let pool = pool
-            .connect_with(options.connect.clone().application_name("postrider"))
-            .await
-            .map_err(store_error)?;
+        options.warn_about_exposure();
+        let timeouts = options.timeouts();
+        // Two more than claims and settlements keep.
+        let pool = pool::options(options.mode, timeouts).max_connections(options.connections + 2);
+        let connecting = pool.connect_with(options.connect.clone().application_name("postrider"));
+        let pool = connect_within(timeouts.connect, connecting).await.map_err(store_error)?;
         let listen = options.listen.or_else(|| match options.mode {
             ConnectionMode::Direct => Some(options.connect.clone()),
             ConnectionMode::Pooled => None,
@@ -280,10 +175,10 @@ impl PostgresStore {
         let names = options.names;
         Ok(Self {
             inner: Arc::new(Inner {
-                connections: Connections::new(pool.clone(), options.connections, options.mode),
-                pool,
+                connections: Connections::new(pool, options.connections, options.mode, timeouts.request),
                 listen,
                 listen_timeouts: options.listen_timeouts,
+                timeouts,
                 connect: options.connect,
                 mode: options.mode,
                 queues: QueueCache::new(&names),
@@ -322,10 +217,9 @@ impl PostgresStore {
         PostgresTransactions::new(self.clone(), pool)
     }
 
-    /// Closes the connections.
+    /// Closes the connections, in bounded time: a connection on which the server is silent is closed after this returns.
     pub async fn close(&self) {
-        self.inner.connections.release_all();
-        self.inner.pool.close().await;
+        self.inner.connections.close().await;
     }
 
     /// The hot statements, for tests that read their plans.
@@ -391,12 +285,17 @@ impl PostgresStore {
 
     /// Settles and stages messages with it, in a transaction.
     async fn settle_and_stage(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error> {
-        let mut connection = TransactionConnection::acquire(&self.inner.pool).await?;
-        let mut tx = connection.begin(self.inner.mode).await?;
-        let lost = self.settle_in_transaction(&mut tx, settlements).await?;
-        tx.commit().await.map_err(store_error)?;
-        connection.release();
-        Ok(lost)
+        let connections = &self.inner.connections;
+        connections
+            .within_timeout(async {
+                let mut connection = TransactionConnection::acquire(connections).await?;
+                let mut tx = connection.begin(self.inner.mode).await?;
+                let lost = self.settle_in_transaction(&mut tx, settlements).await?;
+                tx.commit().await.map_err(store_error)?;
+                connection.release();
+                Ok(lost)
+            })
+            .await
     }
 
     async fn settle_on(

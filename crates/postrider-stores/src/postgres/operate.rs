@@ -91,23 +91,26 @@ impl Operate for PostgresStore {
     ) -> Result<StageReport, Error> {
         action.check()?;
         let inner = &self.inner;
-        let mut connection = TransactionConnection::acquire(&inner.pool).await?;
-        let mut tx = connection.begin(inner.mode).await?;
-        let staged = self.outbox().stage_all(&mut tx, copies).await?;
-        let audit = match inner.mode {
-            ConnectionMode::Direct => inner.names.sql(&sql!(AUDIT_REPLAY)),
-            ConnectionMode::Pooled => inner.names.sql(&sql!(AUDIT_REPLAY)).unprepared(),
+        let replaying = async {
+            let mut connection = TransactionConnection::acquire(&inner.connections).await?;
+            let mut tx = connection.begin(inner.mode).await?;
+            let staged = self.outbox().stage_all(&mut tx, copies).await?;
+            let audit = match inner.mode {
+                ConnectionMode::Direct => inner.names.sql(&sql!(AUDIT_REPLAY)),
+                ConnectionMode::Pooled => inner.names.sql(&sql!(AUDIT_REPLAY)).unprepared(),
+            };
+            let audit = audit
+                .query()
+                .bind(queue.as_str())
+                .bind(originals.iter().map(MessageId::as_uuid).collect::<Vec<_>>())
+                .bind(&action.actor)
+                .bind(&action.why);
+            audit.execute(&mut *tx).await.map_err(store_error)?;
+            tx.commit().await.map_err(store_error)?;
+            connection.release();
+            Ok(staged)
         };
-        let audit = audit
-            .query()
-            .bind(queue.as_str())
-            .bind(originals.iter().map(MessageId::as_uuid).collect::<Vec<_>>())
-            .bind(&action.actor)
-            .bind(&action.why);
-        audit.execute(&mut *tx).await.map_err(store_error)?;
-        tx.commit().await.map_err(store_error)?;
-        connection.release();
-        Ok(staged)
+        inner.connections.within_timeout(replaying).await
     }
 
     async fn drop_timer(&self, queue: &QueueName, timer: &TimerName, action: &Action) -> Result<bool, Error> {

@@ -1,6 +1,8 @@
 //! Settings of the store's own connections, and a guard for the pools of applications.
 
+use super::{connections::ConnectionMode, options::Timeouts};
 use sqlx::{Executor, PgConnection, postgres::PgPoolOptions};
+use std::time::Duration;
 
 /// Each statement of the store has one plan under these settings, and none waits without a limit.
 pub const SETTINGS: &str = "set search_path = pg_catalog; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; \
@@ -15,9 +17,30 @@ pub(super) const BEGIN: &str = "begin isolation level read committed; set local 
     set local enable_sort = off; set local jit = off; set local lock_timeout = '2s'; set local statement_timeout = '60s'; \
     set local idle_in_transaction_session_timeout = '60s'";
 
-/// Prepares a connection of the store's own pool.
-pub(super) async fn apply_settings(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    connection.execute(SETTINGS).await.map(|_| ())
+/// The store's own pool.
+pub(super) fn options(mode: ConnectionMode, timeouts: Timeouts) -> PgPoolOptions {
+    // A connection that is opened, and before that the wait for one that is in use.
+    let pool = PgPoolOptions::new().acquire_timeout(timeouts.connect * 2);
+    match mode {
+        ConnectionMode::Direct => pool.after_connect(move |connection, _| {
+            Box::pin(async move {
+                connection.execute(SETTINGS).await?;
+                set_keepalive(connection, timeouts.keepalive).await
+            })
+        }),
+        // Settings would stay in sessions that the pooler lends to other clients.
+        ConnectionMode::Pooled => guard(pool),
+    }
+}
+
+/// sqlx has no keepalive of its own. Probes of the server keep the connection in the tables of firewalls as well.
+pub(super) async fn set_keepalive(
+    connection: &mut PgConnection,
+    idle: Option<Duration>,
+) -> Result<(), sqlx::Error> {
+    let Some(idle) = idle else { return Ok(()) };
+    let set = sqlx::query("select set_config('tcp_keepalives_idle', $1, false)").persistent(false);
+    set.bind(idle.as_secs().to_string()).execute(connection).await.map(drop)
 }
 
 /// Protects a pool of your own from lost writes after a cancelled `begin`.

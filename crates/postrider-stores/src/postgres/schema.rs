@@ -1,6 +1,9 @@
 //! The tables: created by versioned migrations, which are compiled into the program.
 
-use super::{PostgresNames, PostgresStore, applied_migrations, error::store_error, validate};
+use super::{
+    PostgresNames, PostgresStore, applied_migrations, error::store_error, pooled_connection::connect_within,
+    validate,
+};
 use crate::object_script::{self, MigrationScript};
 use async_trait::async_trait;
 use postrider_core::{
@@ -54,17 +57,25 @@ impl Schema for PostgresStore {
     }
 
     async fn migrations(&self) -> Result<Migrations, Error> {
-        let (mut session, names) = (self.inner.connections.session().await?, &self.inner.names);
-        let applied = match applied_migrations::is_readable(session.connection(), names).await? {
-            Some(_) => applied_migrations::read(session.connection(), names).await?,
-            None => Vec::new(),
+        let (connections, names) = (&self.inner.connections, &self.inner.names);
+        let reading = async {
+            let mut session = connections.session().await?;
+            match applied_migrations::is_readable(&mut session, names).await? {
+                Some(_) => applied_migrations::read(&mut session, names).await,
+                None => Ok(Vec::new()),
+            }
         };
+        let applied = connections.within_timeout(reading).await?;
         Ok(object_script::status(&MIGRATIONS, applied))
     }
 
     async fn validate(&self) -> Result<Vec<Drift>, Error> {
-        let mut session = self.inner.connections.session().await?;
-        validate::drift(session.connection(), &self.inner.names).await
+        let connections = &self.inner.connections;
+        let validating = async {
+            let mut session = connections.session().await?;
+            validate::drift(&mut session, &self.inner.names).await
+        };
+        connections.within_timeout(validating).await
     }
 
     fn print(&self) -> String {
@@ -133,8 +144,8 @@ impl PostgresStore {
         migrator.dangerous_set_table_name(names.render("{migration}"));
         migrator.create_schema(format!("\"{}\"", names.schema()));
         // A connection of its own: a migration may take longer than the timeouts of the store's connections allow.
-        let options = PgPoolOptions::new().max_connections(1);
-        let pool = options.connect_with(self.inner.connect.clone()).await.map_err(store_error)?;
+        let options = PgPoolOptions::new().max_connections(1).connect_with(self.inner.connect.clone());
+        let pool = connect_within(self.inner.timeouts.connect, options).await.map_err(store_error)?;
         let result = migrator.run(&pool).await;
         pool.close().await;
         result.map_err(|error| match error {
@@ -172,7 +183,7 @@ impl PostgresStore {
     #[doc(hidden)]
     pub async fn describe(&self) -> Result<String, Error> {
         let mut session = self.inner.connections.session().await?;
-        let objects = validate::describe(session.connection(), &self.inner.names).await?;
+        let objects = validate::describe(&mut session, &self.inner.names).await?;
         Ok(objects.iter().map(|(object, definition)| format!("{object}\t{definition}\n")).collect())
     }
 }

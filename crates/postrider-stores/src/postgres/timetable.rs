@@ -42,20 +42,24 @@ impl PostgresStore {
         messages: &[Message],
     ) -> Result<bool, Error> {
         let inner = &self.inner;
-        let mut connection = TransactionConnection::acquire(&inner.pool).await?;
-        let mut tx = connection.begin(inner.mode).await?;
-        let record = match inner.mode {
-            ConnectionMode::Direct => inner.names.sql(&sql!(RECORD)),
-            ConnectionMode::Pooled => inner.names.sql(&sql!(RECORD)).unprepared(),
+        let at = moment(at)?;
+        let ticking = async {
+            let mut connection = TransactionConnection::acquire(&inner.connections).await?;
+            let mut tx = connection.begin(inner.mode).await?;
+            let record = match inner.mode {
+                ConnectionMode::Direct => inner.names.sql(&sql!(RECORD)),
+                ConnectionMode::Pooled => inner.names.sql(&sql!(RECORD)).unprepared(),
+            };
+            let record = record.query().bind(schedule.as_str()).bind(at);
+            let is_new = record.execute(&mut *tx).await.map_err(store_error)?.rows_affected() > 0;
+            if is_new {
+                self.outbox().stage_all(&mut tx, messages).await?;
+            }
+            tx.commit().await.map_err(store_error)?;
+            connection.release();
+            Ok(is_new)
         };
-        let record = record.query().bind(schedule.as_str()).bind(moment(at)?);
-        let is_new = record.execute(&mut *tx).await.map_err(store_error)?.rows_affected() > 0;
-        if is_new {
-            self.outbox().stage_all(&mut tx, messages).await?;
-        }
-        tx.commit().await.map_err(store_error)?;
-        connection.release();
-        Ok(is_new)
+        inner.connections.within_timeout(ticking).await
     }
 }
 

@@ -118,10 +118,10 @@ pub(crate) async fn run(args: Args, stop: CancellationToken) -> Result<Exit, Pro
             let shop = opened.map_err(|error| database.problem(&error))?;
             run_shop(&shop, &args, name, began_at, &stop).await
         }
-        Database::Postgres { url, options, .. } => {
+        Database::Postgres { client, options, .. } => {
             let open = async {
                 database.check_connection().await?;
-                let opened = PostgresShop::open(url, (**options).clone()).await;
+                let opened = PostgresShop::open((**client).clone(), (**options).clone()).await;
                 opened.map_err(|error| database.problem(&error))
             };
             let Some(opened) = stop.run_until_cancelled(open).await else { return Ok(Exit::Interrupted) };

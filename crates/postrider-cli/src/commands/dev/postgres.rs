@@ -2,7 +2,7 @@
 
 use super::shop::{Shop, TABLES};
 use postrider::{
-    Error, Message, OutboxExt,
+    ClientOptions, Error, Message, OutboxExt,
     postgres::{PostgresStore, PostgresTransactions, guard},
     schema::Schema,
 };
@@ -23,8 +23,8 @@ pub(super) struct PostgresShop {
 
 impl PostgresShop {
     /// Connects, and creates missing tables.
-    pub(super) async fn open(url: &str, options: PgConnectOptions) -> Result<Self, Error> {
-        let store = PostgresStore::connect(url).await?;
+    pub(super) async fn open(client: ClientOptions, options: PgConnectOptions) -> Result<Self, Error> {
+        let store = PostgresStore::connect(client).await?;
         store.migrate().await?;
         let pool = guard(PgPoolOptions::new().max_connections(CONNECTIONS))
             .connect_with(options)

@@ -146,12 +146,13 @@ impl DatabaseCheck<'_> {
     /// A finding when there is a pooler that the configuration does not declare. An ordinary store would leave its session settings in
     /// sessions of others, so the check opens one that leaves none.
     async fn undeclared_pooler(&self) -> Option<Finding> {
-        let Database::Postgres { url, way: Way { behind_pooler: false, .. }, .. } = self.database else {
+        let Database::Postgres { client, way: Way { behind_pooler: false, .. }, .. } = self.database else {
             return None;
         };
         // The caller reports a database that cannot be reached.
         self.database.check_connection().await.ok()?;
-        let store = PostgresStore::open(PostgresOptions::new(url).ok()?.behind_pooler()).await.ok()?;
+        let store =
+            PostgresStore::open(PostgresOptions::new((**client).clone()).ok()?.behind_pooler()).await.ok()?;
         let pooler = store.pooling().await;
         store.close().await;
         pooler.ok()?
@@ -161,7 +162,7 @@ impl DatabaseCheck<'_> {
     pub(super) fn option(&self) -> String {
         let location = match self.database {
             Database::File(path) => path.display().to_string(),
-            Database::Postgres { url, .. } => without_password(url),
+            Database::Postgres { client, .. } => without_password(client.url().unwrap_or_default()),
         };
         format!("--db {}", shell_word(&location))
     }

@@ -47,10 +47,13 @@ pub(super) async fn open(section: &DatabaseSection, migrate: bool) -> Result<Ope
 /// Creates and upgrades the tables. Migrations hold a session-level lock, and a pooler in transaction mode shares sessions: they use
 /// the direct connection of `listen_url`, or are skipped.
 async fn migrate_up(opened: &OpenDatabase) -> Result<(), Error> {
-    match opened.database().way() {
+    let Database::Postgres { client, way, .. } = opened.database() else {
+        return opened.backend().migrate().await;
+    };
+    match way {
         Way { behind_pooler: false, .. } => opened.backend().migrate().await,
         Way { listen_url: Some(url), .. } => {
-            let server = PostgresStore::connect(&url).await?;
+            let server = PostgresStore::connect((**client).clone().with_url(url)).await?;
             let migrated = server.migrate().await;
             server.close().await;
             migrated

@@ -18,14 +18,19 @@ use sqlx::{
     postgres::PgPoolOptions,
     sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous},
 };
-use std::sync::{Arc, Weak};
-use tokio::sync::Mutex;
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+use tokio::{sync::Mutex, time::timeout};
 
 /// Connections of a store to PostgreSQL for claims and settlements. The store opens two more for everything else, and one for each
 /// component that listens.
 pub(super) const STORE_CONNECTIONS: u32 = 3;
 /// Connections for transactions in PostgreSQL: consumers handle messages in them, and follow-ups are settled.
 const TRANSACTION_CONNECTIONS: u32 = 4;
+/// Idle connections close at once.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 /// SQLite has one writer at a time.
 const SQLITE_CONNECTIONS: u32 = 2;
 
@@ -83,7 +88,8 @@ impl SharedDatabase {
         let Some(last) = Arc::into_inner(self) else { return };
         match &last.transactions {
             Transactions::Sqlite(_, pool) => pool.close().await,
-            Transactions::Postgres(_, pool) => pool.close().await,
+            // A connection on which the server is silent must not keep the daemon.
+            Transactions::Postgres(_, pool) => drop(timeout(CLOSE_WITHIN, pool.close()).await),
         }
         last.opened.close().await;
     }

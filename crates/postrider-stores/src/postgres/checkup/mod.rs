@@ -4,6 +4,7 @@
 //! cover conditions that cannot be created on a shared server. Facts come from the catalog and the statistics: no table of
 //! messages is read, however large it is.
 
+mod encryption;
 mod indexes;
 mod notifications;
 mod privileges;
@@ -28,6 +29,7 @@ impl PostgresStore {
         }
         let groups = [
             ("server", server::findings(self).await),
+            ("connection", encryption::findings(self).await),
             ("settings", settings::findings(self).await),
             ("indexes", indexes::findings(self).await),
             ("vacuum", vacuum::findings(self).await),

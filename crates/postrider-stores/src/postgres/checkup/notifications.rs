@@ -3,7 +3,9 @@
 //! A pooler in transaction mode lends the most recently used session to the next client. So while another connection holds a
 //! session in a transaction, ours gets another one, or has to wait: with a direct connection neither happens.
 
-use super::super::{PostgresStore, connections::ConnectionMode, error::store_error};
+use super::super::{
+    PostgresStore, connections::ConnectionMode, error::store_error, pooled_connection::connect_within,
+};
 use postrider_core::{Error, Finding, notifier::Notifier};
 use sqlx::{Connection, Executor, FromRow, PgConnection, Row};
 use std::time::Duration;
@@ -32,7 +34,12 @@ impl PostgresStore {
     /// # Errors
     /// When the server cannot be reached.
     pub async fn pooling(&self) -> Result<Option<Finding>, Error> {
-        if is_pooled(self).await? { pooled(self).await.map(Some) } else { Ok(None) }
+        let connections = &self.inner.connections;
+        if connections.within_timeout(is_pooled(self)).await? {
+            pooled(self).await.map(Some)
+        } else {
+            Ok(None)
+        }
     }
 }
 
@@ -103,5 +110,6 @@ async fn direct_address(store: &PostgresStore) -> Result<String, Error> {
 }
 
 async fn connect(store: &PostgresStore) -> Result<PgConnection, Error> {
-    PgConnection::connect_with(&store.inner.connect).await.map_err(store_error)
+    let connecting = PgConnection::connect_with(&store.inner.connect);
+    connect_within(store.inner.timeouts.connect, connecting).await.map_err(store_error)
 }

@@ -3,8 +3,6 @@
 //! A proxy terminates TLS before the plain server, with a certificate of one of three authorities. One of them is the system's: the test
 //! runs in a process of its own, whose system roots it is.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
-
 use postrider_core::{ClientOptions, Pem, PublishError, Transport, Trust};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use rustls::{
@@ -21,6 +19,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream},
@@ -35,22 +34,29 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Who has signed a certificate: the authority of the system roots, that of the bundle, or one that nobody trusts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signer {
+pub enum Signer {
+    /// The authority of the system roots.
     System,
+    /// The authority of the bundle.
     Bundle,
+    /// An authority that nobody trusts.
     Stranger,
 }
 
+/// The certificate of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ServerCertificate {
+pub enum ServerCertificate {
+    /// Valid for `localhost`.
     Good,
+    /// It was valid for `localhost`.
     Expired,
+    /// It is valid for another host.
     OtherName,
 }
 
 /// What the server does about client certificates, and which one the client has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClientCertificate {
+enum ClientCertificate {
     /// The server does not ask, and the client has none.
     None,
     /// The server does not ask; the client has one.
@@ -65,7 +71,7 @@ pub(crate) enum ClientCertificate {
 
 /// The trust of a client, by name: `Trust` with the bundle of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trusted {
+enum Trusted {
     System,
     Only,
     Both,
@@ -73,7 +79,7 @@ pub(crate) enum Trusted {
 
 /// A row of the matrix.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Case {
+struct Case {
     trusted: Trusted,
     signer: Signer,
     server: ServerCertificate,
@@ -82,15 +88,19 @@ pub(crate) struct Case {
 
 /// The texts by which an error names its cause. One of each suffices.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Causes {
-    pub(crate) untrusted: &'static [&'static str],
-    pub(crate) expired: &'static [&'static str],
-    pub(crate) other_name: &'static [&'static str],
-    pub(crate) client_certificate: &'static [&'static str],
+pub struct Causes {
+    /// The server's certificate is not of a trusted authority.
+    pub untrusted: &'static [&'static str],
+    /// The server's certificate has expired.
+    pub expired: &'static [&'static str],
+    /// The server's certificate is for another host.
+    pub other_name: &'static [&'static str],
+    /// The server refused the client certificate, or missed one.
+    pub client_certificate: &'static [&'static str],
 }
 
 /// The texts of every client that uses rustls.
-pub(crate) const CAUSES: Causes = Causes {
+pub const CAUSES: Causes = Causes {
     untrusted: &["the server's certificate is not signed by a trusted CA"],
     expired: &["the server's certificate has expired"],
     other_name: &["the server's certificate is for another host name"],
@@ -150,20 +160,36 @@ impl fmt::Display for Case {
 
 /// The certificates of the matrix, in files.
 #[derive(Debug)]
-pub(crate) struct Certificates(PathBuf);
+pub struct Certificates {
+    folder: PathBuf,
+    /// Deletes the folder.
+    _created: Option<TempDir>,
+}
 
 impl Certificates {
-    /// Runs the test of this name again, in a process whose system roots are the matrix's. In that process, returns the certificates.
-    pub(crate) fn in_own_process(test: &str) -> Option<Self> {
-        if let Some(folder) = std::env::var_os(FOLDER) {
-            return Some(Self(folder.into()));
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let certificates = Self(folder.path().to_owned());
+    /// Issues certificates, which are deleted with this value.
+    ///
+    /// # Panics
+    /// When the files cannot be written.
+    pub fn issue() -> Self {
+        let created = tempfile::tempdir().unwrap();
+        let certificates = Self { folder: created.path().to_owned(), _created: Some(created) };
         certificates.write();
+        certificates
+    }
+
+    /// Runs the test of this name again, in a process whose system roots are the matrix's. In that process, returns the certificates.
+    ///
+    /// # Panics
+    /// When the test fails there.
+    pub fn in_own_process(test: &str) -> Option<Self> {
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            return Some(Self { folder: folder.into(), _created: None });
+        }
+        let certificates = Self::issue();
         let output = Command::new(std::env::current_exe().unwrap())
             .args([test, "--exact", "--nocapture"])
-            .env(FOLDER, folder.path())
+            .env(FOLDER, &certificates.folder)
             .env("SSL_CERT_FILE", certificates.authority(Signer::System))
             .env_remove("SSL_CERT_DIR")
             .output()
@@ -184,7 +210,7 @@ impl Certificates {
             {
                 let is_other = server == ServerCertificate::OtherName;
                 let names = if is_other { &["other.example"][..] } else { &["localhost", "127.0.0.1"] };
-                self.issue(
+                self.sign(
                     &format!("{server:?}"),
                     signer,
                     &issuer,
@@ -192,11 +218,11 @@ impl Certificates {
                     server == ServerCertificate::Expired,
                 );
             }
-            self.issue("client", signer, &issuer, &["relay"], false);
+            self.sign("client", signer, &issuer, &["relay"], false);
         }
     }
 
-    fn issue(
+    fn sign(
         &self,
         what: &str,
         signer: Signer,
@@ -216,17 +242,27 @@ impl Certificates {
         std::fs::write(key_file, key.serialize_pem()).unwrap();
     }
 
-    fn authority(&self, signer: Signer) -> PathBuf {
-        self.0.join(format!("{signer:?}.pem"))
+    /// The certificate of an authority.
+    pub fn authority(&self, signer: Signer) -> PathBuf {
+        self.folder.join(format!("{signer:?}.pem"))
     }
 
-    /// A certificate and its key.
+    /// A server's certificate and its key.
+    pub fn server(&self, server: ServerCertificate, signer: Signer) -> [PathBuf; 2] {
+        self.files(&format!("{server:?}"), signer)
+    }
+
+    /// A client's certificate and its key.
+    pub fn client(&self, signer: Signer) -> [PathBuf; 2] {
+        self.files("client", signer)
+    }
+
     fn files(&self, what: &str, signer: Signer) -> [PathBuf; 2] {
-        ["pem", "key"].map(|ending| self.0.join(format!("{what}-{signer:?}.{ending}")))
+        ["pem", "key"].map(|ending| self.folder.join(format!("{what}-{signer:?}.{ending}")))
     }
 
     /// The options of the client in a case.
-    fn client(&self, case: &Case, url: String, timeout: Duration) -> ClientOptions {
+    fn options(&self, case: &Case, url: String, timeout: Duration) -> ClientOptions {
         let bundle = || Pem::File(self.authority(Signer::Bundle));
         let trust = match case.trusted {
             Trusted::System => Trust::System,
@@ -240,7 +276,7 @@ impl Certificates {
             ClientCertificate::NotAsked | ClientCertificate::Right => Signer::Bundle,
             ClientCertificate::Wrong => Signer::Stranger,
         };
-        let [certificate, key] = self.files("client", signer);
+        let [certificate, key] = self.client(signer);
         client.with_client_certificate(certificate, key)
     }
 
@@ -256,7 +292,7 @@ impl Certificates {
         } else {
             builder.with_no_client_auth()
         };
-        let [certificate, key] = self.files(&format!("{:?}", case.server), case.signer);
+        let [certificate, key] = self.server(case.server, case.signer);
         let key = PrivateKeyDer::from_pem_file(key).unwrap();
         TlsAcceptor::from(Arc::new(builder.with_single_cert(vec![read(&certificate)], key).unwrap()))
     }
@@ -266,22 +302,34 @@ fn read(file: &Path) -> CertificateDer<'static> {
     CertificateDer::from_pem_file(file).unwrap()
 }
 
+/// What a client and a server send before TLS begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preamble {
+    /// Nothing.
+    None,
+    /// A line of the server, as NATS.
+    Greeting,
+    /// The client's request for TLS, and the server's consent, as PostgreSQL.
+    SslRequest,
+}
+
 /// A plain server, and how the proxy before it speaks.
 #[derive(Debug, Clone)]
-pub(crate) struct PlainServer {
+pub struct PlainServer {
     /// Host and port.
-    pub(crate) address: String,
+    pub address: String,
     /// The port of the proxy; 0 is any.
-    pub(crate) proxy_port: u16,
-    /// The server sends a line before TLS begins.
-    pub(crate) greets_first: bool,
+    pub proxy_port: u16,
+    /// What is sent before TLS begins.
+    pub preamble: Preamble,
     /// How long a client tries. Kafka's tries that long before it reports a refused certificate.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 impl PlainServer {
-    pub(crate) fn at(address: impl Into<String>) -> Self {
-        Self { address: address.into(), proxy_port: 0, greets_first: false, timeout: PATIENCE }
+    /// The server at this host and port, without a preamble.
+    pub fn at(address: impl Into<String>) -> Self {
+        Self { address: address.into(), proxy_port: 0, preamble: Preamble::None, timeout: PATIENCE }
     }
 }
 
@@ -317,11 +365,18 @@ impl TlsProxy {
 
 async fn forward(mut client: TcpStream, server: &PlainServer, acceptor: &TlsAcceptor) -> std::io::Result<()> {
     let mut plain = TcpStream::connect(&server.address).await?;
-    if server.greets_first {
-        let mut byte = 0;
-        while byte != b'\n' {
-            byte = plain.read_u8().await?;
-            client.write_u8(byte).await?;
+    match server.preamble {
+        Preamble::None => {}
+        Preamble::Greeting => {
+            let mut byte = 0;
+            while byte != b'\n' {
+                byte = plain.read_u8().await?;
+                client.write_u8(byte).await?;
+            }
+        }
+        Preamble::SslRequest => {
+            client.read_exact(&mut [0; 8]).await?;
+            client.write_all(b"S").await?;
         }
     }
     let mut encrypted = acceptor.accept(client).await?;
@@ -329,8 +384,8 @@ async fn forward(mut client: TcpStream, server: &PlainServer, acceptor: &TlsAcce
     Ok(())
 }
 
-/// Connects by the options of each case, and returns the cases that end differently than they should. The URL has the port of the proxy.
-pub(crate) async fn failures<F: Future<Output = Result<(), String>>>(
+/// Connects with the options of each case, and returns the cases that end differently than they should. The URL has the port of the proxy.
+pub async fn failures<F: Future<Output = Result<(), String>>>(
     certificates: &Certificates,
     server: &PlainServer,
     url: impl Fn(u16) -> String,
@@ -340,7 +395,7 @@ pub(crate) async fn failures<F: Future<Output = Result<(), String>>>(
     let mut failures = Vec::new();
     for case in Case::all() {
         let proxy = TlsProxy::start(server, certificates.acceptor(&case)).await;
-        let connecting = connect(certificates.client(&case, url(proxy.port), server.timeout));
+        let connecting = connect(certificates.options(&case, url(proxy.port), server.timeout));
         let result = tokio::time::timeout(PATIENCE * 2, connecting).await;
         proxy.stop().await;
         let result = result.unwrap_or_else(|_| Err("no end within the timeout".to_owned()));
@@ -357,7 +412,10 @@ pub(crate) async fn failures<F: Future<Output = Result<(), String>>>(
 }
 
 /// Runs the matrix on a transport: it connects by checking a destination.
-pub(crate) async fn assert_matrix<T: Transport>(
+///
+/// # Panics
+/// When a case ends differently than it should.
+pub async fn assert_matrix<T: Transport>(
     certificates: &Certificates,
     server: &PlainServer,
     url: impl Fn(u16) -> String,
