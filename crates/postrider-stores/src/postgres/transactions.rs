@@ -3,7 +3,11 @@
 use super::{PostgresStore, connections::ConnectionMode, error::store_error, names::Sql};
 use crate::template::Template;
 use postrider_core::Error;
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{PgPool, Postgres, SqlSafeStr, Transaction};
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 /// Transactions of an sqlx pool in which the messages of a store are settled. Created by [`PostgresStore::transactions`].
 #[derive(Debug, Clone)]
@@ -27,12 +31,44 @@ impl PostgresTransactions {
     }
 
     pub(super) async fn begin_transaction(&self) -> Result<Transaction<'static, Postgres>, Error> {
-        self.pool.begin_with(self.begin).await.map_err(store_error)
+        let connection = self.pool.acquire().await.map_err(store_error)?;
+        // Hidden in sqlx's documentation, and the only way to begin on a connection whose acquisition may be cancelled and whose
+        // `begin` may not.
+        let begin = Transaction::begin(connection, Some(self.begin.into_sql_str()));
+        PendingBegin(Some(begin)).await.map_err(store_error)
     }
 
     /// A statement for the pool's connections, unprepared when they are behind a pooler.
     pub(super) fn sql(&self, template: &Template) -> Sql {
         let sql = self.store.inner.names.sql(template);
         if self.store.inner.mode == ConnectionMode::Pooled { sql.unprepared() } else { sql }
+    }
+}
+
+type BeginFuture = Pin<Box<dyn Future<Output = Result<Transaction<'static, Postgres>, sqlx::Error>> + Send>>;
+
+/// A `begin` that is sent to the server. If it is cancelled, it ends in a task of its own, which rolls back: sqlx up to 0.9.0 returns
+/// the connection of a cancelled `begin` to the pool with an open transaction, and the writes of the next user would be lost.
+struct PendingBegin(Option<BeginFuture>);
+
+impl Future for PendingBegin {
+    type Output = Result<Transaction<'static, Postgres>, sqlx::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(begin) = &mut self.0 else { return Poll::Pending };
+        let poll = begin.as_mut().poll(context);
+        if poll.is_ready() {
+            self.0 = None;
+        }
+        poll
+    }
+}
+
+impl Drop for PendingBegin {
+    fn drop(&mut self) {
+        if let (Some(begin), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            // Without a runtime the pool is gone as well.
+            runtime.spawn(begin);
+        }
     }
 }
