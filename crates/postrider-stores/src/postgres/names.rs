@@ -16,9 +16,9 @@ pub(super) const IDENTIFIER_BYTES: usize = 63;
 
 /// The objects that statements name. The migrations have more, which only they name.
 pub(super) const OBJECTS: &[&str] = objects! {
-    admit append_ledger archive archive_rest audit audit_replay cancel_timer claim_lanes dead
-    declare_queue discard drop_partitions drop_timer erase_subject finish_follow_up idle inbox
-    inbox_count lane ledger ledger_head mark_fair message_position migration pause pause_work queue
+    admit append_ledger archive archive_rest audit audit_replay cancel_timer change_partition claim_lanes
+    dead declare_queue discard drop_timer erase_subject finish_follow_up idle inbox inbox_count lane
+    ledger ledger_head mark_fair message_position migration partition_changes pause pause_work queue
     queue_id ready release_key replay requeue resume_work saga_log schedule scheduled settle_lanes
     stage_many stage_new survey_tenants timer; schema signal
 };

@@ -114,14 +114,18 @@ begin
     select coalesce(u.at, clock_timestamp() + coalesce(u.after, 0) * interval '1 s')
     from unnest(p_at, p_after) u(at, after));
   v_late := array(select u.due > (select clock_timestamp()) from unnest(v_due) u(due));
-  v_known := array(
-    select case when u.given then
-      exists (select from {ready} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
-      or exists (select from {scheduled} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
-      or exists (select from {dead} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
-      or exists (select from {archive} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
-    else false end
-    from unnest(p_id, p_given, p_queue) u(id, given, queue));
+  -- The archive is touched only for given ids: the statement locks it, and so waits while its partitions change.
+  if true = any(p_given) then
+    v_known := array(
+      select u.given and (
+        exists (select from {ready} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
+        or exists (select from {scheduled} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
+        or exists (select from {dead} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
+        or exists (select from {archive} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0))
+      from unnest(p_id, p_given, p_queue) u(id, given, queue));
+  else
+    v_known := array(select false from unnest(p_id));
+  end if;
 
   return query
   with input as materialized (
