@@ -113,6 +113,7 @@ impl ServerSpec for Postgres {
             "listen_addresses=127.0.0.1",
             "unix_socket_directories=",
             "max_connections=300",
+            "max_prepared_transactions=20",
             "shared_buffers=256MB",
         ];
         for setting in common.iter().chain(self.durability.settings()) {

@@ -439,8 +439,8 @@ async fn land_refuses_isolation_stricter_than_read_committed() {
         let set = format!("set default_transaction_isolation = '{isolation}'");
         let pool = PgPoolOptions::new().max_connections(1).connect(fixture.database.url()).await.unwrap();
         pool.execute(AssertSqlSafe(set)).await.unwrap();
-        let strict = fixture.store.transactions(pool);
-        let mut tx = strict.begin().await.unwrap();
+        let strict = fixture.store.transactions(pool.clone());
+        let mut tx = pool.begin().await.unwrap();
         let refused = strict.land(&mut tx, &lease, &group("customer-17")).await.unwrap_err();
         assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
         assert!(

@@ -287,7 +287,8 @@ fn functions(role: Role) -> &'static [&'static str] {
             "claim_lanes",
             "settle_lanes",
             "survey_tenants",
-            "drop_partitions",
+            "partition_changes",
+            "change_partition",
             "finish_follow_up",
             "append_ledger",
         ],
@@ -304,6 +305,8 @@ fn functions(role: Role) -> &'static [&'static str] {
             "append_ledger",
             "declare_queue",
             "mark_fair",
+            "partition_changes",
+            "change_partition",
         ],
         _ => &[],
     }
@@ -449,7 +452,7 @@ async fn role_without_grants_can_do_nothing() {
     for sql in [
         "select postrider.stage('orders', 'x')",
         "select postrider.queue_id('orders')",
-        "select postrider.drop_partitions()",
+        "select postrider.change_partition('2020-01-01')",
         "insert into postrider.outbox (queue) values ('orders')",
         "select * from postrider.ready",
     ] {

@@ -8,11 +8,15 @@
 mod support;
 
 use postrider_core::{
-    ClaimRequest, Error, Message, Outbox, OutboxExt, QueuePolicy, Store, inspect::Inspect, schema::Schema,
+    ClaimRequest, Error, Lease, Message, Outbox, OutboxExt, QueuePolicy, Store, TxBackend, inspect::Inspect,
+    schema::Schema,
 };
 use postrider_stores::sqlite::{SqliteOptions, SqliteStore};
 use postrider_testkit::Fixture;
-use sqlx::{Executor, Row};
+use sqlx::{
+    Executor, Row, Sqlite, SqlitePool, Transaction,
+    sqlite::{SqliteConnectOptions, SqlitePoolOptions},
+};
 use std::{
     fs,
     path::PathBuf,
@@ -219,4 +223,87 @@ async fn count(fixture: &SqliteFixture, queue: &'static str) -> i64 {
     let sql =
         "select count(*) from postrider_ready where queue = (select id from postrider_queue where name = ?1)";
     sqlx::query(sql).bind(queue).fetch_one(&fixture.app).await.unwrap().get(0)
+}
+
+/// A pool of one connection, whose file is full, and the message that a handler has claimed.
+async fn full_disk(fixture: &SqliteFixture) -> (SqlitePool, Lease) {
+    fixture.run("create table effect (content blob)").await;
+    stage(fixture, 1).await;
+    let lease = fixture.store.claim(&orders()).await.unwrap().remove(0).lease;
+    let options = SqliteConnectOptions::new().filename(fixture.path());
+    let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    pool.execute("pragma max_page_count = 1").await.unwrap();
+    (pool, lease)
+}
+
+/// SQLite rolls the whole transaction back.
+async fn fail_to_write(tx: &mut Transaction<'static, Sqlite>) {
+    let failed = tx.execute("insert into effect values (zeroblob(1000000))").await.unwrap_err();
+    assert!(failed.to_string().contains("full"), "{failed}");
+}
+
+/// The handler succeeds when there is space again: neither its effect nor the message is lost.
+async fn succeed(pool: &SqlitePool, fixture: &SqliteFixture, lease: &Lease) {
+    pool.execute("pragma max_page_count = 1000000").await.unwrap();
+    let transactions = fixture.store.transactions(pool.clone());
+    let mut tx = transactions.begin().await.unwrap();
+    tx.execute("insert into effect values (x'00')").await.unwrap();
+    assert!(transactions.settle_in(&mut tx, &lease.done()).await.unwrap(), "the message is still leased");
+    transactions.commit(tx).await.unwrap();
+    let effects = sqlx::query("select count(*) from effect").fetch_one(pool).await.unwrap();
+    assert_eq!(effects.get::<i64, _>(0), 1);
+}
+
+/// A handler that ignores the error of a full disk fails, in a worker and in a consumer: SQLite has rolled its transaction back.
+#[tokio::test]
+async fn handler_that_swallows_a_full_disk_fails_and_loses_nothing() {
+    for is_consumer in [false, true] {
+        let fixture = SqliteFixture::new().await;
+        let (pool, lease) = full_disk(&fixture).await;
+        let transactions = fixture.store.transactions(pool.clone());
+        let mut tx = transactions.begin().await.unwrap();
+        fail_to_write(&mut tx).await;
+        let failed = if is_consumer {
+            transactions.verify(&mut tx).await
+        } else {
+            transactions.settle_in(&mut tx, &lease.done()).await.map(|_| ())
+        };
+        let failed = failed.unwrap_err();
+        // Counted, unlike what is unavailable: the handler is at fault.
+        assert!(matches!(failed, Error::Other(_)), "{failed:?}");
+        assert!(failed.to_string().contains("rolled the transaction back"), "{failed}");
+        drop(tx);
+        succeed(&pool, &fixture, &lease).await;
+    }
+}
+
+/// The connection of a transaction that SQLite has rolled back can be used again.
+#[tokio::test]
+async fn handler_that_reports_a_full_disk_leaves_the_pool_usable() {
+    let fixture = SqliteFixture::new().await;
+    let (pool, lease) = full_disk(&fixture).await;
+    let transactions = fixture.store.transactions(pool.clone());
+    let mut tx = transactions.begin().await.unwrap();
+    fail_to_write(&mut tx).await;
+    transactions.rollback(tx).await.unwrap();
+    succeed(&pool, &fixture, &lease).await;
+}
+
+/// Nested transactions of the handler do not touch the mark of the outer one.
+#[tokio::test]
+async fn verify_succeeds_after_nested_transactions_of_the_handler() {
+    let fixture = SqliteFixture::new().await;
+    fixture.run("create table effect (content blob)").await;
+    let transactions = fixture.store.transactions(fixture.app.clone());
+    let mut tx = transactions.begin().await.unwrap();
+    let nested = sqlx::Acquire::begin(&mut tx).await.unwrap();
+    nested.commit().await.unwrap();
+    let nested = sqlx::Acquire::begin(&mut tx).await.unwrap();
+    nested.rollback().await.unwrap();
+    transactions.verify(&mut tx).await.unwrap();
+    transactions.verify(&mut tx).await.unwrap();
+    tx.execute("insert into effect values (x'00')").await.unwrap();
+    transactions.commit(tx).await.unwrap();
+    let effects = sqlx::query("select count(*) from effect").fetch_one(&fixture.app).await.unwrap();
+    assert_eq!(effects.get::<i64, _>(0), 1);
 }

@@ -125,7 +125,7 @@ select, insert, update, delete on {inbox_count}
 
 /// To lock a row, a role needs the privilege to update one of its columns.
 const WORKER: &str = "\
-execute on function {queue_id}, {declare_queue}, {mark_fair}, {claim_lanes}, {settle_lanes}, {survey_tenants}, {drop_partitions}, {finish_follow_up}, {append_ledger}
+execute on function {queue_id}, {declare_queue}, {mark_fair}, {claim_lanes}, {settle_lanes}, {survey_tenants}, {partition_changes}, {change_partition}, {finish_follow_up}, {append_ledger}
 select on {queue}, {pause}
 select, insert, delete on {ready}, {scheduled}
 update (token, lease_until, attempts, deliveries, due_at, last_error, ordered, fair, key) on {ready}
@@ -144,7 +144,7 @@ select on {queue}, {ready}, {scheduled}, {timer}, {dead}, {archive}, {archive_re
 ";
 
 const OPERATOR: &str = "\
-execute on function {requeue}, {discard}, {replay}, {audit_replay}, {release_key}, {drop_timer}, {erase_subject}, {pause_work}, {resume_work}, {append_ledger}, {declare_queue}, {mark_fair}
+execute on function {requeue}, {discard}, {replay}, {audit_replay}, {release_key}, {drop_timer}, {erase_subject}, {pause_work}, {resume_work}, {append_ledger}, {declare_queue}, {mark_fair}, {partition_changes}, {change_partition}
 ";
 
 impl PostgresStore {

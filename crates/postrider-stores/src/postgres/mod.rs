@@ -209,7 +209,8 @@ impl PostgresStore {
     }
 
     /// Transactions of your own pool, which must connect to the same database, in which handlers run and their messages are settled.
-    /// They have the settings of that pool, not those of the store's own connections.
+    /// They have the settings of that pool, not those of the store's own connections, and must be `READ COMMITTED`, which
+    /// [`PostgresTransactions::read_committed`] makes sure of.
     ///
     /// Set `idle_in_transaction_session_timeout` there: a process that freezes in the middle of a handler blocks its message until
     /// the server ends its session, because it might still commit.

@@ -1,8 +1,8 @@
 //! The names of the objects of the schema, and their placeholders in SQL (`template.rs`).
 //!
-//! `{ready}` stands for a qualified, quoted table and `{#ready}` for the bare quoted name; `{#schema}`, `{#prefix}` and `{#signal}`
-//! (the channel) are bare text, for use between quotes. The schema and the prefix passed the check below, so they cannot contain a
-//! quote.
+//! `{ready}` stands for a qualified, quoted table and `{#ready}` for the bare quoted name; `{#schema}`, `{#prefix}`, `{#signal}`
+//! (the channel) and `{#notify}` (a setting) are bare text, for use between quotes. The schema and the prefix passed the check below,
+//! so they cannot contain a quote.
 
 use crate::template::{self, Template};
 use postrider_core::Invalid;
@@ -16,11 +16,11 @@ pub(super) const IDENTIFIER_BYTES: usize = 63;
 
 /// The objects that statements name. The migrations have more, which only they name.
 pub(super) const OBJECTS: &[&str] = objects! {
-    admit append_ledger archive archive_rest audit audit_replay cancel_timer claim_lanes dead
-    declare_queue discard drop_partitions drop_timer erase_subject finish_follow_up idle inbox
-    inbox_count lane ledger ledger_head mark_fair message_position migration pause pause_work queue
+    admit append_ledger archive archive_rest audit audit_replay cancel_timer change_partition claim_lanes
+    dead declare_queue discard drop_timer erase_subject finish_follow_up idle inbox inbox_count lane
+    ledger ledger_head mark_fair message_position migration partition_changes pause pause_work queue
     queue_id ready release_key replay requeue resume_work saga_log schedule scheduled settle_lanes
-    stage_many stage_new survey_tenants timer; schema signal
+    stage_many stage_new survey_tenants timer; notify schema signal
 };
 
 /// A template of this store.
@@ -91,6 +91,7 @@ impl PostgresNames {
         let Self { schema, prefix } = self;
         template::render(script, |sql, name| match name.strip_prefix('#') {
             Some("signal") => sql.push_str(&self.channel()),
+            Some("notify") => sql.extend([schema, ".", prefix, "notify"]),
             Some("schema") => sql.push_str(schema),
             Some("prefix") => sql.push_str(prefix),
             Some(bare) => sql.extend(["\"", prefix, bare, "\""]),

@@ -43,15 +43,16 @@ pub(super) async fn set_keepalive(
     set.bind(idle.as_secs().to_string()).execute(connection).await.map(drop)
 }
 
-/// Protects a pool of your own from lost writes after a cancelled `begin`.
+/// Protects a pool of your own from lost writes after a `begin` of your own that was cancelled.
 ///
 /// In sqlx up to 0.9.0, a `pool.begin()` that is cancelled while `BEGIN` is in flight (a timeout, a `select!`) returns a
 /// connection with an open transaction to the pool. The next user of the connection writes into that transaction, sees only
 /// successes, and loses every write when the connection closes. The guard rolls back an open transaction when a connection
 /// returns to the pool, at the price of one round trip.
 ///
-/// The store's own pool needs the guard behind a pooler only: otherwise it closes the connection of a transaction that was
-/// cancelled.
+/// Postrider never cancels a `BEGIN`, so a pool on which only Postrider begins transactions
+/// ([`PostgresStore::transactions`](super::PostgresStore::transactions)) needs no guard. Use it for a pool whose transactions your
+/// own code begins under a timeout.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), sqlx::Error> {

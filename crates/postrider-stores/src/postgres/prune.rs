@@ -2,6 +2,9 @@
 //!
 //! The archive is partitioned by the day on which a message expires. A partition whose day is over is dropped whole; rows in the
 //! default partition are deleted one by one, like dead letters and deduplication records, in bounded chunks.
+//!
+//! Dropping or creating a partition waits for every reader of the archive, so it comes after the rows, in calls of its own which
+//! give up soon: a long reader delays the partitions, and neither the rows nor the producers.
 
 use super::{PostgresNames, claim::limit, connections::Connections, error::store_error};
 use postrider_core::{
@@ -10,6 +13,7 @@ use postrider_core::{
 };
 use sqlx::Row;
 use std::time::Duration;
+use time::Date;
 
 /// Consumers are found one by one, each with an index probe: there are few, and they have many deduplication records.
 const PRUNE: &str = "with recursive archived as ( \
@@ -38,7 +42,7 @@ const PRUNE: &str = "with recursive archived as ( \
     counts as ( \
       delete from {inbox_count} n where n.counted_at <= (select clock_timestamp() - $3::float8 * interval '1 s') \
         and ($4::text is null or n.consumer = $4)) \
-    select (select count(*) from archived), (select count(*) from dead), (select count(*) from records), {drop_partitions}()";
+    select (select count(*) from archived), (select count(*) from dead), (select count(*) from records)";
 
 /// Deletes one chunk.
 pub(super) async fn prune(
@@ -53,13 +57,48 @@ pub(super) async fn prune(
     let query = query.bind(request.inbox_of.as_ref().map(ConsumerName::as_str));
     let row = connections.run_for_one(query).await?;
     let count = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs).map_err(store_error);
-    let (archived, dead, inbox, dropped) = (count(0)?, count(1)?, count(2)?, count(3)?);
+    let (archived, dead, inbox) = (count(0)?, count(1)?, count(2)?);
+    let dropped = change_partitions(connections, names).await?;
     Ok(PruneReport {
         archived: archived + dropped,
         dead,
         inbox,
         more: archived + dead + inbox >= limit(request.limit).unsigned_abs(),
     })
+}
+
+/// Attempts to change a partition while the archive is read, and the pause between them. The next call tries again.
+const ATTEMPTS: usize = 3;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Drops the partitions of past days, and creates those of the coming days. Returns the number of rows dropped.
+pub(super) async fn change_partitions(
+    connections: &Connections,
+    names: &PostgresNames,
+) -> Result<u64, Error> {
+    let mut dropped = 0;
+    for row in connections.run(names.sql(&sql!("select {partition_changes}()")).query()).await? {
+        let day: Date = row.try_get(0).map_err(store_error)?;
+        match change_partition(connections, names, day).await {
+            Ok(rows) => dropped += rows,
+            // The same reader holds up the other days, too.
+            Err(error) if error.is_contention() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(dropped)
+}
+
+async fn change_partition(connections: &Connections, names: &PostgresNames, day: Date) -> Result<u64, Error> {
+    let sql = names.sql(&sql!("select {change_partition}($1)"));
+    let mut attempt = 1;
+    loop {
+        match connections.run_for_one(sql.query().bind(day)).await {
+            Err(error) if error.is_contention() && attempt < ATTEMPTS => tokio::time::sleep(PAUSE).await,
+            row => return row?.try_get::<i64, _>(0).map(i64::unsigned_abs).map_err(store_error),
+        }
+        attempt += 1;
+    }
 }
 
 /// The number of rows that pruning would delete: of the archive, those of past days and expired rows of the default partition.

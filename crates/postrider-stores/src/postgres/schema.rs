@@ -2,7 +2,7 @@
 
 use super::{
     PostgresNames, PostgresStore, applied_migrations, error::store_error, pooled_connection::connect_within,
-    validate,
+    prune, validate,
 };
 use crate::object_script::{self, MigrationScript};
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use sqlx::{
     migrate::{Migration, MigrationType, Migrator},
     postgres::{PgPoolOptions, types::PgInterval},
 };
+use std::time::Duration;
 
 /// The first version, by subject. Each object is created once, in its final form.
 const INITIAL: &str = concat!(
@@ -95,16 +96,25 @@ impl Schema for PostgresStore {
             PgInterval { months: 0, days: 0, microseconds: micros.min(MAX_KEEP_MICROS) }
         });
         let sql = self.inner.names.sql(&sql!("select {declare_queue}($1, $2, $3, $4, $5, $6)"));
-        let query = sql
-            .query()
-            .bind(queue.as_str())
-            .bind(ordered)
-            .bind(on_failure)
-            .bind(keep_for)
-            .bind(policy.dead_letters)
-            .bind(policy.fair_by_tenant);
-        let declared: bool =
-            self.inner.connections.run_for_one(query).await?.try_get(0).map_err(store_error)?;
+        let query = || {
+            let query =
+                sql.query().bind(queue.as_str()).bind(ordered).bind(on_failure).bind(keep_for.clone());
+            query.bind(policy.dead_letters).bind(policy.fair_by_tenant)
+        };
+        let mut attempt = 1;
+        let row = loop {
+            match self.inner.connections.run_for_one(query()).await {
+                Err(error) if error.is_contention() => {
+                    if attempt == DECLARE_ATTEMPTS {
+                        return Err(declare_contention(queue, error));
+                    }
+                    tokio::time::sleep(DECLARE_PAUSE).await;
+                }
+                row => break row?,
+            }
+            attempt += 1;
+        };
+        let declared: bool = row.try_get(0).map_err(store_error)?;
         self.inner.queues.read(&mut &self.inner.connections).await?;
         if !declared {
             let rule =
@@ -113,6 +123,9 @@ impl Schema for PostgresStore {
         }
         if policy.fair_by_tenant {
             self.mark_fair(queue).await?;
+        }
+        if policy.keep_for.is_some() {
+            prune::change_partitions(&self.inner.connections, &self.inner.names).await?;
         }
         Ok(())
     }
@@ -186,6 +199,20 @@ impl PostgresStore {
         let objects = validate::describe(&mut session, &self.inner.names).await?;
         Ok(objects.iter().map(|(object, definition)| format!("{object}\t{definition}\n")).collect())
     }
+}
+
+/// Attempts to declare a queue while other transactions stage messages, and the pause between them: five seconds in all. Each
+/// attempt makes producers wait for a tenth of a second at most.
+const DECLARE_ATTEMPTS: usize = 20;
+const DECLARE_PAUSE: Duration = Duration::from_millis(150);
+
+fn declare_contention(queue: &QueueName, error: Error) -> Error {
+    let text = format!(
+        "queue {:?} was not declared, because other transactions that stage messages are open ({error}); declare it again when \
+         they have ended",
+        queue.as_str()
+    );
+    Error::Unavailable(text.into())
 }
 
 /// The number of rows that one statement marks.

@@ -54,6 +54,23 @@ impl PostgresOutbox {
         Self { shared: Arc::new(Shared { statements: statements.unprepared(), limits: *limits }) }
     }
 
+    /// Stages without notifying idle workers, which find the messages by polling. For two-phase commits: PostgreSQL cannot prepare
+    /// a transaction that has notified. `set local postrider.notify = off` has the same effect on every outbox and on plain SQL,
+    /// until the transaction ends.
+    ///
+    /// ```
+    /// use postrider_stores::postgres::PostgresOutbox;
+    ///
+    /// let outbox = PostgresOutbox::default().without_notifications();
+    /// // Stage with it, then `PREPARE TRANSACTION` and `COMMIT PREPARED`.
+    /// # let _ = outbox;
+    /// ```
+    #[must_use]
+    pub fn without_notifications(&self) -> Self {
+        let Shared { statements, limits } = self.shared.as_ref();
+        Self { shared: Arc::new(Shared { statements: statements.silent(), limits: *limits }) }
+    }
+
     pub(super) async fn stage_on<D: Driver>(
         &self,
         driver: &mut D,

@@ -6,7 +6,8 @@
 //! everything: given ids (which may exist already), times, timers, new queues. For drivers that keep no plans the
 //! plain one exists as a function, too.
 //!
-//! Both notify: queues with an idle worker get a notification, others do not (`notifier.rs`).
+//! Both notify: queues with an idle worker get a notification, others do not (`notifier.rs`). PostgreSQL cannot prepare a transaction
+//! that has notified for a two-phase commit, so there are statements without notifications, too.
 //!
 //! Parameters appear in a statement in the order of their numbers, and borrow from the messages where possible: payloads are copied
 //! once, by the driver, into its send buffer.
@@ -79,17 +80,23 @@ impl StageReply {
 pub(super) struct Statements {
     names: PostgresNames,
     is_unprepared: bool,
+    is_silent: bool,
     plain: Mutex<HashMap<ColumnSet, Sql>>,
 }
 
 impl Statements {
     pub(super) fn new(names: PostgresNames) -> Self {
-        Self { names, is_unprepared: false, plain: Mutex::default() }
+        Self { names, ..Self::default() }
     }
 
     /// The same statements, never kept prepared.
     pub(super) fn unprepared(&self) -> Self {
-        Self { is_unprepared: true, ..Self::new(self.names.clone()) }
+        Self { is_unprepared: true, is_silent: self.is_silent, ..Self::new(self.names.clone()) }
+    }
+
+    /// The same statements, without notifications.
+    pub(super) fn silent(&self) -> Self {
+        Self { is_unprepared: self.is_unprepared, is_silent: true, ..Self::new(self.names.clone()) }
     }
 
     fn sql(&self, template: &Template) -> Sql {
@@ -107,7 +114,8 @@ impl Statements {
     ) -> Result<Statement<'m>, Invalid> {
         let (queues, positions) = queues(messages)?;
         let columns = Columns::of(messages);
-        if let ([queue], false) = (&queues[..], kept) {
+        // The function always notifies.
+        if let ([queue], false) = (&queues[..], kept || self.is_silent) {
             let mut params =
                 vec![Param::Name(queue), Param::Ids(ids.to_vec()), Param::Payloads(payloads(messages))];
             params.extend(columns.0.map(Param::Texts));
@@ -123,7 +131,8 @@ impl Statements {
         params.extend([Param::Ids(ids.to_vec()), Param::Payloads(payloads(messages))]);
         params.extend(columns.used().map(Param::Texts));
         let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
-        let sql = plain.entry(shape).or_insert_with(|| self.sql(&plain_template(shape))).clone();
+        let sql =
+            plain.entry(shape).or_insert_with(|| self.sql(&plain_template(shape, !self.is_silent))).clone();
         Ok(Statement { sql, params })
     }
 
@@ -143,7 +152,8 @@ impl Statements {
             Param::Payloads(payloads(given())),
         ];
         params.extend(Columns::of(given()).of_length(messages.len()).map(Param::Texts));
-        Ok(Statement { sql: self.sql(&sql!(STAGE_MANY)), params })
+        let notify = if self.is_silent { sql!("false") } else { sql!("true") };
+        Ok(Statement { sql: self.sql(&sql!(STAGE_MANY, notify)), params })
     }
 
     /// Returns one row when there was a timer to cancel, otherwise none.
@@ -160,7 +170,7 @@ const STAGE_NEW: &str = "select 1 where {stage_new}($1::text, $2::uuid[], $3::by
 
 const STAGE_MANY: &str = "select n, outcome, id from {stage_many}($1::text[], $2::smallint[], $3::uuid[], $4::boolean[], \
     $5::double precision[], $6::timestamptz[], $7::text[], $8::boolean[], $9::bytea[], $10::text[], $11::text[], \
-    $12::text[], $13::text[], $14::text[], $15::text[])";
+    $12::text[], $13::text[], $14::text[], $15::text[], {notify})";
 
 /// The optional columns that a batch uses, as bits in the order of [`OPTIONAL`].
 type ColumnSet = u8;
@@ -224,7 +234,7 @@ const STAGE_IN_ONE_QUEUE: &str = "insert into {ready} (queue, ordered, fair, key
            u.message_id, u.payload{select} \
     from (select q.id, q.ordered, q.fair, \
                  (select count(pg_notify('{#signal}', $1::text)) from {idle} s \
-                  where s.queue = q.id and s.until > clock_timestamp()) as signalled \
+                  where s.queue = q.id and s.until > clock_timestamp() and {notifies}) as signalled \
           from {queue} q where q.name = $1::text offset 0) k, \
          unnest($2::uuid[], $3::bytea[]{unnest}) u(message_id, payload{alias}) \
     where k.signalled >= 0";
@@ -238,12 +248,15 @@ const STAGE: &str = "insert into {ready} (queue, ordered, fair, key, message_id,
           from unnest($1::text[]) with ordinality n(name, n) join {queue} k on k.name = n.name \
           having count(*) = cardinality($1::text[])) k, \
          unnest($2::smallint[], $3::uuid[], $4::bytea[]{unnest}) u(queue, message_id, payload{alias}) \
-    where (select count(pg_notify('{#signal}', q.name)) from {queue} q where q.name = any($1::text[]) \
+    where (select count(pg_notify('{#signal}', q.name)) from {queue} q where q.name = any($1::text[]) and {notifies} \
            and exists (select from {idle} s where s.queue = q.id and s.until > clock_timestamp())) >= 0";
+
+/// The transaction may turn notifications off.
+const NOTIFIES: &str = "current_setting('{#notify}', true) is distinct from 'off'";
 
 /// No join and no sort stands between `unnest` and the table, so positions are drawn in the order given. Queues are looked up
 /// once per statement; when one is missing the whole statement inserts nothing.
-fn plain_template(shape: ColumnSet) -> Template {
+fn plain_template(shape: ColumnSet, notifies: bool) -> Template {
     let first_param = if shape & ONE_QUEUE != 0 { 4_usize } else { 5 };
     let (mut into, mut select, mut unnest, mut alias) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let used = (0..OPTIONAL.len()).filter(|column| shape & (1 << column) != 0);
@@ -259,9 +272,10 @@ fn plain_template(shape: ColumnSet) -> Template {
     }
     let [into, select, unnest, alias] = [into, select, unnest, alias].map(|list| Template::join(list, ""));
     let key = if shape & (1 << KEY) != 0 { sql!("u.key") } else { sql!("null::text") };
+    let notifies = if notifies { sql!(NOTIFIES) } else { sql!("false") };
     match shape & ONE_QUEUE != 0 {
-        true => sql!(STAGE_IN_ONE_QUEUE, into, key, select, unnest, alias),
-        false => sql!(STAGE, into, key, select, unnest, alias),
+        true => sql!(STAGE_IN_ONE_QUEUE, into, key, select, unnest, alias, notifies),
+        false => sql!(STAGE, into, key, select, unnest, alias, notifies),
     }
 }
 

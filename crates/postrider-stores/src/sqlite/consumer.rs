@@ -1,10 +1,7 @@
 //! The consumer's side: dead-lettering received messages, and counting deliveries for brokers that do not count.
 
 use super::{
-    SqliteOutbox, SqliteTransactions,
-    drivers::{Driver, DriverRow},
-    error::store_error,
-    row::body,
+    SqliteOutbox, SqliteTransactions, drivers::DriverRow, error::store_error, row::body,
     statement_batch::query_each,
 };
 use crate::arrivals::Arrivals;
@@ -115,14 +112,6 @@ impl SqliteTransactions {
             statement.bind(consumer.as_str().to_owned()).bind((*tenant).to_owned()).bind(*id)
         })
         .await?;
-        Ok(())
-    }
-
-    pub(super) async fn verify(&self, tx: &mut Tx) -> Result<(), Error> {
-        // SQLite rolls a transaction back by itself after some errors; later statements would run outside of it.
-        let statement =
-            self.store.inner.names.statement(&sql!("savepoint postrider_verify; release postrider_verify"));
-        tx.execute(statement).await?;
         Ok(())
     }
 }

@@ -39,7 +39,7 @@ impl TxBackend for SqliteTransactions {
     }
 
     async fn rollback(&self, tx: Self::Tx) -> Result<(), Error> {
-        tx.rollback().await.map_err(store_error)
+        self.roll_back(tx).await
     }
 
     async fn stage_in(&self, tx: &mut Self::Tx, messages: &[Message]) -> Result<StageReport, Error> {
@@ -56,6 +56,8 @@ impl TxBackend for SqliteTransactions {
     }
 
     async fn settle_in(&self, tx: &mut Self::Tx, settle: &LeaseSettlement) -> Result<bool, Error> {
+        // Outside of its transaction a settlement would be permanent, and the effects would be lost.
+        self.verify(tx).await?;
         Self::settle_in(self, tx, settle).await
     }
 

@@ -9,10 +9,7 @@ use crate::{
     open_database::{Kind, OpenDatabase},
     problem::Problem,
 };
-use postrider::{
-    postgres::{PostgresTransactions, guard},
-    sqlite::SqliteTransactions,
-};
+use postrider::{postgres::PostgresTransactions, sqlite::SqliteTransactions};
 use sqlx::{
     PgPool, SqlitePool,
     postgres::PgPoolOptions,
@@ -106,7 +103,7 @@ impl Transactions {
                 Self::Sqlite(store.transactions(pool.clone()), pool)
             }
             Kind::Postgres(store, options) => {
-                let pool = guard(PgPoolOptions::new()).max_connections(TRANSACTION_CONNECTIONS);
+                let pool = PgPoolOptions::new().max_connections(TRANSACTION_CONNECTIONS);
                 let pool = pool.connect_lazy_with((**options).clone());
                 Self::Postgres(store.transactions(pool.clone()), pool)
             }

@@ -1,8 +1,9 @@
--- Notifies the queues of a batch that have an idle worker.
+-- Notifies the queues of a batch that have an idle worker. A transaction that is to be prepared for a two-phase commit must not
+-- notify, and says so with the setting `notify`, named like the tables.
 create function {signal}(p_queues smallint[]) returns void
 language sql volatile as $$
   select pg_notify('{#signal}', q.name) from {queue} q
-  where q.id = any(p_queues)
+  where q.id = any(p_queues) and current_setting('{#notify}', true) is distinct from 'off'
     and exists (select from {idle} s where s.queue = q.id and s.until > clock_timestamp())
 $$;
 
@@ -90,7 +91,7 @@ $$;
 create function {stage_many}(
   p_queues text[], p_queue smallint[], p_id uuid[], p_given boolean[], p_after double precision[], p_at timestamptz[],
   p_timer text[], p_extend boolean[], p_payload bytea[], p_event_type text[], p_content_type text[], p_key text[],
-  p_tenant text[], p_subject text[], p_headers text[])
+  p_tenant text[], p_subject text[], p_headers text[], p_notify boolean default true)
 returns table (n integer, outcome text, id uuid)
 language plpgsql volatile security definer
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -114,14 +115,18 @@ begin
     select coalesce(u.at, clock_timestamp() + coalesce(u.after, 0) * interval '1 s')
     from unnest(p_at, p_after) u(at, after));
   v_late := array(select u.due > (select clock_timestamp()) from unnest(v_due) u(due));
-  v_known := array(
-    select case when u.given then
-      exists (select from {ready} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
-      or exists (select from {scheduled} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
-      or exists (select from {dead} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
-      or exists (select from {archive} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
-    else false end
-    from unnest(p_id, p_given, p_queue) u(id, given, queue));
+  -- The archive is touched only for given ids: the statement locks it, and so waits while its partitions change.
+  if true = any(p_given) then
+    v_known := array(
+      select u.given and (
+        exists (select from {ready} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
+        or exists (select from {scheduled} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
+        or exists (select from {dead} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
+        or exists (select from {archive} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0))
+      from unnest(p_id, p_given, p_queue) u(id, given, queue));
+  else
+    v_known := array(select false from unnest(p_id));
+  end if;
 
   return query
   with input as materialized (
@@ -178,7 +183,9 @@ begin
       v_signal := v_signal || v_row.queue;
     end if;
   end loop;
-  perform {signal}(v_signal);
+  if p_notify then
+    perform {signal}(v_signal);
+  end if;
 end
 $$;
 
@@ -199,7 +206,8 @@ begin
          u.message_id, u.payload, u.event_type, u.content_type, u.tenant, u.subject, u.headers::jsonb
   from (select q.id, q.ordered, q.fair,
                (select count(pg_notify('{#signal}', p_queue)) from {idle} s
-                where s.queue = q.id and s.until > clock_timestamp()) as signalled
+                where s.queue = q.id and s.until > clock_timestamp()
+                  and current_setting('{#notify}', true) is distinct from 'off') as signalled
         from {queue} q where q.name = p_queue offset 0) k,
        unnest(p_id, p_payload, p_event_type, p_content_type, p_key, p_tenant, p_subject, p_headers)
          u(message_id, payload, event_type, content_type, key, tenant, subject, headers)

@@ -174,7 +174,7 @@ begin
     if found then
       -- As the function `signal` does it; inline, because a function of language sql is planned anew for each message.
       perform pg_notify('{#signal}', k.name) from {queue} k
-      where k.name = v_queue
+      where k.name = v_queue and current_setting('{#notify}', true) is distinct from 'off'
         and exists (select from {idle} s where s.queue = k.id and s.until > clock_timestamp());
       return v_id;
     end if;
