@@ -5,4 +5,5 @@ pub(crate) mod ci;
 pub(crate) mod faults;
 pub(crate) mod program;
 pub(crate) mod services;
+pub(crate) mod soak;
 pub(crate) mod test;

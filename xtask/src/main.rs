@@ -1,4 +1,4 @@
-//! The commands for contributors: `cargo xtask test | faults | services | ci | bench | program`.
+//! The commands for contributors: `cargo xtask test | faults | soak | services | ci | bench | program`.
 //!
 //! Each command starts private servers on free ports of the loopback interface, and stops them by
 //! process id before it ends. It never touches a server that the caller already runs.
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, ci, faults, program, services, test};
+use crate::commands::{bench, ci, faults, program, services, soak, test};
 use crate::signals::{Interrupted, Signals};
 
 #[derive(Debug, Parser)]
@@ -42,6 +42,8 @@ enum Command {
     Services(services::Args),
     /// Run the relay's fault matrix for longer than the tests do
     Faults(faults::Args),
+    /// Kill processes and servers for hours, and check that no message is lost or handled twice
+    Soak(soak::Args),
     /// Check formatting, lints and documentation, then run the tests
     Ci(ci::Args),
     /// Run one benchmark against a durable PostgreSQL
@@ -56,6 +58,7 @@ impl Command {
             Self::Test(args) => test::run(&args, signals),
             Self::Services(args) => services::run(&args, signals),
             Self::Faults(args) => faults::run(&args, signals),
+            Self::Soak(args) => soak::run(&args, signals),
             Self::Ci(args) => ci::run(args, signals),
             Self::Bench(args) => bench::run(&args, signals),
             Self::Program(args) => program::run(&args, signals),

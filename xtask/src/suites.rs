@@ -72,6 +72,13 @@ const SUITES: &[Suite] = &[
         tools: tools::POSTGRES,
         tests: Tests::Binaries("daemon"),
     },
+    // A short run of `cargo xtask soak`, which starts its own servers.
+    Suite {
+        name: "soak",
+        servers: &[Kind::Postgres, Kind::Nats],
+        tools: &[tools::POOLER],
+        tests: Tests::Binaries("soak"),
+    },
 ];
 
 /// The suites of `cargo xtask faults`: the relay's fault matrix on each kind of broker.
@@ -209,7 +216,7 @@ mod tests {
         let error = Selection::named(&["postgress".into()]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown suite `postgress` in `--only`; known suites: core, tls, memory, sqlite, postgres, http, rabbitmq, nats, redis, kafka, sqs, daemon"
+            "unknown suite `postgress` in `--only`; known suites: core, tls, memory, sqlite, postgres, http, rabbitmq, nats, redis, kafka, sqs, daemon, soak"
         );
     }
 

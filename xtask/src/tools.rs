@@ -10,6 +10,9 @@ pub(crate) type Tool = (&'static [&'static str], &'static str);
 
 const PYTHON: Tool = (&["python3", "--version"], "python3");
 
+/// By its path: Debian installs it in a folder that is only on root's PATH.
+pub(crate) const POOLER: Tool = (&["/usr/sbin/pgbouncer", "--version"], "pgbouncer");
+
 /// The tools of the SQLite tests: Python includes a client; SQLite's shell repairs a damaged file.
 pub(crate) const SQLITE: &[Tool] = &[PYTHON, (&["sqlite3", "--version"], "sqlite3")];
 
@@ -20,8 +23,7 @@ pub(crate) const POSTGRES: &[Tool] = &[
     (&["python3", "-m", "pip", "--version"], "python3-pip"),
     (&["node", "--version"], "nodejs"),
     (&["npm", "--version"], "npm"),
-    // By its path: Debian installs it in a folder that is only on root's PATH.
-    (&["/usr/sbin/pgbouncer", "--version"], "pgbouncer"),
+    POOLER,
     (&["faketime", "--version"], "faketime"),
 ];
 

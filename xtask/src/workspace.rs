@@ -13,10 +13,15 @@ pub(crate) fn root() -> &'static Path {
     manifest.parent().unwrap_or(manifest)
 }
 
+/// The folder that cargo builds into.
+pub(crate) fn target() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    root().join(target)
+}
+
 /// The cache of unpacked server builds.
 pub(crate) fn server_cache() -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    root().join(target).join("xtask").join("servers")
+    target().join("xtask").join("servers")
 }
 
 /// The cache of programs from other registries, shared by all checkouts and readable for the account that runs servers.

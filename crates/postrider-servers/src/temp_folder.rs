@@ -21,7 +21,7 @@ pub enum Cleanup {
 #[derive(Debug)]
 pub struct TempFolder {
     /// Removes the folder when dropped; `None` when it stays.
-    _removal: Option<TempDir>,
+    removal: Option<TempDir>,
     path: PathBuf,
 }
 
@@ -45,7 +45,14 @@ impl TempFolder {
                 None
             }
         };
-        Ok(Self { _removal: removal, path })
+        Ok(Self { removal, path })
+    }
+
+    /// Keeps the folder when this value is dropped.
+    pub fn keep(&mut self) {
+        if let Some(folder) = self.removal.take() {
+            let _ = folder.keep();
+        }
     }
 
     /// The path of the folder.

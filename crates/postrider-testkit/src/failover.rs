@@ -1,7 +1,7 @@
 //! A PostgreSQL primary with a streaming standby, and the failover from one to the other.
 //!
 //! Clients connect to an address that moves at the failover, as a virtual IP address or a DNS name does. The standby replicates through a
-//! proxy, so that a test decides how much of the primary's data it has.
+//! proxy, so that a test decides how much of the primary's data it has. After a failover the former primary can become the new standby.
 
 use crate::{
     private_server::PrivateServer,
@@ -10,7 +10,7 @@ use crate::{
 };
 use postrider_servers::{Durability, Kind, Postgres};
 use sqlx::{Connection, Executor, PgConnection};
-use std::time::Duration;
+use std::{mem, path::Path, time::Duration};
 use tokio::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,6 +34,7 @@ pub struct FailoverPair {
     replication: FaultProxy,
     /// Between the clients and the current primary.
     address: FaultProxy,
+    mode: Replication,
 }
 
 impl FailoverPair {
@@ -42,23 +43,12 @@ impl FailoverPair {
     /// # Panics
     /// When they cannot be started.
     pub async fn start(replication: Replication) -> Self {
-        let programs = shared::programs(Kind::Postgres);
-        let spec = || Postgres::new(&programs, Durability::Relaxed);
         let mut primary = PrivateServer::start_by(Box::new(spec())).await;
-        primary.stop();
         let proxy = FaultProxy::before(&server(&primary)).await;
-        let standby = spec().standby_of(primary.folder(), proxy.address().port());
-        // The copy of a stopped server is complete, and needs no program that a test machine may lack.
-        let standby = PrivateServer::start_by(Box::new(standby)).await;
-        primary.resume().await;
+        let standby = copy(&mut primary, &proxy).await;
         let address = FaultProxy::before(&server(&primary)).await;
-        let pair = Self { primary, standby, replication: proxy, address };
-        if replication == Replication::Synchronous {
-            let mut admin = connect(&pair.primary).await;
-            admin.execute("alter system set synchronous_standby_names = 'standby'").await.unwrap();
-            admin.execute("select pg_reload_conf()").await.unwrap();
-        }
-        pair.wait_for_standby(if replication == Replication::Synchronous { "sync" } else { "async" }).await;
+        let pair = Self { primary, standby, replication: proxy, address, mode: replication };
+        pair.replicate().await;
         pair
     }
 
@@ -72,11 +62,28 @@ impl FailoverPair {
         self.replication.set(Fault::Stall);
     }
 
+    /// The primary crashes, and stays down until [`recover`](Self::recover).
+    pub fn crash(&mut self) {
+        self.primary.crash();
+    }
+
+    /// Restarts the primary after a crash, and returns when it is ready.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn recover(&mut self) {
+        self.primary.resume().await;
+    }
+
     /// The primary crashes. The address of the clients leads to the standby, which is read-only for a while, and is then promoted.
     ///
     /// # Panics
     /// When the standby cannot be promoted.
     pub async fn fail_over(&mut self) {
+        if self.mode == Replication::Synchronous {
+            // A primary that has just recovered shows commits that the standby does not have yet.
+            self.wait_for_standby().await;
+        }
         self.primary.crash();
         self.replication.set(Fault::Refuse);
         self.address.redirect(&server(&self.standby));
@@ -88,9 +95,39 @@ impl FailoverPair {
         let is_promoted: bool =
             sqlx::query_scalar("select pg_promote()").fetch_one(&mut admin).await.unwrap();
         assert!(is_promoted, "the standby was not promoted");
+        mem::swap(&mut self.primary, &mut self.standby);
     }
 
-    async fn wait_for_standby(&self, state: &str) {
+    /// After a failover: gives the primary a new standby, in place of the former primary. The primary restarts for it.
+    ///
+    /// # Panics
+    /// When one of them does not become ready.
+    pub async fn rebuild_standby(&mut self) {
+        self.replication.redirect(&server(&self.primary));
+        self.replication.set(Fault::None);
+        self.standby = copy(&mut self.primary, &self.replication).await;
+        self.replicate().await;
+    }
+
+    /// Keeps the data of both servers when they are stopped, and returns the folder of the primary.
+    pub fn keep(&mut self) -> &Path {
+        self.standby.keep();
+        self.primary.keep();
+        self.primary.folder()
+    }
+
+    /// From now on a commit waits for the standby, if it has to.
+    async fn replicate(&self) {
+        if self.mode == Replication::Synchronous {
+            let mut admin = connect(&self.primary).await;
+            admin.execute("alter system set synchronous_standby_names = 'standby'").await.unwrap();
+            admin.execute("select pg_reload_conf()").await.unwrap();
+        }
+        self.wait_for_standby().await;
+    }
+
+    async fn wait_for_standby(&self) {
+        let state = if self.mode == Replication::Synchronous { "sync" } else { "async" };
         let streaming = "select from pg_stat_replication where state = 'streaming' and sync_state = $1";
         let mut admin = connect(&self.primary).await;
         let waiting = async {
@@ -100,6 +137,20 @@ impl FailoverPair {
         };
         timeout(PATIENCE, waiting).await.expect("the standby does not stream");
     }
+}
+
+fn spec() -> Postgres {
+    Postgres::new(&shared::programs(Kind::Postgres), Durability::Relaxed)
+}
+
+/// A standby with a copy of the data of a primary, which restarts. The copy of a stopped server is complete, and needs no program that
+/// a test machine may lack.
+async fn copy(primary: &mut PrivateServer, replication: &FaultProxy) -> PrivateServer {
+    primary.stop();
+    let standby = spec().standby_of(primary.folder(), replication.address().port());
+    let standby = PrivateServer::start_by(Box::new(standby)).await;
+    primary.resume().await;
+    standby
 }
 
 fn server(server: &PrivateServer) -> String {

@@ -3,14 +3,20 @@
 //! The reference is a witness row that producers write in the transaction that stages the message. The result that a client
 //! received does not count, since a commit can succeed although the client never learns of it.
 
-use std::{collections::HashMap, fmt};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 use uuid::Uuid;
 
-/// Everything that is known after a run. A list contains a message once for each time that the event happened to it.
+/// Everything that is known after a run. A list contains a message once for each time that the event happened to it, in the order of
+/// the events.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// Messages staged by committed transactions; `true` for messages that must end as dead letters.
     pub witness: HashMap<Uuid, bool>,
+    /// The positions of messages whose queue is ordered by key.
+    pub positions: HashMap<Uuid, KeyPosition>,
     /// Completed runs of plain handlers. A message can have more than one.
     pub runs: Vec<Uuid>,
     /// Effects that handlers wrote in the transaction of their message. Exactly one per message.
@@ -19,6 +25,15 @@ pub struct History {
     pub dead: Vec<Uuid>,
     /// Messages that are not delivered yet.
     pub waiting: Vec<Uuid>,
+}
+
+/// The position of a message among those of its ordering key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyPosition {
+    /// The ordering key.
+    pub key: String,
+    /// Grows from one message of the key to the next. Numbers of transactions that were rolled back are missing.
+    pub number: i64,
 }
 
 /// A violation of a guarantee, with the messages concerned.
@@ -34,6 +49,8 @@ pub enum Violation {
     Split(Vec<Uuid>),
     /// Dead letters that should have been delivered, or the reverse.
     Misjudged(Vec<Uuid>),
+    /// Messages that were overtaken by a later message of their key.
+    Overtaken(Vec<Uuid>),
 }
 
 impl History {
@@ -70,11 +87,25 @@ impl History {
             Violation::Doubled(sorted(doubled)),
             Violation::Split(sorted(split)),
             Violation::Misjudged(sorted(misjudged.map(|(id, _)| id))),
+            Violation::Overtaken(sorted(self.overtaken(&self.runs).chain(self.overtaken(&self.effects)))),
         ]
         .into_iter()
         .filter(|violation| !violation.messages().is_empty())
         .collect();
         if found.is_empty() { Ok(()) } else { Err(found) }
+    }
+
+    /// The messages whose first event came after an event of a later message of their key. A repeated run may come at any time: it is
+    /// of a process that has lost its lease.
+    fn overtaken<'h>(&'h self, events: &'h [Uuid]) -> impl Iterator<Item = &'h Uuid> {
+        let (mut seen, mut last) = (HashSet::new(), HashMap::new());
+        let ordered = events.iter().filter_map(|id| Some((id, self.positions.get(id)?)));
+        ordered.filter_map(move |(id, KeyPosition { key, number })| {
+            let last = last.entry(key).or_insert(number);
+            let is_overtaken = seen.insert(id) && number < *last;
+            *last = number.max(*last);
+            is_overtaken.then_some(id)
+        })
     }
 
     /// The number of repeated runs of plain handlers: the cost of a crash between handling and settlement. A run with faults that
@@ -92,7 +123,8 @@ impl Violation {
             | Self::Invented(ids)
             | Self::Doubled(ids)
             | Self::Split(ids)
-            | Self::Misjudged(ids) => ids,
+            | Self::Misjudged(ids)
+            | Self::Overtaken(ids) => ids,
         }
     }
 }
@@ -106,6 +138,7 @@ impl fmt::Display for Violation {
             Self::Doubled(_) => "doubled effects",
             Self::Split(_) => "in two states",
             Self::Misjudged(_) => "misjudged",
+            Self::Overtaken(_) => "overtaken",
         };
         let ids = self.messages();
         write!(f, "{what}: {} messages, such as {:?}", ids.len(), &ids[..ids.len().min(5)])
@@ -144,6 +177,18 @@ mod tests {
             effects: vec![id(2)],
             dead: vec![id(3)],
             waiting: vec![id(4)],
+            positions: HashMap::new(),
+        }
+    }
+
+    /// A key with three messages, whose handler runs in this order.
+    fn keyed(runs: &[u128]) -> History {
+        let position = |number: i64| KeyPosition { key: "key".into(), number };
+        History {
+            witness: (1..=3).map(|number| (id(number), false)).collect(),
+            positions: [(id(1), position(1)), (id(2), position(2)), (id(3), position(4))].into(),
+            runs: runs.iter().map(|number| id(*number)).collect(),
+            ..History::default()
         }
     }
 
@@ -193,5 +238,16 @@ mod tests {
     fn a_message_with_the_wrong_outcome_is_detected() {
         assert_eq!(found(|history| history.dead.push(id(1))), [Violation::Misjudged(vec![id(1)])]);
         assert_eq!(found(|history| history.runs.push(id(3))), [Violation::Misjudged(vec![id(3)])]);
+    }
+    #[test]
+    fn an_overtaken_message_is_detected() {
+        assert_eq!(keyed(&[1, 3, 2]).check(), Err(vec![Violation::Overtaken(vec![id(2)])]));
+        let effects = History { effects: vec![id(2), id(1), id(3)], runs: Vec::new(), ..keyed(&[]) };
+        assert_eq!(effects.check(), Err(vec![Violation::Overtaken(vec![id(1)])]));
+    }
+
+    #[test]
+    fn a_late_repeated_run_overtakes_nothing() {
+        assert_eq!(keyed(&[1, 2, 1, 3, 2]).check(), Ok(()));
     }
 }

@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use postrider_servers::{Cleanup, ProcessGuard, ServerDir, TempFolder, free_ports};
 use sqlx::{ConnectOptions, Connection, PgConnection, postgres::PgConnectOptions};
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     str::FromStr,
     time::{Duration, Instant},
 };
@@ -20,6 +20,7 @@ pub struct Pooler {
     server: ProcessGuard,
     home: ServerDir,
     _folder: TempFolder,
+    settings: PathBuf,
     url: String,
 }
 
@@ -39,16 +40,31 @@ impl Pooler {
             "[databases]\n{database} = host={host} port={port} dbname={database} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {listen}\nunix_socket_dir =\nauth_type = any\n\
              pool_mode = transaction\ndefault_pool_size = {sessions}\nmax_client_conn = 200\n\
-             ignore_startup_parameters = extra_float_digits\n"
+             ignore_startup_parameters = extra_float_digits\nserver_login_retry = 1\n"
         );
-        let file = home.file("pgbouncer.ini", &settings).unwrap();
-        let mut command = home.command(Path::new(PROGRAM), Signal::SIGKILL);
-        command.arg(&file);
-        let server = home.spawn(command, Signal::SIGTERM).unwrap();
-        let through = target.host("127.0.0.1").port(listen);
-        let mut pooler = Self { server, home, _folder: folder, url: through.to_url_lossy().to_string() };
+        let settings = home.file("pgbouncer.ini", &settings).unwrap();
+        let server = spawn(&home, &settings);
+        let url = target.host("127.0.0.1").port(listen).to_url_lossy().to_string();
+        let mut pooler = Self { server, home, _folder: folder, settings, url };
         pooler.wait_until_ready().await;
         pooler
+    }
+
+    /// Kills it with SIGKILL: all its sessions end.
+    ///
+    /// # Panics
+    /// When it cannot be killed.
+    pub fn kill(&mut self) {
+        self.server.stop(Signal::SIGKILL).unwrap();
+    }
+
+    /// Restarts it at the same address after [`kill`](Self::kill), and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn restart(&mut self) {
+        self.server = spawn(&self.home, &self.settings);
+        self.wait_until_ready().await;
     }
 
     /// The URL of the database through the pooler.
@@ -72,4 +88,10 @@ impl Pooler {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+fn spawn(home: &ServerDir, settings: &Path) -> ProcessGuard {
+    let mut command = home.command(Path::new(PROGRAM), Signal::SIGKILL);
+    command.arg(settings);
+    home.spawn(command, Signal::SIGTERM).unwrap()
 }

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 pub(crate) struct PrivateServer {
     // Dropped in this order: the folder must outlive the server.
     server: Option<Server>,
-    _folder: TempFolder,
+    temp_folder: TempFolder,
     url: String,
     port: u16,
     home: PathBuf,
@@ -31,7 +31,7 @@ impl PrivateServer {
         let (server, folder) = starting.await.unwrap();
         let server = server.unwrap_or_else(|error| panic!("{error:?}"));
         let (url, port, home) = (server.url(), server.port(), server.folder().to_owned());
-        Self { url, port, home, server: Some(server), _folder: folder }
+        Self { url, port, home, server: Some(server), temp_folder: folder }
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -44,6 +44,11 @@ impl PrivateServer {
 
     pub(crate) fn folder(&self) -> &Path {
         &self.home
+    }
+
+    /// Its data stays when it is stopped.
+    pub(crate) fn keep(&mut self) {
+        self.temp_folder.keep();
     }
 
     pub(crate) fn ids(&self) -> Vec<u32> {

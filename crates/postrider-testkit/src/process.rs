@@ -1,4 +1,4 @@
-//! A child process: the test program itself, started again to run one of its own tests.
+//! A child process: a program, or the test program itself, started again to run one of its own tests.
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -45,8 +45,11 @@ impl Process {
         command
     }
 
-    fn spawn(mut command: Command) -> Self {
-        // Closed when this process dies for any reason.
+    /// Starts a program. Its standard input is closed when this process dies for any reason: see [`exit_with_parent`].
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn spawn(mut command: Command) -> Self {
         Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
     }
 
@@ -107,9 +110,14 @@ fn libfaketime() -> PathBuf {
 /// In the child process: its argument, if it is one. From this call on, the process exits when its parent does.
 pub fn argument() -> Option<String> {
     let argument = std::env::var(ARGUMENT).ok()?;
+    exit_with_parent();
+    Some(argument)
+}
+
+/// In the child process: from this call on, it exits when its parent does.
+pub fn exit_with_parent() {
     std::thread::spawn(|| {
         std::io::stdin().read_to_end(&mut Vec::new()).ok();
         std::process::exit(3);
     });
-    Some(argument)
 }

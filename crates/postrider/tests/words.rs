@@ -190,7 +190,7 @@ fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
 }
 
 fn sources() -> Vec<(PathBuf, String)> {
-    ["crates", "examples", "bench", "xtask"]
+    ["crates", "examples", "bench", "soak", "xtask"]
         .iter()
         .flat_map(|folder| files(&root().join(folder), &[".rs"]))
         .map(|path| (path.strip_prefix(root()).unwrap().to_owned(), fs::read_to_string(&path).unwrap()))

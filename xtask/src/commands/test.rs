@@ -19,7 +19,7 @@ use crate::version::Major;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run only these tests, with only the servers they need: core, tls, memory, sqlite,
-    /// postgres, http, rabbitmq, nats, redis, kafka, sqs, daemon
+    /// postgres, http, rabbitmq, nats, redis, kafka, sqs, daemon, soak
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) only: Vec<String>,
 

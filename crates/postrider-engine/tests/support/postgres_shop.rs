@@ -112,7 +112,6 @@ impl Shop for PostgresShop {
             sqlx::query_as("select id, doomed from witness").fetch_all(&self.app).await.unwrap();
         History {
             witness: witness.into_iter().collect(),
-            runs: Vec::new(),
             effects: self.ids("select id from effect").await,
             dead: self.ids("select message_id from postrider.dead").await,
             waiting: self
@@ -120,6 +119,7 @@ impl Shop for PostgresShop {
                     "select message_id from postrider.ready union all select message_id from postrider.scheduled",
                 )
                 .await,
+            ..History::default()
         }
     }
 

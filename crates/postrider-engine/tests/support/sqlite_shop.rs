@@ -93,7 +93,6 @@ impl Shop for SqliteShop {
             sqlx::query_as("select id, doomed from witness").fetch_all(&self.app).await.unwrap();
         History {
             witness: witness.into_iter().collect(),
-            runs: Vec::new(),
             effects: self.ids("select id from effect").await,
             dead: self.ids("select message_id from postrider_dead").await,
             waiting: self
@@ -101,6 +100,7 @@ impl Shop for SqliteShop {
                     "select message_id from postrider_ready union all select message_id from postrider_scheduled",
                 )
                 .await,
+            ..History::default()
         }
     }
 
