@@ -10,6 +10,8 @@
 pub mod aws;
 #[cfg(any(feature = "http", feature = "http-source"))]
 pub mod http;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "redis"))]
+mod in_flight_limit;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod memory;
@@ -17,10 +19,10 @@ pub mod memory;
 pub mod nats;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
-#[cfg(any(feature = "kafka", feature = "nats", feature = "redis"))]
-mod reconnect;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis", feature = "sqs"))]
+mod session;
 #[cfg(feature = "sns")]
 pub mod sns;
 #[cfg(feature = "sqs")]

@@ -15,7 +15,7 @@ use postrider_core::{
 use postrider_testkit::{
     Kind,
     broker::RabbitMq,
-    proxy::{Fault, FaultProxy},
+    proxy::{Direction, Fault, FaultProxy},
     shared,
 };
 use postrider_transports::rabbitmq::{RabbitMqOptions, RabbitMqTransport};
@@ -148,6 +148,24 @@ async fn full_queue_is_retried() {
     }
     assert!(retried > 0 && accepted.len() >= 5, "{} accepted", accepted.len());
     assert_eq!(arrived(&rabbit, &queue, accepted.len()).await, ids(&accepted));
+}
+
+/// Nothing was sent yet, so the batch travels on a new connection, and the circuit stays closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connection_that_ends_while_a_channel_is_opened_is_replaced() {
+    let (proxy, url) = FaultProxy::before_url(&shared::url(Kind::RabbitMq)).await;
+    let rabbit = Rabbit::at(&shared::url(Kind::RabbitMq)).await;
+    let queue = rabbit.queue().await;
+    let transport = RabbitMqTransport::new(client(&url, Duration::from_secs(10))).unwrap();
+    // The broker closes the channel and keeps the connection: the pool is empty.
+    let missing = within_timeout(transport.publish(&[order(&format!("{}/key", unique("missing")))])).await;
+    assert!(missing[0].is_err(), "{missing:?}");
+    proxy.set_once(Fault::CutAfter { direction: Direction::ToServer, bytes: 0 });
+    let batch = orders(3, &queue);
+    let results = within_timeout(transport.publish(&batch)).await;
+    assert!(all_ok(&results), "{results:?}");
+    assert_eq!(proxy.counts().connections, 2);
+    assert_eq!(arrived(&rabbit, &queue, 3).await, ids(&batch));
 }
 
 /// A connection on which a call was dropped is not used again: it may be dead without an error.

@@ -17,7 +17,7 @@ use lapin::{
 use postrider_core::{Ack, AckHandle, Incoming, QueueName, ReceivedMessage, Source, SourceError};
 use postrider_testkit::{
     Kind,
-    proxy::{Fault, FaultProxy},
+    proxy::{Direction, Fault, FaultProxy},
     shared,
     source::{outage, run},
 };
@@ -186,6 +186,25 @@ async fn deleted_queue_is_unavailable_until_it_is_declared_again() {
     rabbit.declare(&queue, durable(), quorum()).await;
     put(&queue, 1).await;
     assert_eq!(receive(&source, 1).await.len(), 1);
+}
+
+/// Nothing was received on the new channel yet, so the source subscribes on a new connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connection_that_ends_while_a_channel_is_opened_is_replaced() {
+    let queue = queue_with(quorum()).await;
+    let (proxy, through) = FaultProxy::before_url(&url()).await;
+    let source = RabbitMqSource::builder(client(through, Duration::from_secs(10)), &queue).build().unwrap();
+    put(&queue, 1).await;
+    assert_eq!(receive(&source, 1).await.len(), 1);
+    // The broker cancels the consumer and keeps the connection.
+    let rabbit = Rabbit::at(&url()).await;
+    rabbit.channel.queue_delete(queue.as_str().into(), QueueDeleteOptions::default()).await.unwrap();
+    assert!(matches!(soon(source.receive(1)).await, Err(SourceError::Unavailable { .. })));
+    rabbit.declare(&queue, durable(), quorum()).await;
+    put(&queue, 1).await;
+    proxy.set_once(Fault::CutAfter { direction: Direction::ToServer, bytes: 0 });
+    assert_eq!(receive(&source, 1).await.len(), 1);
+    assert_eq!(proxy.counts().connections, 2);
 }
 
 #[tokio::test]

@@ -79,6 +79,11 @@ impl AwsOptions {
         Ok(())
     }
 
+    #[cfg(feature = "sqs")]
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.client.connect_timeout()
+    }
+
     pub(crate) fn request_timeout(&self) -> Duration {
         request_timeout(&self.client)
     }

@@ -12,7 +12,7 @@ use super::{
     options::KafkaOptions,
     wire,
 };
-use crate::reconnect::ReusableConnection;
+use crate::session::ReusableConnection;
 use postrider_core::{Outgoing, PublishError};
 use rdkafka::{
     client::Client,
@@ -203,7 +203,7 @@ impl KafkaConnection {
                 }
                 Err((error, _)) => {
                     if let KafkaError::MessageProduction(Code::Fatal) = error {
-                        self.mark_suspect();
+                        self.abandon();
                         let why = producer.client().fatal_error().map(|(_, why)| why).unwrap_or_default();
                         return Err(PublishError::retry(format!(
                             "the Kafka client failed and is created anew: {why}"
@@ -262,7 +262,7 @@ impl ReusableConnection for KafkaConnection {
         !is_failed && !self.is_suspect.load(Ordering::Relaxed)
     }
 
-    fn mark_suspect(&self) {
+    fn abandon(&self) {
         self.is_suspect.store(true, Ordering::Relaxed);
     }
 }

@@ -33,14 +33,17 @@ pub use cluster::SaslMechanism;
 pub use options::{Compression, KafkaOptions};
 pub use source::{KafkaSource, KafkaSourceBuilder};
 
-use crate::reconnect::{ConnectionSlot, ReusableConnection, SuspectGuard};
+use crate::{
+    in_flight_limit::InFlightLimit,
+    session::{Generation, Session, SessionError},
+};
 use async_trait::async_trait;
 use connection::KafkaConnection;
 use postrider_core::{Capacity, ClientOptions, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -67,11 +70,24 @@ type PublishResult = Result<Receipt, PublishError>;
 /// ```
 pub struct KafkaTransport {
     options: KafkaOptions,
-    batched: ConnectionSlot<KafkaConnection>,
+    batched: Client,
     /// A client that sends every record in a batch of its own.
-    unbatched: ConnectionSlot<KafkaConnection>,
+    unbatched: Client,
     /// Topics whose messages are sent unbatched for now.
     unbatched_topics: Mutex<BTreeSet<String>>,
+}
+
+/// A client of librdkafka, replaced when it fails.
+struct Client {
+    session: Session<KafkaConnection>,
+    in_flight: InFlightLimit,
+    is_unbatched: bool,
+}
+
+impl Client {
+    async fn connection(&self, options: &KafkaOptions) -> Result<Generation<KafkaConnection>, PublishError> {
+        self.session.connection(async { KafkaConnection::connect(options, self.is_unbatched) }).await
+    }
 }
 
 impl KafkaTransport {
@@ -85,7 +101,12 @@ impl KafkaTransport {
     }
 
     fn with(options: KafkaOptions) -> Self {
-        let (batched, unbatched) = (ConnectionSlot::new(MAX_IN_FLIGHT), ConnectionSlot::new(MAX_IN_FLIGHT));
+        let client = |is_unbatched| Client {
+            session: Session::new(options.cluster.connect_timeout),
+            in_flight: InFlightLimit::new(MAX_IN_FLIGHT),
+            is_unbatched,
+        };
+        let (batched, unbatched) = (client(false), client(true));
         Self { options, batched, unbatched, unbatched_topics: Mutex::default() }
     }
 
@@ -132,15 +153,18 @@ impl KafkaTransport {
 
     async fn publish_on(
         &self,
-        slot: &ConnectionSlot<KafkaConnection>,
+        client: &Client,
         messages: &[(usize, &Outgoing)],
         results: &mut [Option<PublishResult>],
     ) {
         if messages.is_empty() {
             return;
         }
-        let _permits = slot.reserve(messages.len()).await;
-        if let Err(error) = self.send_on(slot, messages, results).await {
+        let sent = match client.in_flight.reserve(messages.len()).await {
+            Some(_permits) => self.send_on(client, messages, results).await,
+            None => Err(PublishError::closed()),
+        };
+        if let Err(error) = sent {
             let error = error.to_string();
             for (index, _) in messages {
                 results[*index].get_or_insert_with(|| Err(PublishError::unavailable(error.clone())));
@@ -151,15 +175,13 @@ impl KafkaTransport {
     /// Enqueues all messages, then waits for the delivery report of each. An error means that nothing was sent.
     async fn send_on(
         &self,
-        slot: &ConnectionSlot<KafkaConnection>,
+        client: &Client,
         messages: &[(usize, &Outgoing)],
         results: &mut [Option<PublishResult>],
     ) -> Result<(), PublishError> {
-        let is_unbatched = std::ptr::eq(slot, &raw const self.unbatched);
-        let connection =
-            slot.connection(async { KafkaConnection::connect(&self.options, is_unbatched) }).await?;
+        let connection = client.connection(&self.options).await?;
         let _call = connection.call();
-        let mut guard = SuspectGuard::new(&*connection);
+        let mut guard = client.session.suspect_unless_complete(&connection);
         let topics = messages.iter().map(|(_, outgoing)| outgoing.destination.as_str()).collect();
         let unusable = connection.unusable_topics(topics, self.options.cluster.connect_timeout).await?;
         let deadline = Instant::now() + self.options.request_timeout;
@@ -177,25 +199,27 @@ impl KafkaTransport {
             let topic = &outgoing.destination;
             results[index] = Some(match timeout_at(deadline, report).await {
                 Ok(Ok(Ok(_))) => Ok(Receipt::new()),
-                Ok(Ok(Err((error, _)))) if error::is_record_refusal(&error) => Err(match is_unbatched {
-                    true => PublishError::reject(format!("topic {topic}: {}", error::describe(&error)))
-                        .named("TooLarge"),
-                    false => {
-                        self.unbatched_topics().insert(topic.clone());
-                        let why = error::describe(&error);
-                        PublishError::retry(format!(
-                            "topic {topic}: {why}; the batch is resent one message at a time to find the bad one"
-                        ))
-                    }
-                }),
+                Ok(Ok(Err((error, _)))) if error::is_record_refusal(&error) => {
+                    Err(match client.is_unbatched {
+                        true => PublishError::reject(format!("topic {topic}: {}", error::describe(&error)))
+                            .named("TooLarge"),
+                        false => {
+                            self.unbatched_topics().insert(topic.clone());
+                            let why = error::describe(&error);
+                            PublishError::retry(format!(
+                                "topic {topic}: {why}; the batch is resent one message at a time to find the bad one"
+                            ))
+                        }
+                    })
+                }
                 Ok(Ok(Err((error, _)))) => Err(error::from_delivery_report(&error, topic)),
                 Ok(Err(_)) | Err(_) => Err(connection.no_ack()),
             });
         }
-        guard.is_disarmed = true;
+        guard.is_complete = true;
         for (index, outgoing) in messages {
             match &results[*index] {
-                Some(Err(PublishError::Unknown { .. })) => guard.is_disarmed = false,
+                Some(Err(PublishError::Unknown { .. })) => guard.is_complete = false,
                 Some(Err(PublishError::Retry { .. })) => connection.forget_topic(&outgoing.destination),
                 _ => {}
             }
@@ -223,19 +247,19 @@ impl Transport for KafkaTransport {
     }
 
     async fn check(&self, destinations: &[&str]) -> Result<Vec<Finding>, PublishError> {
-        let connection =
-            self.batched.connection(async { KafkaConnection::connect(&self.options, false) }).await?;
+        let connection = self.batched.connection(&self.options).await?;
         let findings = check::findings(&connection, &self.options, destinations).await;
         if findings.is_err() {
-            connection.mark_suspect();
+            self.batched.session.suspect(&connection);
         }
         findings
     }
 
     async fn close(&self) {
-        for slot in [&self.batched, &self.unbatched] {
+        for client in [&self.batched, &self.unbatched] {
+            client.in_flight.close().await;
             // No call waits on the connection any more. A query may hold it for a moment; then the query drops it.
-            if let Some(connection) = slot.close().await.and_then(Arc::into_inner) {
+            if let Some(connection) = client.session.close().await.and_then(Generation::into_inner) {
                 connection.close().await;
             }
         }

@@ -110,6 +110,11 @@ impl NatsBuilder {
         Ok(self)
     }
 
+    /// Bound of one attempt to connect: the connect timeout of each server, whose name may have two addresses.
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.client.connect_timeout() * u32::try_from(2 * self.servers.len()).unwrap_or(u32::MAX)
+    }
+
     /// The client's options for one connection.
     pub(super) fn connect_options(&self) -> std::io::Result<ConnectOptions> {
         // When a connection is lost, the call that notices it returns an error, and the next call connects again. The client would

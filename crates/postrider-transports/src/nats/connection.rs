@@ -6,7 +6,7 @@ use super::{
     reply_inbox::ReplyInbox,
     wire,
 };
-use crate::{reconnect::ReusableConnection, tls::describe};
+use crate::{session::ReusableConnection, tls::describe};
 use async_nats::{
     Client, Event, Message, Subject,
     client::SubscribeError,
@@ -15,10 +15,7 @@ use async_nats::{
 };
 use postrider_core::{Outgoing, PublishError};
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::{
@@ -32,7 +29,6 @@ pub(super) struct NatsConnection {
     /// Inboxes that no call reads now.
     idle_inboxes: Mutex<Vec<ReplyInbox>>,
     is_lost: watch::Receiver<bool>,
-    is_suspect: AtomicBool,
     /// The server's last error. It does not say which message caused it.
     last_server_error: Arc<Mutex<Option<String>>>,
 }
@@ -68,14 +64,7 @@ impl NatsConnection {
         let client = options.connect_options().map_err(|error| failed(&error))?.event_callback(on_event);
         let client = client.connect(&options.servers[..]).await.map_err(|error| failed(&error))?;
         let context = ContextBuilder::new().timeout(options.request_timeout).build(client.clone());
-        Ok(Self {
-            context,
-            client,
-            idle_inboxes: Mutex::default(),
-            is_lost,
-            is_suspect: AtomicBool::new(false),
-            last_server_error,
-        })
+        Ok(Self { context, client, idle_inboxes: Mutex::default(), is_lost, last_server_error })
     }
 
     fn is_lost(&self) -> bool {
@@ -210,11 +199,7 @@ impl NatsConnection {
 
 impl ReusableConnection for NatsConnection {
     fn is_usable(&self) -> bool {
-        !self.is_lost() && !self.is_suspect.load(Ordering::Relaxed)
-    }
-
-    fn mark_suspect(&self) {
-        self.is_suspect.store(true, Ordering::Relaxed);
+        !self.is_lost()
     }
 }
 

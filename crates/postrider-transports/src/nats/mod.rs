@@ -28,11 +28,14 @@ mod wire;
 pub use builder::NatsBuilder;
 pub use source::{NatsSource, NatsSourceBuilder};
 
-use crate::reconnect::{ConnectionSlot, ReusableConnection, SuspectGuard};
+use crate::{
+    in_flight_limit::InFlightLimit,
+    session::{Generation, Session, SessionError},
+};
 use async_trait::async_trait;
 use connection::NatsConnection;
 use postrider_core::{Capacity, ClientOptions, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 /// Batch size: enough to use the connection fully, and little to send again when it breaks.
 const BATCH_SIZE: usize = 500;
@@ -51,7 +54,8 @@ const BATCH_SIZE: usize = 500;
 /// ```
 pub struct NatsTransport {
     options: NatsBuilder,
-    slot: ConnectionSlot<NatsConnection>,
+    in_flight: InFlightLimit,
+    session: Session<NatsConnection>,
 }
 
 impl NatsTransport {
@@ -71,19 +75,21 @@ impl NatsTransport {
     }
 
     fn with(options: NatsBuilder) -> Self {
-        let slot = ConnectionSlot::new(options.max_acks_pending);
-        Self { options, slot }
+        let in_flight = InFlightLimit::new(options.max_acks_pending);
+        Self { in_flight, session: Session::new(options.connect_timeout()), options }
     }
 
-    async fn connection(&self) -> Result<Arc<NatsConnection>, PublishError> {
+    async fn connection(&self) -> Result<Generation<NatsConnection>, PublishError> {
         let connecting =
             async { NatsConnection::connect(&self.options).await.map_err(PublishError::unavailable) };
-        self.slot.connection(connecting).await
+        self.session.connection(connecting).await
     }
 
     /// Sends all messages, then waits for the acknowledgement of each.
     async fn publish_part(&self, part: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
-        let _permit = self.slot.reserve(part.len()).await;
+        let Some(_permit) = self.in_flight.reserve(part.len()).await else {
+            return part.iter().map(|_| Err(PublishError::closed())).collect();
+        };
         let connection = match self.connection().await {
             Ok(connection) => connection,
             Err(error) => {
@@ -91,9 +97,9 @@ impl NatsTransport {
             }
         };
         let stream = self.options.stream.as_deref();
-        let mut guard = SuspectGuard::new(&*connection);
+        let mut guard = self.session.suspect_unless_complete(&connection);
         let results = connection.publish(part, stream, self.options.request_timeout).await;
-        guard.is_disarmed = !results.iter().any(|result| matches!(result, Err(PublishError::Unknown { .. })));
+        guard.is_complete = !results.iter().any(|result| matches!(result, Err(PublishError::Unknown { .. })));
         results
     }
 }
@@ -121,13 +127,14 @@ impl Transport for NatsTransport {
         let connection = self.connection().await?;
         let findings = check::findings(&connection, destinations, self.options.stream.as_deref()).await;
         if findings.is_err() {
-            connection.mark_suspect();
+            self.session.suspect(&connection);
         }
         findings
     }
 
     async fn close(&self) {
-        if let Some(connection) = self.slot.close().await {
+        self.in_flight.close().await;
+        if let Some(connection) = self.session.close().await {
             connection.close().await;
         }
     }

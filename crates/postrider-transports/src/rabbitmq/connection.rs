@@ -5,15 +5,19 @@
 //! again: the state of its messages in flight is unknown.
 
 use super::broker::Broker;
-use crate::tls;
+use crate::{
+    session::{Generation, ReusableConnection, Session, SessionError},
+    tls,
+};
 use lapin::{Channel, Connection, options::ConfirmSelectOptions};
 use std::{
     error::Error as StdError,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 use tokio::time::timeout;
 
@@ -27,70 +31,50 @@ pub(super) struct ConnectError(String);
 /// Connects on first use, and reconnects after a connection has ended.
 pub(super) struct ConnectionManager {
     broker: Broker,
-    current: Mutex<Option<Arc<BrokerConnection>>>,
-    /// One call connects, the others wait for it.
-    connecting: tokio::sync::Mutex<()>,
+    session: Session<BrokerConnection>,
 }
 
 /// A connection, with its idle channels.
 pub(super) struct BrokerConnection {
     connection: Connection,
     idle_channels: Mutex<Vec<Channel>>,
-    /// A batch had a channel of this connection.
+    /// A channel of this connection was opened before.
     has_served: AtomicBool,
 }
 
 /// A channel that one batch has to itself.
 pub(super) struct PooledChannel<'a> {
     manager: &'a ConnectionManager,
-    connection: Arc<BrokerConnection>,
+    connection: Generation<BrokerConnection>,
     pub(super) channel: Channel,
     is_complete: bool,
 }
 
 impl ConnectionManager {
     pub(super) fn new(broker: Broker) -> Self {
-        Self { broker, current: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+        Self { session: Session::new(broker.connect_timeout), broker }
     }
 
     /// The current connection, or a new one.
-    pub(super) async fn connection(&self) -> Result<Arc<BrokerConnection>, ConnectError> {
-        if let Some(connection) = self.usable() {
-            return Ok(connection);
-        }
-        let _connecting = self.connecting.lock().await;
-        if let Some(connection) = self.usable() {
-            return Ok(connection);
-        }
-        let within = self.broker.connect_timeout;
-        let connection = match timeout(within, self.broker.connect()).await {
-            Ok(connected) => connected.map_err(|error| self.connect_error(&tls::describe(&error)))?,
-            Err(_) => return Err(self.connect_error(&format!("no reply within {within:?}"))),
+    pub(super) async fn connection(&self) -> Result<Generation<BrokerConnection>, ConnectError> {
+        let connect = async {
+            let connected = self.broker.connect().await;
+            Ok(BrokerConnection {
+                connection: connected.map_err(|error| ConnectError(tls::describe(&error)))?,
+                idle_channels: Mutex::default(),
+                has_served: AtomicBool::default(),
+            })
         };
-        let connection = Arc::new(BrokerConnection {
-            connection,
-            idle_channels: Mutex::default(),
-            has_served: AtomicBool::default(),
-        });
-        *lock(&self.current) = Some(Arc::clone(&connection));
-        Ok(connection)
+        self.session.connection(connect).await.map_err(|error: ConnectError| self.connect_error(&error))
     }
 
-    /// A channel in confirm mode, for one batch.
-    ///
-    /// A connection that has served batches may end while its next channel is opened: seen with a `CHANNEL_ERROR` of the broker after a
-    /// call was cancelled. Nothing of this batch was sent yet, so the batch gets a channel of a new connection. Only a new connection that
-    /// fails, too, is an outage.
+    /// A channel in confirm mode, for one batch, on a new connection if this one [ended unnoticed](BrokerConnection::has_ended_unnoticed).
     pub(super) async fn checkout(
         &self,
-        connection: &Arc<BrokerConnection>,
+        connection: &Generation<BrokerConnection>,
     ) -> Result<PooledChannel<'_>, ConnectError> {
         match self.open_pooled_channel(connection).await {
-            Err(_)
-                if connection.has_served.load(Ordering::Relaxed)
-                    && !connection.connection.status().connected()
-                    && !connection.is_blocked() =>
-            {
+            Err(_) if connection.has_ended_unnoticed() => {
                 let new = self.connection().await?;
                 self.open_pooled_channel(&new).await
             }
@@ -101,7 +85,7 @@ impl ConnectionManager {
     /// An idle channel of this connection, or a new one.
     async fn open_pooled_channel(
         &self,
-        connection: &Arc<BrokerConnection>,
+        connection: &Generation<BrokerConnection>,
     ) -> Result<PooledChannel<'_>, ConnectError> {
         let within = self.broker.request_timeout;
         let idle = lock(&connection.idle_channels).pop().filter(|channel| channel.status().connected());
@@ -118,30 +102,22 @@ impl ConnectionManager {
                 }
             },
         };
-        connection.has_served.store(true, Ordering::Relaxed);
-        Ok(PooledChannel { manager: self, connection: Arc::clone(connection), channel, is_complete: false })
+        connection.mark_served();
+        Ok(PooledChannel { manager: self, connection: connection.clone(), channel, is_complete: false })
     }
 
     /// Closes the connection, with a handshake if that is possible within the request timeout.
     pub(super) async fn close(&self) {
-        let last = lock(&self.current).take();
-        if let Some(connection) = last {
+        if let Some(connection) = self.session.close().await {
             timeout(self.broker.request_timeout, connection.connection.close(200, "closed".into()))
                 .await
                 .ok();
         }
     }
 
-    fn usable(&self) -> Option<Arc<BrokerConnection>> {
-        lock(&self.current).clone().filter(|connection| connection.connection.status().connected())
-    }
-
     /// The next call opens a new connection. Calls in flight finish on the old one.
-    pub(super) fn discard(&self, connection: &Arc<BrokerConnection>) {
-        let mut current = lock(&self.current);
-        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
-            *current = None;
-        }
+    pub(super) fn discard(&self, connection: &Generation<BrokerConnection>) {
+        self.session.suspect(connection);
     }
 
     /// Names the server, without the password.
@@ -166,6 +142,20 @@ impl BrokerConnection {
     /// A new channel without confirms.
     pub(super) async fn open_channel(&self) -> lapin::Result<Channel> {
         self.connection.create_channel().await
+    }
+
+    /// A channel of this connection was opened.
+    pub(super) fn mark_served(&self) {
+        self.has_served.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the failure to open a channel is no outage yet.
+    ///
+    /// A connection that has served before may end while its next channel is opened: seen with a `CHANNEL_ERROR` of the broker after a
+    /// call was cancelled. Nothing was sent on that channel, so the call opens one on a new connection. Only a new connection that fails,
+    /// too, is an outage.
+    pub(super) fn has_ended_unnoticed(&self) -> bool {
+        self.has_served.load(Ordering::Relaxed) && !self.is_usable() && !self.is_blocked()
     }
 
     /// Whether the broker blocks publishers because of a memory or disk alarm.
@@ -201,6 +191,22 @@ impl Drop for PooledChannel<'_> {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ReusableConnection for BrokerConnection {
+    fn is_usable(&self) -> bool {
+        self.connection.status().connected()
+    }
+}
+
+impl SessionError for ConnectError {
+    fn closed() -> Self {
+        Self("the client is closed".to_owned())
+    }
+
+    fn timed_out(within: Duration) -> Self {
+        Self(format!("no reply within {within:?}"))
+    }
 }
 
 impl fmt::Display for ConnectError {

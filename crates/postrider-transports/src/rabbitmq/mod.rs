@@ -33,6 +33,7 @@ mod wire;
 pub use options::RabbitMqOptions;
 pub use source::{RabbitMqSource, RabbitMqSourceBuilder};
 
+use crate::session::Generation;
 use async_trait::async_trait;
 use connection::{BrokerConnection, ConnectError, ConnectionManager};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -42,7 +43,7 @@ use publish::PublishResult;
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -164,7 +165,7 @@ impl RabbitMqTransport {
     /// Publishes the messages of one exchange.
     async fn send_to_exchange(
         &self,
-        connection: &Arc<BrokerConnection>,
+        connection: &Generation<BrokerConnection>,
         publications: Vec<Publication<'_>>,
     ) -> Vec<(usize, PublishResult)> {
         let Some(exchange) = publications.first().map(|publication| publication.address.exchange.clone())

@@ -5,14 +5,10 @@ use super::{
     server::{Driver, Server},
     wire,
 };
-use crate::reconnect::ReusableConnection;
+use crate::session::ReusableConnection;
 use postrider_core::{Outgoing, PublishError, Receipt};
 use redis::{Cmd, Pipeline, Value, aio::MultiplexedConnection};
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 /// The server's default of `proto-max-bulk-len`.
 const DEFAULT_MAX_VALUE_BYTES: usize = 512 * 1024 * 1024;
@@ -22,18 +18,12 @@ pub(super) struct RedisConnection {
     _driver: Driver,
     /// Maximum size of one value.
     max_value_bytes: usize,
-    is_suspect: AtomicBool,
 }
 
 impl RedisConnection {
     pub(super) async fn connect(server: &Server) -> Result<Self, PublishError> {
         let (connection, driver) = server.connect().await?;
-        let mut connection = Self {
-            connection,
-            _driver: driver,
-            max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
-            is_suspect: AtomicBool::new(false),
-        };
+        let mut connection = Self { connection, _driver: driver, max_value_bytes: DEFAULT_MAX_VALUE_BYTES };
         // Without permission for CONFIG the default is assumed.
         let limit = connection.config_get(&["proto-max-bulk-len"]).await.ok();
         let limit = limit.and_then(|mut settings| settings.remove("proto-max-bulk-len")?.parse().ok());
@@ -119,15 +109,7 @@ impl RedisConnection {
     }
 }
 
-impl ReusableConnection for RedisConnection {
-    fn is_usable(&self) -> bool {
-        !self.is_suspect.load(Ordering::Relaxed)
-    }
-
-    fn mark_suspect(&self) {
-        self.is_suspect.store(true, Ordering::Relaxed);
-    }
-}
+impl ReusableConnection for RedisConnection {}
 
 /// Entries that were sent may have arrived; entries that could not be encoded were not sent.
 fn unknown(written: Vec<Result<(), String>>, why: &str) -> Vec<Result<Receipt, PublishError>> {

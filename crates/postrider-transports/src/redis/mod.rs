@@ -29,12 +29,15 @@ mod wire;
 pub use builder::RedisBuilder;
 pub use source::{RedisSource, RedisSourceBuilder};
 
-use crate::reconnect::{ConnectionSlot, ReusableConnection, SuspectGuard};
+use crate::{
+    in_flight_limit::InFlightLimit,
+    session::{Generation, Session, SessionError},
+};
 use async_trait::async_trait;
 use connection::RedisConnection;
 use postrider_core::{Capacity, ClientOptions, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
 use server::Server;
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
 const BATCH_SIZE: usize = 500;
 /// A batch is buffered in memory by the client and by the server.
@@ -59,7 +62,8 @@ pub struct RedisTransport {
     server: Server,
     must_exist: bool,
     replicas: Option<(u32, Duration)>,
-    slot: ConnectionSlot<RedisConnection>,
+    in_flight: InFlightLimit,
+    session: Session<RedisConnection>,
 }
 
 impl RedisTransport {
@@ -79,28 +83,31 @@ impl RedisTransport {
     }
 
     fn with(server: Server, must_exist: bool, replicas: Option<(u32, Duration)>) -> Self {
-        Self { server, must_exist, replicas, slot: ConnectionSlot::new(MAX_IN_FLIGHT) }
+        let (in_flight, session) = (InFlightLimit::new(MAX_IN_FLIGHT), Session::new(server.open_timeout()));
+        Self { server, must_exist, replicas, in_flight, session }
     }
 
-    async fn connection(&self) -> Result<Arc<RedisConnection>, PublishError> {
-        self.slot.connection(RedisConnection::connect(&self.server)).await
+    async fn connection(&self) -> Result<Generation<RedisConnection>, PublishError> {
+        self.session.connection(RedisConnection::connect(&self.server)).await
     }
 
     async fn publish_part(&self, part: &[Outgoing]) -> Vec<Result<Receipt, PublishError>> {
-        let _permit = self.slot.reserve(part.len()).await;
+        let Some(_permit) = self.in_flight.reserve(part.len()).await else {
+            return part.iter().map(|_| Err(PublishError::closed())).collect();
+        };
         let connection = match self.connection().await {
             Ok(connection) => connection,
             Err(error) => {
                 return part.iter().map(|_| Err(PublishError::unavailable(error.to_string()))).collect();
             }
         };
-        let mut guard = SuspectGuard::new(&*connection);
+        let mut guard = self.session.suspect_unless_complete(&connection);
         let results = connection.add(part, self.must_exist, self.replicas).await;
         // A server that became a replica does not name its primary. A new connection may reach the primary.
         let is_bad = |result: &_| {
             matches!(result, Err(PublishError::Unknown { .. } | PublishError::Unavailable { .. }))
         };
-        guard.is_disarmed = !results.iter().any(is_bad);
+        guard.is_complete = !results.iter().any(is_bad);
         results
     }
 }
@@ -133,14 +140,15 @@ impl Transport for RedisTransport {
         );
         let findings = findings.await;
         if findings.is_err() {
-            connection.mark_suspect();
+            self.session.suspect(&connection);
         }
         findings
     }
 
     async fn close(&self) {
         // Dropping the connection closes it.
-        self.slot.close().await;
+        self.in_flight.close().await;
+        self.session.close().await;
     }
 }
 

@@ -85,6 +85,11 @@ impl Server {
         })
     }
 
+    /// Bound of one attempt to connect, including a first request.
+    pub(super) fn open_timeout(&self) -> Duration {
+        self.connect_timeout + self.response_timeout * 2
+    }
+
     /// A new connection, and the task that drives it.
     pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, Driver), PublishError> {
         let failed = |why: String| {

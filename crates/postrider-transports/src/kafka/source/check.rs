@@ -1,6 +1,6 @@
 //! Checks a topic and its group for settings that would lose or repeat messages.
 
-use super::{builder::ConsumerGroup, session::run_blocking};
+use super::{builder::ConsumerGroup, group_member::run_blocking};
 use crate::kafka::{
     check::{
         TopicMetadata, describe_config, hidden_config, hidden_topic, number, partition_findings,

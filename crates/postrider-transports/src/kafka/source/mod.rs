@@ -18,8 +18,8 @@
 
 mod builder;
 mod check;
+mod group_member;
 mod offset_tracker;
-mod session;
 
 pub use builder::KafkaSourceBuilder;
 
@@ -27,20 +27,18 @@ use super::{
     check::{describe_config, number},
     error,
 };
+use crate::session::{Generation, Session};
 use async_trait::async_trait;
 use builder::ConsumerGroup;
+use group_member::GroupMember;
 use offset_tracker::{MAX_DELAY, RecordHandle};
 use postrider_core::{
     Ack, AckHandle, Capabilities, ClientOptions, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source,
     SourceError,
 };
 use rdkafka::admin::ResourceSpecifier;
-use session::ConsumerSession;
 use std::{fmt, sync::Arc, time::Duration};
-use tokio::{
-    sync::{Mutex, watch},
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 /// Acks are recorded in memory, so any number of them costs the same.
 const ACK_BATCH: usize = 10_000;
@@ -62,8 +60,7 @@ const ACK_BATCH: usize = 10_000;
 /// ```
 pub struct KafkaSource {
     group: Arc<ConsumerGroup>,
-    session: Mutex<Option<Arc<ConsumerSession>>>,
-    is_closed: watch::Sender<bool>,
+    session: Session<GroupMember>,
 }
 
 impl KafkaSource {
@@ -82,66 +79,49 @@ impl KafkaSource {
     }
 
     fn with(group: ConsumerGroup) -> Self {
-        Self { group: Arc::new(group), session: Mutex::default(), is_closed: watch::Sender::new(false) }
-    }
-
-    /// The current session, or a new one if the last one has failed.
-    async fn session(&self) -> Result<Arc<ConsumerSession>, SourceError> {
-        let mut current = self.session.lock().await;
-        if *self.is_closed.borrow() {
-            return Err(SourceError::unavailable("the source is closed"));
-        }
-        if let Some(session) = current.as_ref().filter(|session| !session.has_ended()) {
-            return Ok(Arc::clone(session));
-        }
-        let session = Arc::new(ConsumerSession::open(&self.group)?);
-        *current = Some(Arc::clone(&session));
-        Ok(session)
+        Self { session: Session::new(group.cluster.connect_timeout), group: Arc::new(group) }
     }
 
     async fn receive_from(
         &self,
-        session: &ConsumerSession,
+        member: &Generation<GroupMember>,
         most: usize,
     ) -> Result<Vec<ReceivedMessage>, SourceError> {
         loop {
-            let (messages, next) = session.tracker.take(most.max(1));
+            let (messages, next) = member.tracker.take(most.max(1));
             if !messages.is_empty() {
                 return Ok(messages);
             }
-            if let Some(error) = session.tracker.take_error() {
+            if let Some(error) = member.tracker.take_error() {
                 if error.is_fatal {
-                    self.session.lock().await.take();
+                    self.session.suspect(member);
                 }
                 return Err(SourceError::unavailable(error.why));
             }
             let next = next.unwrap_or_else(|| Instant::now() + MAX_DELAY);
             tokio::select! {
-                () = session.tracker.changed.notified() => {}
+                () = member.tracker.changed.notified() => {}
                 () = sleep_until(next) => {}
-                () = session.needs_topic_lookup() => session.look_up_topic().await?,
+                () = member.needs_topic_lookup() => member.look_up_topic().await?,
             }
         }
     }
 
     /// Applies `each` to the record behind each ack handle.
-    async fn for_each<T>(
+    fn for_each<T>(
         &self,
         items: &[T],
-        ack_handle: impl Fn(&T) -> &AckHandle + Send,
-        each: impl Fn(&ConsumerSession, RecordHandle, &T) -> Result<(), SourceError> + Send,
-    ) -> Vec<Result<(), SourceError>>
-    where
-        T: Sync,
-    {
-        let session = self.session.lock().await.clone();
+        ack_handle: impl Fn(&T) -> &AckHandle,
+        each: impl Fn(&GroupMember, RecordHandle, &T) -> Result<(), SourceError>,
+    ) -> Vec<Result<(), SourceError>> {
+        let current = self.session.current();
         let one = |item: &T| {
             let handle = ack_handle(item).downcast::<RecordHandle>();
             let handle = handle.ok_or_else(|| SourceError::stale("the message came from another source"))?;
-            let session = session
+            let member = current
                 .as_ref()
                 .ok_or_else(|| SourceError::stale("the source is closed, or its client was recreated"))?;
-            each(session, *handle, item)
+            each(member, *handle, item)
         };
         items.iter().map(one).collect()
     }
@@ -162,35 +142,29 @@ impl Source for KafkaSource {
     }
 
     async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
-        let mut closed = self.is_closed.subscribe();
         let receiving = async {
-            let session = self.session().await?;
-            self.receive_from(&session, most).await
+            let member = self.session.connection(async { GroupMember::open(&self.group) }).await?;
+            self.receive_from(&member, most).await
         };
-        tokio::select! {
-            biased;
-            _ = closed.wait_for(|is_closed| *is_closed) => Err(SourceError::unavailable("the source is closed")),
-            received = receiving => received,
-        }
+        self.session.unless_closed(receiving).await
     }
 
     async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
         self.for_each(
             acks,
             |(handle, _)| handle,
-            |session, handle, (_, ack)| {
+            |member, handle, (_, ack)| {
                 let ack = match *ack {
                     Ack::Nack { after } => Ack::Nack { after: after.min(MAX_DELAY) },
                     other => other,
                 };
-                session.tracker.ack(handle, ack)
+                member.tracker.ack(handle, ack)
             },
         )
-        .await
     }
 
     async fn extend(&self, handles: &[AckHandle]) -> Vec<Result<(), SourceError>> {
-        self.for_each(handles, |handle| handle, |session, handle, _| session.tracker.check(handle)).await
+        self.for_each(handles, |handle| handle, |member, handle, _| member.tracker.check(handle))
     }
 
     async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError> {
@@ -215,10 +189,8 @@ impl Source for KafkaSource {
     }
 
     async fn close(&self) {
-        self.is_closed.send_replace(true);
-        let mut current = self.session.lock().await;
-        if let Some(session) = current.take() {
-            session.close().await;
+        if let Some(member) = self.session.close().await {
+            member.close().await;
         }
     }
 }

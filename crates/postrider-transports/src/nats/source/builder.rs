@@ -3,6 +3,7 @@
 use super::NatsSource;
 use crate::{
     nats::builder::{NatsBuilder, check_name},
+    session::Session,
     timeout::check_timeout,
 };
 use postrider_core::{ClientOptions, Invalid};
@@ -81,6 +82,8 @@ impl NatsSourceBuilder {
             }
         }
         let ack_wait = self.consumer_spec.as_ref().map_or(ACK_WAIT, |consumer_spec| consumer_spec.ack_wait);
+        // To connect, and to query or create the consumer.
+        let session = Session::new(options.connect_timeout() + options.request_timeout * 4);
         Ok(NatsSource {
             options,
             stream: self.stream,
@@ -89,8 +92,7 @@ impl NatsSourceBuilder {
             batch_size: self.batch_size,
             ack_deadline: u64::try_from(ack_wait.as_nanos()).unwrap_or(u64::MAX).into(),
             in_flight: Default::default(),
-            current: Default::default(),
-            is_closed: Default::default(),
+            session,
         })
     }
 }

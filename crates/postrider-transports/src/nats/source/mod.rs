@@ -11,12 +11,12 @@ mod builder;
 mod check;
 mod decode;
 mod in_flight;
-mod session;
+mod subscription;
 
 pub use builder::NatsSourceBuilder;
 
 use super::{builder::NatsBuilder, connection::NatsConnection};
-use crate::reconnect::ReusableConnection;
+use crate::session::{Generation, Session};
 use async_nats::{client::Request, jetstream};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -26,19 +26,13 @@ use postrider_core::{
     Ack, AckHandle, Capabilities, ClientOptions, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source,
     SourceError,
 };
-use session::{Delivery, Session};
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
-use tokio::{
-    sync::{Mutex, watch},
-    time::timeout,
-};
+use subscription::{Delivery, Subscription};
+use tokio::time::timeout;
 
 const MAX_DELAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Maximum number of acks in flight.
@@ -74,8 +68,7 @@ pub struct NatsSource {
     /// Ack deadline in nanoseconds.
     ack_deadline: AtomicU64,
     in_flight: InFlight,
-    current: Mutex<Option<Arc<Session>>>,
-    is_closed: watch::Sender<bool>,
+    session: Session<Subscription>,
 }
 
 impl NatsSource {
@@ -102,28 +95,23 @@ impl NatsSource {
         NatsSourceBuilder::new(client.into(), stream.into(), durable.into())
     }
 
-    /// The current session, or a new one.
-    async fn session(&self) -> Result<Arc<Session>, SourceError> {
-        let mut current = self.current.lock().await;
-        if let Some(session) = current.as_ref().filter(|session| session.connection.is_usable()) {
-            return Ok(Arc::clone(session));
-        }
-        *current = None;
-        if *self.is_closed.borrow() {
-            return Err(closed());
-        }
-        let connection = NatsConnection::connect(&self.options).await.map_err(SourceError::unavailable)?;
-        let session = Arc::new(Session::open(connection, self).await?);
-        let ack_deadline = u64::try_from(session.ack_deadline().as_nanos()).unwrap_or(u64::MAX);
-        self.ack_deadline.store(ack_deadline, Ordering::Relaxed);
-        *current = Some(Arc::clone(&session));
-        Ok(session)
+    /// The current subscription, or a new one.
+    async fn subscription(&self) -> Result<Generation<Subscription>, SourceError> {
+        let subscribing = async {
+            let connection =
+                NatsConnection::connect(&self.options).await.map_err(SourceError::unavailable)?;
+            let subscription = Subscription::open(connection, self).await?;
+            let ack_deadline = u64::try_from(subscription.ack_deadline().as_nanos()).unwrap_or(u64::MAX);
+            self.ack_deadline.store(ack_deadline, Ordering::Relaxed);
+            Ok(subscription)
+        };
+        self.session.connection(subscribing).await
     }
 
     async fn receive_batch(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
-        let session = self.session().await?;
-        let deliveries = session.receive(most.min(self.batch_size), self.options.request_timeout).await;
-        let deliveries = deliveries.inspect_err(|_| session.connection.mark_suspect())?;
+        let subscription = self.subscription().await?;
+        let deliveries = subscription.receive(most.min(self.batch_size), self.options.request_timeout).await;
+        let deliveries = deliveries.inspect_err(|_| self.session.suspect(&subscription))?;
         let to_message = |Delivery { message, reply, sequence, deliveries }| {
             let handle = AckHandle::new(self.in_flight.add(sequence, reply));
             ReceivedMessage::new(decode::decode(&self.stream, message), handle).delivered(deliveries)
@@ -157,16 +145,16 @@ impl NatsSource {
         if part.iter().all(Option::is_none) {
             return all(&stale);
         }
-        let session = match self.session().await {
-            Ok(session) => session,
+        let subscription = match self.subscription().await {
+            Ok(subscription) => subscription,
             Err(error) => return all(&|| SourceError::unavailable(error.to_string())),
         };
         let confirmed = part.iter().map(async |ack| match ack {
-            Some((delivery, ack)) => session.send_ack(delivery.reply.clone(), ack.clone()).await,
+            Some((delivery, ack)) => subscription.send_ack(delivery.reply.clone(), ack.clone()).await,
             None => Err(stale()),
         });
         timeout(self.options.request_timeout, join_all(confirmed)).await.unwrap_or_else(|_| {
-            session.connection.mark_suspect();
+            self.session.suspect(&subscription);
             all(&|| SourceError::unavailable("no confirmation of the ack within the timeout"))
         })
     }
@@ -197,10 +185,6 @@ fn stale() -> SourceError {
     SourceError::stale("the message was acked before, or has been redelivered since")
 }
 
-fn closed() -> SourceError {
-    SourceError::unavailable("the source is closed")
-}
-
 #[async_trait]
 impl Source for NatsSource {
     fn kind(&self) -> &'static str {
@@ -223,12 +207,7 @@ impl Source for NatsSource {
         if most == 0 {
             return Ok(Vec::new());
         }
-        let mut is_closed = self.is_closed.subscribe();
-        tokio::select! {
-            biased;
-            _ = is_closed.wait_for(|is_closed| *is_closed) => Err(closed()),
-            received = self.receive_batch(most) => received,
-        }
+        self.session.unless_closed(self.receive_batch(most)).await
     }
 
     async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
@@ -249,13 +228,13 @@ impl Source for NatsSource {
     }
 
     async fn redelivery_window(&self) -> Result<RedeliveryWindow, SourceError> {
-        let session = self.session().await?;
-        let window = check::redelivery_window(&session.connection, &self.stream).await;
-        window.inspect_err(|_| session.connection.mark_suspect())
+        let subscription = self.subscription().await?;
+        let window = check::redelivery_window(&subscription.connection, &self.stream).await;
+        window.inspect_err(|_| self.session.suspect(&subscription))
     }
 
     async fn check(&self) -> Result<Vec<Finding>, SourceError> {
-        // A missing stream or consumer is a finding, so the check opens no session.
+        // A missing stream or consumer is a finding, so the check opens no subscription.
         let connection = NatsConnection::connect(&self.options).await.map_err(SourceError::unavailable)?;
         let findings =
             check::findings(&connection, &self.stream, &self.durable, self.consumer_spec.is_some()).await;
@@ -264,18 +243,14 @@ impl Source for NatsSource {
     }
 
     async fn close(&self) {
-        if self.is_closed.send_replace(true) {
-            return;
-        }
-        // A call that is connecting gives up the lock; one that is not polled any more is not waited for.
-        let current = timeout(self.options.request_timeout, self.current.lock()).await.ok();
-        let Some(session) = current.and_then(|mut current| current.take()) else { return };
-        let mut unacked = session.unsubscribe().await;
+        let Some(subscription) = self.session.close().await else { return };
+        let mut unacked = subscription.unsubscribe().await;
         unacked.extend(self.in_flight.drain());
-        let nacks =
-            unacked.into_iter().map(|reply| session.send_ack(reply, jetstream::AckKind::Nak(None).into()));
+        let nacks = unacked
+            .into_iter()
+            .map(|reply| subscription.send_ack(reply, jetstream::AckKind::Nak(None).into()));
         timeout(self.options.request_timeout, join_all(nacks)).await.ok();
-        session.connection.close().await;
+        subscription.connection.close().await;
     }
 }
 

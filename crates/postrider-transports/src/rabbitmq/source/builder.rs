@@ -1,7 +1,10 @@
 //! Builder of a RabbitMQ source.
 
 use super::{RabbitMqSource, decode::Decoder};
-use crate::rabbitmq::{broker::Broker, connection::ConnectionManager};
+use crate::{
+    rabbitmq::{broker::Broker, connection::ConnectionManager},
+    session::Session,
+};
 use lapin::types::ShortString;
 use postrider_core::{ClientOptions, Invalid};
 use std::fmt;
@@ -60,6 +63,8 @@ impl RabbitMqSourceBuilder {
                 "is empty, so that every header would be an attribute; give one, such as ce-",
             ));
         }
+        // For a connection and a subscription, twice: `RabbitMqSource::subscribe`.
+        let subscribe_timeout = (broker.connect_timeout + broker.request_timeout) * 2;
         Ok(RabbitMqSource {
             request_timeout: broker.request_timeout,
             manager: ConnectionManager::new(broker),
@@ -67,9 +72,7 @@ impl RabbitMqSourceBuilder {
             queue,
             prefetch: self.prefetch,
             is_quorum: self.is_quorum,
-            current: Default::default(),
-            opening: Default::default(),
-            is_closed: Default::default(),
+            session: Session::new(subscribe_timeout),
         })
     }
 }

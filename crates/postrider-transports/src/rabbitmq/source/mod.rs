@@ -1,6 +1,6 @@
 //! Receives from a RabbitMQ queue.
 //!
-//! There is one channel with one consumer at a time, a [`Session`]. A delivery can be acked only on the channel that delivered it: when the
+//! There is one channel with one consumer at a time, a [`Subscription`]. A delivery can be acked only on the channel that delivered it: when the
 //! channel ends, for whatever reason, the broker requeues every unacked delivery, and their ack handles are stale.
 //!
 //! **The meaning of `Ok`.** AMQP has no reply to an acknowledgement. But the broker reads a channel in order, so every batch of acks ends
@@ -11,14 +11,15 @@ mod builder;
 mod check;
 mod decode;
 mod in_flight;
-mod session;
+mod subscription;
 
 pub use builder::RabbitMqSourceBuilder;
 
 use super::{
-    connection::{ConnectionManager, lock},
+    connection::{BrokerConnection, ConnectionManager},
     probe::{self, ProbeResult},
 };
+use crate::session::{Generation, Session};
 use async_trait::async_trait;
 use decode::Decoder;
 use lapin::types::ShortString;
@@ -26,13 +27,9 @@ use postrider_core::{
     Ack, AckHandle, Capabilities, ClientOptions, Finding, Invalid, ReceivedMessage, RedeliveryWindow, Source,
     SourceError,
 };
-use session::{DeliveryRef, Session};
-use std::{
-    fmt,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-use tokio::{sync::watch, time::timeout};
+use std::{fmt, time::Duration};
+use subscription::{DeliveryRef, Subscription};
+use tokio::time::timeout;
 
 /// Receives from a RabbitMQ queue.
 ///
@@ -67,10 +64,7 @@ pub struct RabbitMqSource {
     prefetch: u16,
     is_quorum: bool,
     request_timeout: Duration,
-    current: Mutex<Option<Arc<Session>>>,
-    /// One call opens a session, the others wait for it.
-    opening: tokio::sync::Mutex<()>,
-    is_closed: watch::Sender<bool>,
+    session: Session<Subscription>,
 }
 
 impl RabbitMqSource {
@@ -89,51 +83,37 @@ impl RabbitMqSource {
         RabbitMqSourceBuilder::new(client.into(), queue.into())
     }
 
-    /// The current session, or a new one.
-    async fn session(&self) -> Result<Arc<Session>, SourceError> {
-        if let Some(session) = self.usable() {
-            return Ok(session);
-        }
-        let _opening = self.opening.lock().await;
-        if let Some(session) = self.usable() {
-            return Ok(session);
-        }
+    /// A new subscription, on a new connection if the current one [ended unnoticed](BrokerConnection::has_ended_unnoticed).
+    async fn subscribe(&self) -> Result<Subscription, SourceError> {
         let connection = self.manager.connection().await.map_err(SourceError::unavailable)?;
-        let opening = Session::open(Arc::clone(&connection), &self.queue, self.prefetch);
-        let session = match timeout(self.request_timeout, opening).await {
-            Ok(opened) => Arc::new(opened?),
-            Err(_) => {
-                self.manager.discard(&connection);
-                return Err(self.timed_out());
+        match self.subscribe_on(&connection).await {
+            Err(_) if connection.has_ended_unnoticed() => {
+                let new = self.manager.connection().await.map_err(SourceError::unavailable)?;
+                self.subscribe_on(&new).await
             }
-        };
-        *lock(&self.current) = Some(Arc::clone(&session));
-        Ok(session)
-    }
-
-    fn usable(&self) -> Option<Arc<Session>> {
-        lock(&self.current).clone().filter(|session| session.is_open())
-    }
-
-    /// The next call opens a new session. The broker redelivers the messages in flight.
-    fn discard(&self, session: &Arc<Session>) {
-        let mut current = lock(&self.current);
-        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
-            *current = None;
+            subscribed => subscribed,
         }
+    }
+
+    async fn subscribe_on(
+        &self,
+        connection: &Generation<BrokerConnection>,
+    ) -> Result<Subscription, SourceError> {
+        let opening = Subscription::open(connection.clone(), &self.queue, self.prefetch);
+        let subscription = timeout(self.request_timeout, opening).await.map_err(|_| {
+            self.manager.discard(connection);
+            self.timed_out()
+        })??;
+        connection.mark_served();
+        Ok(subscription)
     }
 
     async fn receive_batch(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
-        let session = self.session().await?;
-        let deliveries = match session.receive(most).await {
-            Ok(deliveries) => deliveries,
-            Err(error) => {
-                self.discard(&session);
-                return Err(error);
-            }
-        };
+        let subscription = self.session.connection(self.subscribe()).await?;
+        let deliveries =
+            subscription.receive(most).await.inspect_err(|_| self.session.suspect(&subscription))?;
         let messages = deliveries.into_iter().map(|delivery| {
-            let handle = AckHandle::new(DeliveryRef::new(&session, delivery.delivery_tag));
+            let handle = AckHandle::new(DeliveryRef::new(&subscription, delivery.delivery_tag));
             let deliveries = if self.is_quorum { decode::deliveries(&delivery) } else { None };
             let message = ReceivedMessage::new(self.decoder.decode(delivery), handle);
             match deliveries {
@@ -180,12 +160,7 @@ impl Source for RabbitMqSource {
         if most == 0 {
             return Ok(Vec::new());
         }
-        let mut is_closed = self.is_closed.subscribe();
-        tokio::select! {
-            biased;
-            _ = is_closed.wait_for(|is_closed| *is_closed) => Err(SourceError::unavailable("the source is closed")),
-            received = self.receive_batch(most) => received,
-        }
+        self.session.unless_closed(self.receive_batch(most)).await
     }
 
     async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
@@ -194,20 +169,23 @@ impl Source for RabbitMqSource {
                 "the channel that delivered the message has ended; the broker redelivers the message",
             ))
         };
-        let Some(session) = self.usable() else { return acks.iter().map(|_| gone()).collect() };
-        let tagged: Vec<_> = acks.iter().map(|(handle, ack)| Some((session.tag(handle)?, *ack))).collect();
+        let Some(subscription) = self.session.current() else {
+            return acks.iter().map(|_| gone()).collect();
+        };
+        let tagged: Vec<_> =
+            acks.iter().map(|(handle, ack)| Some((subscription.tag(handle)?, *ack))).collect();
         let known: Vec<_> = tagged.iter().flatten().copied().collect();
-        let sent = session.send_acks(&known);
+        let sent = subscription.send_acks(&known);
         let flushed = if sent.contains(&true) {
-            timeout(self.request_timeout, session.flush_acks()).await.unwrap_or_else(|_| {
-                self.manager.discard(session.connection());
+            timeout(self.request_timeout, subscription.flush_acks()).await.unwrap_or_else(|_| {
+                self.manager.discard(subscription.connection());
                 Err(self.timed_out().to_string())
             })
         } else {
             Ok(())
         };
         if flushed.is_err() {
-            self.discard(&session);
+            self.session.suspect(&subscription);
         }
         let mut sent = sent.into_iter();
         let result = |tagged: Option<_>| match tagged.and_then(|_| sent.next()) {
@@ -223,8 +201,9 @@ impl Source for RabbitMqSource {
     }
 
     async fn extend(&self, handles: &[AckHandle]) -> Vec<Result<(), SourceError>> {
-        let session = self.usable();
-        let is_in_flight = |handle| session.as_ref().is_some_and(|session| session.is_in_flight(handle));
+        let current = self.session.current();
+        let is_in_flight =
+            |handle| current.as_ref().is_some_and(|subscription| subscription.is_in_flight(handle));
         let stale = || SourceError::stale("the message was acked before, or its channel has ended");
         handles.iter().map(|handle| if is_in_flight(handle) { Ok(()) } else { Err(stale()) }).collect()
     }
@@ -254,11 +233,8 @@ impl Source for RabbitMqSource {
     }
 
     async fn close(&self) {
-        if self.is_closed.send_replace(true) {
-            return;
-        }
-        // Dropped before the connection closes, so that the session sends nothing afterwards.
-        drop(lock(&self.current).take());
+        // Dropped before the connection closes, so that the subscription sends nothing afterwards.
+        drop(self.session.close().await);
         self.manager.close().await;
     }
 }

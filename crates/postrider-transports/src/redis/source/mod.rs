@@ -26,7 +26,7 @@ mod script;
 pub use builder::RedisSourceBuilder;
 
 use super::{connection::RedisConnection, server::Server, wire};
-use crate::reconnect::{ConnectionSlot, ReusableConnection, SuspectGuard};
+use crate::session::{Generation, Session, SessionError};
 use async_trait::async_trait;
 use entry_id::EntryId;
 use group::ConsumerGroup;
@@ -38,10 +38,7 @@ use receive::{EntryReader, PollResult, ReceivedEntry};
 use redis::{Pipeline, Value};
 use script::DeliveryStep;
 use std::{collections::VecDeque, fmt, sync::Arc};
-use tokio::{
-    sync::{Mutex, watch},
-    task::JoinHandle,
-};
+use tokio::{sync::Mutex, task::JoinHandle};
 
 /// More acks in one call cost as much as two calls.
 const MAX_ACKS: usize = 1_000;
@@ -68,9 +65,10 @@ pub struct RedisSource {
     server: Arc<Server>,
     group: Arc<ConsumerGroup>,
     receiving: Mutex<ReceiveState>,
-    /// The connection for acks, separate so that blocking reads do not delay them.
-    slot: ConnectionSlot<RedisConnection>,
-    is_closed: watch::Sender<bool>,
+    /// The connection that reads. A read blocks every other command on it.
+    read_session: Arc<Session<RedisConnection>>,
+    /// The connection for acks and everything else.
+    ack_session: Session<RedisConnection>,
 }
 
 /// The state of receiving between calls.
@@ -108,16 +106,18 @@ impl RedisSource {
 
     fn with(server: Server, group: ConsumerGroup) -> Self {
         Self {
+            read_session: Arc::new(Session::new(server.open_timeout())),
+            ack_session: Session::new(server.open_timeout()),
             server: Arc::new(server),
             group: Arc::new(group),
             receiving: Mutex::default(),
-            slot: ConnectionSlot::new(MAX_ACKS),
-            is_closed: watch::Sender::new(false),
         }
     }
 
-    async fn connection(&self) -> Result<Arc<RedisConnection>, SourceError> {
-        self.slot.connection(RedisConnection::connect(&self.server)).await.map_err(unavailable)
+    /// The connection for acks.
+    async fn connection(&self) -> Result<Generation<RedisConnection>, SourceError> {
+        let connect = async { RedisConnection::connect(&self.server).await.map_err(unavailable) };
+        self.ack_session.connection(connect).await
     }
 
     /// Takes up to `most` buffered entries. Entries that were buffered for too long may belong to another consumer by now, and are dropped:
@@ -162,9 +162,9 @@ impl RedisSource {
             return Ok(Vec::new());
         }
         let connection = self.connection().await?;
-        let mut guard = SuspectGuard::new(&*connection);
+        let mut guard = self.ack_session.suspect_unless_complete(&connection);
         let mut replies = connection.send_all(&pipeline).await.map_err(SourceError::unavailable)?;
-        guard.is_disarmed = true;
+        guard.is_complete = true;
         let script_results =
             if steps.is_empty() { Vec::new() } else { self.script_results(replies.pop(), steps.len()) };
         replies.truncate(acked.len());
@@ -246,13 +246,12 @@ impl Source for RedisSource {
     }
 
     async fn receive(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
-        let mut closed = self.is_closed.subscribe();
         let receiving = async {
             let mut state = self.receiving.lock().await;
             let state = &mut *state;
             loop {
-                if *self.is_closed.borrow() {
-                    return Err(SourceError::unavailable("the source is closed"));
+                if self.read_session.is_closed() {
+                    return Err(SourceError::closed());
                 }
                 let messages = self.take(&mut state.buffered, most.max(1));
                 if !messages.is_empty() {
@@ -261,7 +260,8 @@ impl Source for RedisSource {
                 state.has_begun = true;
                 let poll = state.poll.get_or_insert_with(|| {
                     let reader = state.reader.take().unwrap_or_else(|| EntryReader::new(&self.group));
-                    receive::spawn(reader, Arc::clone(&self.server), Arc::clone(&self.group), most)
+                    let session = Arc::clone(&self.read_session);
+                    receive::spawn(reader, session, Arc::clone(&self.server), Arc::clone(&self.group), most)
                 });
                 let ended = poll.await;
                 state.poll = None;
@@ -270,10 +270,7 @@ impl Source for RedisSource {
                 state.buffered.extend(entries?);
             }
         };
-        tokio::select! {
-            received = receiving => received,
-            _ = closed.wait_for(|is_closed| *is_closed) => Err(SourceError::unavailable("the source is closed")),
-        }
+        self.read_session.unless_closed(receiving).await
     }
 
     async fn ack(&self, acks: &[(AckHandle, Ack)]) -> Vec<Result<(), SourceError>> {
@@ -336,7 +333,7 @@ impl Source for RedisSource {
                 Ok(RedeliveryWindow::unbounded("a group keeps pending entries until they are acknowledged"))
             }
             Err(error) => {
-                connection.mark_suspect();
+                self.ack_session.suspect(&connection);
                 Err(unavailable(error))
             }
         }
@@ -346,13 +343,13 @@ impl Source for RedisSource {
         let connection = self.connection().await?;
         let findings = check::findings(&connection, &self.group).await;
         if findings.is_err() {
-            connection.mark_suspect();
+            self.ack_session.suspect(&connection);
         }
         findings.map_err(unavailable)
     }
 
     async fn close(&self) {
-        self.is_closed.send_replace(true);
+        self.read_session.close().await;
         let mut state = self.receiving.lock().await;
         if let Some(poll) = state.poll.take() {
             // Entries that it still reads are pending, and are nacked with the rest.
@@ -363,7 +360,7 @@ impl Source for RedisSource {
             // If this fails, the entries are redelivered after the ack deadline.
             self.leave().await.ok();
         }
-        self.slot.close().await;
+        self.ack_session.close().await;
     }
 }
 

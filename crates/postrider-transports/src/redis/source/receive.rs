@@ -10,7 +10,10 @@ use super::{
     group::{ConsumerGroup, GENERATED_PREFIX, NACKED_CONSUMER, Start},
     script, unavailable,
 };
-use crate::redis::{connection::RedisConnection, server::Server};
+use crate::{
+    redis::{connection::RedisConnection, server::Server},
+    session::Session,
+};
 use postrider_core::SourceError;
 use redis::{Cmd, FromRedisValue, Pipeline, Value};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -40,7 +43,6 @@ pub(super) struct ReceivedEntry {
 
 /// The reader's state between polls.
 pub(super) struct EntryReader {
-    connection: Option<RedisConnection>,
     /// Reads this consumer's earlier pending entries from here on; `None` once all are read.
     history: Option<EntryId>,
     /// Claims entries left by other consumers from here on.
@@ -52,7 +54,6 @@ pub(super) struct EntryReader {
 impl EntryReader {
     pub(super) fn new(group: &ConsumerGroup) -> Self {
         Self {
-            connection: None,
             history: group.is_named.then(EntryId::default),
             cursor: "0-0".to_owned(),
             autoclaimed_at: None,
@@ -63,19 +64,15 @@ impl EntryReader {
     /// Polls once, connecting if necessary. Blocks for up to [`BLOCK`] if there are no entries.
     pub(super) async fn poll_once(
         &mut self,
+        session: &Session<RedisConnection>,
         server: &Server,
         group: &ConsumerGroup,
         most: usize,
     ) -> Result<Vec<ReceivedEntry>, SourceError> {
         let most = most.clamp(1, MAX_BATCH);
-        let connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => connect(server, group).await?,
-        };
+        let connection = session.connection(connect(server, group)).await?;
         let entries = self.poll(&GroupReader { connection: &connection, group }, most).await;
-        // A connection that has failed is not used again.
-        self.connection = entries.is_ok().then_some(connection);
-        entries
+        entries.inspect_err(|_| session.suspect(&connection))
     }
 
     async fn poll(
@@ -309,12 +306,13 @@ pub(super) type PollResult = (EntryReader, Result<Vec<ReceivedEntry>, SourceErro
 /// Runs a poll as a task, so that no entry is lost when the caller is dropped.
 pub(super) fn spawn(
     mut reader: EntryReader,
+    session: Arc<Session<RedisConnection>>,
     server: Arc<Server>,
     group: Arc<ConsumerGroup>,
     most: usize,
 ) -> JoinHandle<PollResult> {
     tokio::spawn(async move {
-        let entries = reader.poll_once(&server, &group, most).await;
+        let entries = reader.poll_once(&session, &server, &group, most).await;
         (reader, entries)
     })
 }

@@ -21,13 +21,13 @@ impl QueueConnection {
     pub(super) async fn findings(&self) -> Result<Vec<Finding>, ServiceError> {
         let Settings { queue: name, reject_to, visibility_timeout, .. } = &self.settings;
         let consequence = "no message can be received";
-        let client_and_url = match or_finding(self.client_and_url().await, name, consequence)? {
-            Ok((sqs, url)) => or_finding(fetch_attributes(sqs, url).await, name, consequence)?
-                .map(|(_, queue)| (sqs, queue)),
-            Err(finding) => Err(finding),
+        let client = match or_finding(self.client().await, name, consequence)? {
+            Ok(client) => client,
+            Err(finding) => return Ok(vec![finding]),
         };
-        let (sqs, queue) = match client_and_url {
-            Ok(found) => found,
+        let sqs = &client.sqs;
+        let queue = match or_finding(fetch_attributes(sqs, &client.url).await, name, consequence)? {
+            Ok((_, queue)) => queue,
             Err(finding) => return Ok(vec![finding]),
         };
         let mut findings: Vec<_> = retention_finding(name, &queue).into_iter().collect();
@@ -59,8 +59,8 @@ impl QueueConnection {
     }
 
     pub(super) async fn retention(&self) -> Result<RedeliveryWindow, ServiceError> {
-        let (sqs, url) = self.client_and_url().await?;
-        let (_, queue) = fetch_attributes(sqs, url).await?;
+        let client = self.client().await?;
+        let (_, queue) = fetch_attributes(&client.sqs, &client.url).await?;
         Ok(match number(&queue, "MessageRetentionPeriod") {
             Some(seconds) => RedeliveryWindow::within(
                 Duration::from_secs(seconds),

@@ -3,6 +3,7 @@
 use super::{MAX_VISIBILITY_TIMEOUT, builder::Settings};
 use crate::{
     aws::{AwsOptions, BatchResult, FailedEntry, FailureKind, Service, ServiceError, batch::ENTRIES, client},
+    session::{Generation, ReusableConnection, Session, SessionError},
     sqs::client::{Sqs, failed_entries},
 };
 use aws_sdk_sqs::{
@@ -17,15 +18,34 @@ use aws_smithy_types::timeout::TimeoutConfig;
 use futures_util::future::join_all;
 use postrider_core::SourceError;
 use std::{sync::Arc, time::Duration};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 
-/// A queue and its client, created with the first request.
+/// A queue, and the session with the service. The session is not closed with the source: requests that are running then release the
+/// messages that they receive.
 pub(super) struct QueueConnection {
     pub(super) options: AwsOptions,
     pub(super) settings: Settings,
-    client_and_url: OnceCell<(Sqs, String)>,
+    session: Session<QueueClient>,
     /// Limits the requests that ack.
     permits: Semaphore,
+}
+
+/// A client, and the URL of the queue. The client opens and replaces TCP connections by itself, so it is never suspect.
+pub(super) struct QueueClient {
+    pub(super) sqs: Sqs,
+    pub(super) url: String,
+}
+
+impl ReusableConnection for QueueClient {}
+
+impl SessionError for ServiceError {
+    fn closed() -> Self {
+        Self::unavailable("the source is closed".to_owned())
+    }
+
+    fn timed_out(within: Duration) -> Self {
+        Self::unavailable(format!("no credentials, or no URL of the queue, within {within:?}"))
+    }
 }
 
 type AckResults = Vec<Result<(), SourceError>>;
@@ -33,29 +53,32 @@ type AckResults = Vec<Result<(), SourceError>>;
 impl QueueConnection {
     pub(super) fn new(options: AwsOptions, settings: Settings) -> Self {
         let permits = Semaphore::new(settings.concurrency);
-        Self { options, settings, client_and_url: OnceCell::new(), permits }
+        // Credentials may come from another service, which gets the same time.
+        let session = Session::new((options.connect_timeout() + options.request_timeout()) * 2);
+        Self { options, settings, session, permits }
     }
 
-    /// The client and the URL of the queue.
-    pub(super) async fn client_and_url(&self) -> Result<&(Sqs, String), ServiceError> {
-        let connect = async || {
+    /// The client, created with the first request.
+    pub(super) async fn client(&self) -> Result<Generation<QueueClient>, ServiceError> {
+        let connect = async {
             let sqs = Sqs::new(&client::configure(&self.options).await?);
             let url = sqs.resolve(&self.settings.queue).await?;
-            Ok((sqs, url))
+            Ok(QueueClient { sqs, url })
         };
-        self.client_and_url.get_or_try_init(connect).await.map_err(|error| self.missing(error))
+        self.session.connection(connect).await.map_err(|error| self.missing(error))
     }
 
     /// Receives up to ten messages, with long polling.
     pub(super) async fn fetch(&self, most: usize) -> Result<Vec<Message>, ServiceError> {
-        let (sqs, url) = self.client_and_url().await?;
+        let client = self.client().await?;
         // Long polling is not a missing response.
         let timeout = self.settings.wait + self.options.request_timeout();
         let timeouts = TimeoutConfig::builder().operation_timeout(timeout).build();
-        let request = sqs
+        let request = client
+            .sqs
             .0
             .receive_message()
-            .queue_url(url)
+            .queue_url(&client.url)
             .max_number_of_messages(i32::try_from(most.min(ENTRIES)).unwrap_or(1))
             .wait_time_seconds(seconds(self.settings.wait))
             .visibility_timeout(seconds(self.settings.visibility_timeout))
@@ -81,10 +104,11 @@ impl QueueConnection {
 
     /// Sends the original message to another queue.
     pub(super) async fn forward(&self, to: &str, message: &Message) -> Result<(), SourceError> {
-        let (sqs, _) = self.client_and_url().await?;
-        let to = sqs.resolve(to).await?;
+        let client = self.client().await?;
+        let to = client.sqs.resolve(to).await?;
         let _permit = self.permits.acquire().await;
-        let mut request = sqs
+        let mut request = client
+            .sqs
             .0
             .send_message()
             .queue_url(&to)
@@ -103,10 +127,11 @@ impl QueueConnection {
             DeleteMessageBatchRequestEntry::builder().id(number.to_string()).receipt_handle(&**handle).build()
         };
         let send = async {
-            let (sqs, url) = self.client_and_url().await?;
+            let client = self.client().await?;
             let _permit = self.permits.acquire().await;
             let entries = build_entries(handles.iter().enumerate().map(entry))?;
-            let request = sqs.0.delete_message_batch().queue_url(url).set_entries(Some(entries));
+            let request =
+                client.sqs.0.delete_message_batch().queue_url(&client.url).set_entries(Some(entries));
             let response = request.send().await.map_err(|error| ServiceError::of(&error))?;
             let accepted = response.successful.into_iter().map(|each| each.id).collect();
             Ok(BatchResult { accepted, failed: failed_entries(response.failed) })
@@ -123,10 +148,11 @@ impl QueueConnection {
                 .build()
         };
         let send = async {
-            let (sqs, url) = self.client_and_url().await?;
+            let client = self.client().await?;
             let _permit = self.permits.acquire().await;
             let entries = build_entries(handles.iter().enumerate().map(entry))?;
-            let request = sqs.0.change_message_visibility_batch().queue_url(url).set_entries(Some(entries));
+            let request = client.sqs.0.change_message_visibility_batch();
+            let request = request.queue_url(&client.url).set_entries(Some(entries));
             let response = request.send().await.map_err(|error| ServiceError::of(&error))?;
             let accepted = response.successful.into_iter().map(|each| each.id).collect();
             Ok(BatchResult { accepted, failed: failed_entries(response.failed) })

@@ -1,6 +1,6 @@
 //! One consumer client of Kafka, from its creation until it fails or is closed.
 //!
-//! The session has a thread of its own, which does nothing but poll the client: so the group never considers the consumer dead, however long
+//! The member has a thread of its own, which does nothing but poll the client: so the group never considers the consumer dead, however long
 //! handlers take. Fetched records go to the [`OffsetTracker`]; a partition that holds enough of them is paused. The thread commits the offsets
 //! that the tracker reports as done, at intervals, and once more when a partition is revoked or the source is closed; then it waits until the
 //! cluster has confirmed the commit.
@@ -9,11 +9,14 @@ use super::{
     builder::ConsumerGroup,
     offset_tracker::{ConsumerError, OffsetTracker, Offsets},
 };
-use crate::kafka::{
-    check::TopicMetadata,
-    client_events::{ClientEvents, ClientStatus},
-    connection::{THREAD, describe_creation_error},
-    error, handshake, wire,
+use crate::{
+    kafka::{
+        check::TopicMetadata,
+        client_events::{ClientEvents, ClientStatus},
+        connection::{THREAD, describe_creation_error},
+        error, handshake, wire,
+    },
+    session::ReusableConnection,
 };
 use postrider_core::{LaneId, SourceError};
 use rdkafka::{
@@ -38,7 +41,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// The interval between commits.
 const COMMIT_EVERY: Duration = Duration::from_millis(500);
 
-pub(super) struct ConsumerSession {
+pub(super) struct GroupMember {
     /// Owned by the thread, and destroyed with it.
     consumer: Weak<BaseConsumer<Context>>,
     pub(super) tracker: Arc<OffsetTracker>,
@@ -52,7 +55,7 @@ pub(super) struct ConsumerSession {
     ended: watch::Receiver<bool>,
 }
 
-impl ConsumerSession {
+impl GroupMember {
     /// Creates a client, and joins the group.
     pub(super) fn open(group: &Arc<ConsumerGroup>) -> Result<Self, SourceError> {
         let failed = |why: String| {
@@ -143,11 +146,6 @@ impl ConsumerSession {
         SourceError::unavailable(format!("Kafka does not respond: {why}{}", self.events.last_error_suffix()))
     }
 
-    /// Whether the poll thread has ended.
-    pub(super) fn has_ended(&self) -> bool {
-        *self.ended.borrow() || self.ended.has_changed().is_err()
-    }
-
     /// Commits the offsets of acked messages, leaves the group, and waits for both.
     pub(super) async fn close(&self) {
         self.is_closing.store(true, SeqCst);
@@ -156,7 +154,14 @@ impl ConsumerSession {
     }
 }
 
-impl Drop for ConsumerSession {
+impl ReusableConnection for GroupMember {
+    /// Until the poll thread has ended.
+    fn is_usable(&self) -> bool {
+        !*self.ended.borrow() && self.ended.has_changed().is_ok()
+    }
+}
+
+impl Drop for GroupMember {
     fn drop(&mut self) {
         self.is_closing.store(true, SeqCst);
     }
@@ -175,7 +180,7 @@ pub(super) async fn run_blocking<T: Send + 'static>(
     result.await.map_err(|_| SourceError::unavailable("the Kafka client thread panicked"))
 }
 
-/// The poll loop of a session, which runs on its thread.
+/// The poll loop of a member, which runs on its thread.
 struct PollLoop {
     consumer: Arc<BaseConsumer<Context>>,
     tracker: Arc<OffsetTracker>,

@@ -1,7 +1,7 @@
-//! A session: a connection with a pull subscription.
+//! A subscription: a connection that pulls from a consumer.
 
 use super::{NatsSource, Request, builder::ConsumerSpec};
-use crate::{nats::connection::NatsConnection, reconnect::ReusableConnection};
+use crate::{nats::connection::NatsConnection, session::ReusableConnection};
 use async_nats::{
     Message, StatusCode, Subject, Subscriber,
     client::RequestErrorKind,
@@ -26,16 +26,16 @@ const PULL_EXPIRY: Duration = Duration::from_secs(5);
 /// that expire just when a new message arrives.
 const PULL_GRACE: Duration = Duration::from_secs(1);
 
-pub(super) struct Session {
+pub(super) struct Subscription {
     pub(super) connection: NatsConnection,
     consumer: PullConsumer,
-    pull: Mutex<PullSubscription>,
+    pull: Mutex<PullRequests>,
 }
 
-/// The subscription that receives messages, and the state of the current pull request.
-struct PullSubscription {
+/// The subscriber that receives messages, and the state of the current pull request.
+struct PullRequests {
     subscriber: Subscriber,
-    /// The subject of the subscription, without the number of the request.
+    /// The subject of the subscriber, without the number of the request.
     inbox: String,
     /// The number of the last request.
     request: u64,
@@ -58,14 +58,14 @@ pub(super) struct Delivery {
     pub(super) deliveries: u32,
 }
 
-impl Session {
+impl Subscription {
     pub(super) async fn open(connection: NatsConnection, source: &NatsSource) -> Result<Self, SourceError> {
         let consumer = consumer(&connection, source).await?;
         let inbox = connection.client.new_inbox();
         let subscriber =
             connection.client.subscribe(format!("{inbox}.*")).await.map_err(SourceError::unavailable)?;
         let now = Instant::now();
-        let pull = PullSubscription {
+        let pull = PullRequests {
             subscriber,
             inbox,
             request: 0,
@@ -130,7 +130,7 @@ impl Session {
 
     async fn send_request(
         &self,
-        pull: &mut PullSubscription,
+        pull: &mut PullRequests,
         most: usize,
         ack_timeout: Duration,
     ) -> Result<(), SourceError> {
@@ -185,7 +185,13 @@ impl Session {
     }
 }
 
-impl PullSubscription {
+impl ReusableConnection for Subscription {
+    fn is_usable(&self) -> bool {
+        self.connection.is_usable()
+    }
+}
+
+impl PullRequests {
     /// The reply subject of the last request.
     fn reply_subject(&self) -> String {
         format!("{}.{}", self.inbox, self.request)

@@ -1,9 +1,12 @@
-//! A session: a channel with one consumer.
+//! A subscription: a channel with one consumer.
 
 use super::in_flight::{AckFrame, InFlight};
-use crate::rabbitmq::{
-    connection::{BrokerConnection, lock},
-    error::soft_error,
+use crate::{
+    rabbitmq::{
+        connection::{BrokerConnection, lock},
+        error::soft_error,
+    },
+    session::{Generation, ReusableConnection},
 };
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
@@ -20,8 +23,8 @@ use std::sync::{
 };
 
 /// A channel with a consumer, from its opening to its end. A channel that has ended is not reopened.
-pub(super) struct Session {
-    connection: Arc<BrokerConnection>,
+pub(super) struct Subscription {
+    connection: Generation<BrokerConnection>,
     channel: Channel,
     prefetch: u16,
     consumer: tokio::sync::Mutex<Consumer>,
@@ -30,21 +33,21 @@ pub(super) struct Session {
     is_cancelled: AtomicBool,
 }
 
-/// The content of an ack handle: a delivery of a session.
+/// The content of an ack handle: a delivery of a subscription.
 pub(super) struct DeliveryRef {
-    session: Weak<Session>,
+    subscription: Weak<Subscription>,
     tag: DeliveryTag,
 }
 
 impl DeliveryRef {
-    pub(super) fn new(session: &Arc<Session>, tag: DeliveryTag) -> Self {
-        Self { session: Arc::downgrade(session), tag }
+    pub(super) fn new(subscription: &Arc<Subscription>, tag: DeliveryTag) -> Self {
+        Self { subscription: Arc::downgrade(subscription), tag }
     }
 }
 
-impl Session {
+impl Subscription {
     pub(super) async fn open(
-        connection: Arc<BrokerConnection>,
+        connection: Generation<BrokerConnection>,
         queue: &ShortString,
         prefetch: u16,
     ) -> Result<Self, SourceError> {
@@ -61,12 +64,8 @@ impl Session {
         Ok(Self { connection, channel, prefetch, consumer, in_flight, is_cancelled: AtomicBool::new(false) })
     }
 
-    pub(super) fn connection(&self) -> &Arc<BrokerConnection> {
+    pub(super) fn connection(&self) -> &Generation<BrokerConnection> {
         &self.connection
-    }
-
-    pub(super) fn is_open(&self) -> bool {
-        self.channel.status().connected()
     }
 
     /// Waits for the first delivery and returns up to `most` that are available. Safe to drop: it waits only before the first one.
@@ -78,7 +77,7 @@ impl Session {
         let (mut next, mut received) = (Some(consumer.next().await), Vec::new());
         while let Some(item) = next {
             match item {
-                Some(Ok(delivery)) if self.is_open() => received.push(delivery),
+                Some(Ok(delivery)) if self.is_usable() => received.push(delivery),
                 // The broker redelivers deliveries that the client still buffers for a closed channel.
                 Some(Ok(_)) => {}
                 Some(Err(error)) if received.is_empty() => return Err(SourceError::unavailable(error)),
@@ -98,13 +97,13 @@ impl Session {
         Ok(received)
     }
 
-    /// The delivery tag, if the handle belongs to this session.
+    /// The delivery tag, if the handle belongs to this subscription.
     pub(super) fn tag(self: &Arc<Self>, handle: &AckHandle) -> Option<DeliveryTag> {
         let delivery = handle.downcast::<DeliveryRef>()?;
-        std::ptr::eq(delivery.session.as_ptr(), Arc::as_ptr(self)).then_some(delivery.tag)
+        std::ptr::eq(delivery.subscription.as_ptr(), Arc::as_ptr(self)).then_some(delivery.tag)
     }
 
-    /// Whether the delivery belongs to this session and is in flight.
+    /// Whether the delivery belongs to this subscription and is in flight.
     pub(super) fn is_in_flight(self: &Arc<Self>, handle: &AckHandle) -> bool {
         self.tag(handle).is_some_and(|tag| lock(&self.in_flight).contains(tag))
     }
@@ -140,6 +139,12 @@ impl Session {
     pub(super) async fn flush_acks(&self) -> Result<(), String> {
         let reply = self.channel.basic_qos(self.prefetch, BasicQosOptions::default()).await;
         reply.map_err(|error| error.to_string())
+    }
+}
+
+impl ReusableConnection for Subscription {
+    fn is_usable(&self) -> bool {
+        self.channel.status().connected()
     }
 }
 
