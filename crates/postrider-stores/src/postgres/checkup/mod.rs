@@ -7,6 +7,7 @@
 mod indexes;
 mod notifications;
 mod privileges;
+mod queues;
 mod server;
 mod settings;
 mod vacuum;
@@ -29,6 +30,7 @@ impl PostgresStore {
         let groups = [
             ("server", server::findings(self).await),
             ("settings", settings::findings(self).await),
+            ("queues", queues::findings(self).await),
             ("indexes", indexes::findings(self).await),
             ("vacuum", vacuum::findings(self).await),
             ("transactions", vacuum_blockers::findings(self, request.longest_transaction).await),
