@@ -7,11 +7,12 @@
 mod support;
 
 use postrider_core::{
-    ClaimRequest, Message, MessageId, Outbox, OutboxExt, QueueName, StageOutcome, TimerName,
+    ClaimRequest, Lease, Message, MessageId, OnFailure, Outbox, OutboxExt, QueueName, QueuePolicy,
+    StageOutcome, Store, TimerName, schema::Schema,
 };
 use postrider_engine::{Context, Failure, Queue, Worker};
 use postrider_testkit::Fixture;
-use sqlx::Executor;
+use sqlx::{AssertSqlSafe, Executor};
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
@@ -153,4 +154,103 @@ async fn position_behind_its_tables_is_an_error_and_loses_nothing() {
     let count = "select (select count(*) from postrider.ready) + (select count(*) from postrider.scheduled)";
     let left: i64 = sqlx::query_scalar(count).fetch_one(&fixture.app).await.unwrap();
     assert_eq!(left, 22, "20 orders and 2 timers");
+}
+
+/// Validation finds the positions that are behind, and prints the statement that repairs them.
+#[tokio::test]
+async fn validate_reports_position_behind_its_tables_with_its_fix() {
+    let fixture = PostgresFixture::new().await;
+    stage_orders(&fixture, 20).await;
+    assert_eq!(fixture.store.validate().await.unwrap(), []);
+    for (lose, greatest) in [("ready", "20"), ("dead", "500")] {
+        if lose == "dead" {
+            let letter = "insert into postrider.dead (id, staged_at, due_at, message_id, attempts, deliveries, queue, ordered, \
+                          payload, reason) select 500, now(), now(), gen_random_uuid(), 1, 1, 1, false, '', 'rejected'";
+            fixture.run(letter).await;
+        }
+        fixture.run("select setval('postrider.message_position', 1, false)").await;
+        let drift = fixture.store.validate().await.unwrap();
+        assert_eq!(drift.len(), 1, "{drift:?}");
+        assert_eq!(drift[0].object, "sequence message_position");
+        let fix = drift[0].fix.clone().unwrap();
+        assert!(fix.starts_with("select setval(") && fix.contains(greatest), "{fix}");
+        fixture.app.execute(AssertSqlSafe(fix)).await.unwrap();
+        assert_eq!(fixture.store.validate().await.unwrap(), []);
+        stage_orders(&fixture, 1).await;
+    }
+}
+
+/// Two leases, in the order of their ids.
+async fn two_leases(fixture: &PostgresFixture) -> [Lease; 2] {
+    let orders = [0, 1].map(|_| Message::builder("orders").payload("order").build().unwrap());
+    stage(fixture, &orders).await;
+    let request = ClaimRequest::new(QueueName::new("orders").unwrap(), 2);
+    let mut leases: Vec<_> =
+        fixture.store.claim(&request).await.unwrap().into_iter().map(|claimed| claimed.lease).collect();
+    leases.sort_by_key(Lease::id);
+    leases.try_into().unwrap()
+}
+
+/// The messages whose leases last for longer than half an hour.
+async fn renewed(fixture: &PostgresFixture) -> i64 {
+    let sql = "select (select count(*) from postrider.ready where lease_until > clock_timestamp() + interval '30 min') \
+               + (select count(*) from postrider.lane where lease_until > clock_timestamp() + interval '30 min')";
+    sqlx::query_scalar(sql).fetch_one(&fixture.app).await.unwrap()
+}
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// The other leases are renewed, and the locked one is not reported as lost; a lost one is.
+#[tokio::test]
+async fn renewal_waits_for_no_locked_row() {
+    let fixture = PostgresFixture::new().await;
+    let [first, second] = two_leases(&fixture).await;
+    let [lost, _] = two_leases(&fixture).await;
+    fixture.store.settle(&[lost.done()]).await.unwrap();
+    let mut tx = fixture.begin().await;
+    let lock = "select from postrider.ready where message_id = $1 for update";
+    sqlx::query(lock).bind(first.id().as_uuid()).execute(&mut *tx).await.unwrap();
+    let leases = [first, second, lost.clone()];
+    assert_eq!(fixture.store.renew(&leases, HOUR).await.unwrap(), [lost]);
+    assert_eq!(renewed(&fixture).await, 1);
+    fixture.rollback(tx).await;
+    fixture.store.renew(&leases, HOUR).await.unwrap();
+    assert_eq!(renewed(&fixture).await, 2);
+}
+
+#[tokio::test]
+async fn renewal_waits_for_no_locked_lane() {
+    let fixture = PostgresFixture::new().await;
+    let orders = QueueName::new("orders").unwrap();
+    fixture.store.declare(&orders, &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+    let batch = ["a", "b"].map(|key| Message::builder("orders").key(key).payload("order").build().unwrap());
+    stage(&fixture, &batch).await;
+    let claimed = fixture.store.claim(&ClaimRequest::new(orders, 2)).await.unwrap();
+    let leases: Vec<_> = claimed.into_iter().map(|claimed| claimed.lease).collect();
+    let mut tx = fixture.begin().await;
+    tx.execute("select from postrider.lane where key = 'a' for update").await.unwrap();
+    assert_eq!(fixture.store.renew(&leases, HOUR).await.unwrap(), []);
+    assert_eq!(renewed(&fixture).await, 1);
+    fixture.rollback(tx).await;
+    assert_eq!(fixture.store.renew(&leases, HOUR).await.unwrap(), []);
+    assert_eq!(renewed(&fixture).await, 2);
+}
+
+/// A settlement has locked one message and waits for another, which a transaction holds. A renewal of both, in the order of their ids,
+/// would wait for it, and each for the other when the transaction ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewal_beside_settlement_in_another_order_is_no_deadlock() {
+    let fixture = PostgresFixture::new().await;
+    let [first, second] = two_leases(&fixture).await;
+    let mut tx = fixture.begin().await;
+    let lock = "select from postrider.ready where message_id = $1 for update";
+    sqlx::query(lock).bind(first.id().as_uuid()).execute(&mut *tx).await.unwrap();
+    // Successes are settled before retries.
+    let batch = [first.retry(Duration::from_secs(60), "busy"), second.done()];
+    let store = fixture.store.clone();
+    let settling = tokio::spawn(async move { store.settle(&batch).await });
+    fixture.database.somebody_waits().await;
+    assert_eq!(fixture.store.renew(&[first, second], HOUR).await.unwrap(), []);
+    fixture.rollback(tx).await;
+    assert_eq!(settling.await.unwrap().unwrap(), []);
 }

@@ -1,9 +1,9 @@
-//! A cancelled `begin` must not lose the writes of later users of the connection.
+//! The pools of the application and of the store: a cancelled `begin` must not lose the writes of later users of the connection.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use postrider_core::TxBackend;
+use postrider_core::{ClaimRequest, Store, TxBackend, schema::Schema};
 use postrider_stores::postgres::{PostgresStore, guard};
 use postrider_testkit::{
     postgres::TestDatabase,
@@ -65,4 +65,32 @@ async fn unguarded_pool_loses_no_write_after_cancelled_begin_of_the_store() {
         store.transactions(pool).read_committed().begin().await.unwrap()
     };
     assert_eq!(lost_writes(PgPoolOptions::new(), begin).await, 0);
+}
+
+/// A program that drops its store in `main`, when no runtime runs any more: the store still keeps connections.
+#[test]
+fn store_is_dropped_outside_of_a_runtime_without_panic() {
+    for drops_runtime_first in [false, true] {
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let (store, database) = runtime.block_on(async {
+                let database = TestDatabase::empty().await;
+                let store = PostgresStore::connect(database.url()).await.unwrap();
+                store.migrate().await.unwrap();
+                // A statement of the hot path, whose connection is kept.
+                let request = ClaimRequest::new("orders".parse().unwrap(), 1);
+                assert_eq!(store.claim(&request).await.unwrap(), []);
+                (store, database)
+            });
+            if drops_runtime_first {
+                drop(runtime);
+                drop(store);
+            } else {
+                drop(store);
+                drop(runtime);
+            }
+            drop(database);
+        });
+        dropping.join().expect("the drop panicked");
+    }
 }

@@ -248,7 +248,7 @@ select postrider.declare_queue('orders', true, 'block', interval '1 day', true, 
 select postrider.stage('orders', 'one', key => 'k', subject => 's');
 select postrider.stage('orders', 'two', timer => 't', due_after => interval '1 hour');
 insert into postrider.dead (id, staged_at, due_at, message_id, attempts, deliveries, queue, ordered, payload, reason)
-  select 1000, now(), now(), gen_random_uuid(), 1, 1, q.id, true, 'three', 'rejected' from postrider.queue q;
+  select nextval('postrider.message_position'), now(), now(), gen_random_uuid(), 1, 1, q.id, true, 'three', 'rejected' from postrider.queue q;
 insert into postrider.archive (id, staged_at, due_at, expires_at, message_id, attempts, deliveries, queue, ordered, payload)
   select 1001, now(), now(), d.at, gen_random_uuid(), 0, 1, q.id, true, 'four'
   from postrider.queue q, (values (now() + interval '1 day'), (now() + interval '1 year')) d(at);

@@ -231,7 +231,8 @@ impl PostgresStore {
         let fair = inner.fair_sql.texts().map(|(name, text)| (name, text.to_owned()));
         let settles = inner.settle_sql.texts(&inner.names);
         let bulk = selection::texts(&inner.names);
-        claims.into_iter().chain(fair).chain(settles).chain(bulk).collect()
+        let others = [renew::text(&inner.names), consumer::text(&inner.names)];
+        claims.into_iter().chain(fair).chain(settles).chain(bulk).chain(others).collect()
     }
 
     /// The low-water mark of an unordered queue, for tests that read plans.

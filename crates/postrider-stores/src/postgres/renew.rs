@@ -1,6 +1,7 @@
 //! Renewing leases.
 
 use super::{PostgresNames, connections::Connections, error::store_error, queues::QueueMap};
+use crate::template::Template;
 use postrider_core::{Error, Lease};
 use sqlx::Row;
 use std::{
@@ -10,20 +11,32 @@ use std::{
 use uuid::Uuid;
 
 /// Rows are found by id and compared with their own token and queue, as in `settle.rs`; lanes by their key.
+///
+/// A renewal never waits: rows and lanes that another transaction has locked are left as they are, and count as kept while they have
+/// their token. Their leases are renewed the next time, or are settled just now. Waiting for them would delay every other lease of the
+/// batch, and would be a deadlock with a settlement, which locks the same rows in another order.
 const RENEW: &str = "with rows as ( \
       update {ready} r set lease_until = clock_timestamp() + $1::float8 * interval '1 s' \
-      where r.message_id = any($2::uuid[]) and r.token = ($3::uuid[])[width_bucket(r.message_id, $2::uuid[])] \
-        and r.queue + 0 = ($4::smallint[])[width_bucket(r.message_id, $2::uuid[])] \
+      where r.ctid = any(array(select m.ctid from {ready} m where {is_mine} for update skip locked)) \
       returning r.message_id), \
     lanes as ( \
       update {lane} l set lease_until = clock_timestamp() + $1::float8 * interval '1 s' \
       where l.ctid = any(array( \
-          select (select m.ctid from {lane} m where m.queue = u.queue and m.key = u.key and m.token = u.token for update) \
-          from unnest($5::smallint[], $6::text[], $7::uuid[]) u(queue, key, token))) \
-        and l.token = any($7::uuid[]) \
+        select ({lane_of_u} for update skip locked) from {leased_lanes})) \
       returning l.queue, l.key, l.token) \
     select r.message_id, null::smallint, null::text, null::uuid from rows r \
-    union all select null, l.queue, l.key, l.token from lanes l";
+    union all select m.message_id, null, null, null from {ready} m \
+      where (select count(*) from rows) < cardinality($2::uuid[]) and {is_mine} \
+    union all select null, l.queue, l.key, l.token from lanes l \
+    union all select null, u.queue, u.key, u.token from {leased_lanes} \
+      where (select count(*) from lanes) < cardinality($7::uuid[]) and ({lane_of_u}) is not null";
+
+const IS_MINE: &str = "m.message_id = any($2::uuid[]) and m.token = ($3::uuid[])[width_bucket(m.message_id, $2::uuid[])] \
+    and m.queue + 0 = ($4::smallint[])[width_bucket(m.message_id, $2::uuid[])]";
+
+const LEASED_LANES: &str = "unnest($5::smallint[], $6::text[], $7::uuid[]) u(queue, key, token)";
+const LANE_OF_U: &str =
+    "select m.ctid from {lane} m where m.queue = u.queue and m.key = u.key and m.token = u.token";
 
 /// Extends leases, and returns those that were lost.
 pub(super) async fn renew(
@@ -41,7 +54,7 @@ pub(super) async fn renew(
             None => lost.push(lease.clone()),
         }
     }
-    let sql = names.sql(&sql!(RENEW));
+    let sql = names.sql(&statement());
     while !rest.is_empty() {
         // The same id twice (in two queues, or under two tokens) needs another statement: rows are found by id.
         let mut rows: BTreeMap<Uuid, (i16, &Lease)> = BTreeMap::new();
@@ -84,6 +97,16 @@ pub(super) async fn renew(
         rest = next;
     }
     Ok(lost)
+}
+
+fn statement() -> Template {
+    let (is_mine, leased_lanes, lane_of_u) = (sql!(IS_MINE), sql!(LEASED_LANES), sql!(LANE_OF_U));
+    sql!(RENEW, is_mine, leased_lanes, lane_of_u)
+}
+
+/// The statement, for tests that read its plan.
+pub(super) fn text(names: &PostgresNames) -> (&'static str, String) {
+    ("renew", names.sql(&statement()).as_str().to_owned())
 }
 
 fn lane(row: &sqlx::postgres::PgRow) -> Result<(i16, &str, Uuid), sqlx::Error> {

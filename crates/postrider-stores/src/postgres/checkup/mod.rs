@@ -8,6 +8,7 @@ mod encryption;
 mod indexes;
 mod notifications;
 mod privileges;
+mod queues;
 mod server;
 mod settings;
 mod vacuum;
@@ -31,6 +32,7 @@ impl PostgresStore {
             ("server", server::findings(self).await),
             ("connection", encryption::findings(self).await),
             ("settings", settings::findings(self).await),
+            ("queues", queues::findings(self).await),
             ("indexes", indexes::findings(self).await),
             ("vacuum", vacuum::findings(self).await),
             ("transactions", vacuum_blockers::findings(self, request.longest_transaction).await),
