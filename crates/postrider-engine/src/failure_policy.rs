@@ -63,9 +63,15 @@ impl fmt::Debug for ErrorText {
     }
 }
 
-/// Dead-letters a message that was claimed more often than allowed: its handler may be crashing the workers.
+/// Dead-letters a message whose deliveries began as often as allowed: its handler may be crashing the workers. A limit of one forbids
+/// every delivery that may be a second one, and so a claim counts there, whether or not its delivery began.
 pub(crate) fn settle_max_deliveries(max_deliveries: Option<u32>, delivery: &Delivery) -> Option<Settlement> {
-    let is_exceeded = max_deliveries.is_some_and(|max| delivery.claimed.deliveries > max);
+    let claimed = &delivery.claimed;
+    let is_exceeded = match max_deliveries {
+        None => false,
+        Some(1) => claimed.deliveries > 1,
+        Some(max) => claimed.begun() >= max,
+    };
     let error = Some("MaxDeliveries".to_owned());
     is_exceeded.then_some(Settlement::Dead { reason: Reason::MaxDeliveries, error })
 }

@@ -160,6 +160,8 @@ macro_rules! store_suite {
                 every_settlement_invalidates_the_token
                 the_first_of_two_settlements_of_one_message_wins
                 a_renewed_lease_outlives_its_original_duration
+                deliveries_in_isolation_are_counted_until_a_failure
+                deliveries_in_isolation_are_counted_on_ordered_queues
                 renewing_no_leases_loses_none
                 an_expired_lease_without_a_new_owner_can_be_settled
                 an_expired_lease_without_a_new_owner_can_be_renewed

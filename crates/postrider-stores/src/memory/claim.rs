@@ -186,6 +186,7 @@ impl Row {
             lease,
             deliveries,
             attempts: self.attempts,
+            isolated: self.isolated,
             staged_at: self.staged_at,
             due_at: self.due_at,
         }

@@ -79,6 +79,18 @@ impl Tables {
         Ok(lost.into_iter().map(|(_, lease)| lease).collect())
     }
 
+    /// Counts a delivery that begins in isolation. Returns whether the lease is still held.
+    pub(super) fn count_isolated(&mut self, lease: &Lease) -> bool {
+        let Some(queue) = self.queues.get_mut(lease.queue()) else { return false };
+        if queue.stored_lease_mut(lease).is_none() {
+            return false;
+        }
+        let Some(Location::Ready(position)) = queue.location(lease.id()) else { return false };
+        let Some(row) = queue.ready.get_mut(&position) else { return false };
+        row.isolated = row.isolated.saturating_add(1);
+        true
+    }
+
     /// Whether a lease is still held.
     pub(super) fn holds(&mut self, lease: &Lease) -> bool {
         self.queues.get_mut(lease.queue()).is_some_and(|queue| queue.stored_lease_mut(lease).is_some())
@@ -151,6 +163,7 @@ impl Queue {
             }
             Settlement::Snooze { after: wait } => {
                 row.deliveries = row.deliveries.saturating_sub(1);
+                row.isolated = 0;
                 row.due_at = after(now, *wait);
                 self.put_scheduled(row);
             }

@@ -49,9 +49,10 @@ const POSITIONS: &str = "select r.ctid from {ready} r where r.queue = $3::smalli
     and r.lease_until <= (select clock_timestamp()) for update skip locked";
 
 /// The columns that every claim returns.
-const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, {columns}";
+const RETURNED: &str =
+    "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated, {columns}";
 /// The index of the first column of the message.
-const FIRST: usize = 6;
+const FIRST: usize = 7;
 /// The index of the snapshot in the header of a look-back; the last position and the age follow.
 const SNAPSHOT: usize = FIRST + row::COLUMN_COUNT;
 
@@ -75,7 +76,7 @@ const LOOK_BACK: &str = "with look as materialized ( \
         c.timer, c.headers, c.last_error \
       from come c order by c.due_at, c.id on conflict (message_id, queue) do nothing returning {returned}), \
     taken as ({take}) \
-    select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::uuid, \
+    select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::smallint, null::uuid, \
       null::bytea, null::text, null::text, null::text, null::text, null::text, null::text, null::text, \
       pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{message_position}'), 0), age('3'::xid) from look l \
     union all select p.*, null, null, null from promoted p \
@@ -385,6 +386,7 @@ pub(super) fn read(
             due_at: row.try_get_unchecked::<row::Moment, _>(3)?.0,
             attempts: count(row.try_get_unchecked(4)?),
             deliveries: count(row.try_get_unchecked(5)?),
+            isolated: count(row.try_get_unchecked::<Option<i16>, _>(6)?.unwrap_or(0).into()),
         },
     ))
 }

@@ -42,7 +42,7 @@ const FIRST: usize = HEADER_COLUMNS + 1;
 const STAGED_AT: usize = FIRST + row::COLUMN_COUNT;
 
 const CLAIM: &str = "select m.header, m.snapshot, m.next_age, m.last_position, m.scanned_to, m.window_full, m.ring_to, m.lane_keys, \
-      m.id, {columns}, m.staged_at, m.due_at, m.attempts, m.deliveries \
+      m.id, {columns}, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated \
     from {claim_lanes}($1, $2, $3, $4, $5, $6, $7::text[], $8::bigint[], $9, $10, $11) m";
 
 /// A claimer of one ordered queue.
@@ -310,6 +310,7 @@ fn read(
         due_at: row.try_get::<OffsetDateTime, _>(STAGED_AT + 1)?.into(),
         attempts: count(row.try_get(STAGED_AT + 2)?),
         deliveries: count(row.try_get(STAGED_AT + 3)?),
+        isolated: count(row.try_get::<Option<i16>, _>(STAGED_AT + 4)?.unwrap_or(0).into()),
     };
     Ok((position, claimed))
 }

@@ -491,6 +491,12 @@ impl Store for PostgresStore {
         renew::renew(&inner.connections, &inner.names, &known, leases, lease_for).await
     }
 
+    async fn count_isolated(&self, lease: &Lease) -> Result<bool, Error> {
+        let inner = &self.inner;
+        let known = inner.queues.known(&mut &inner.connections, [lease.queue()]).await?;
+        renew::count_isolated(&inner.connections, &inner.names, &known, lease).await
+    }
+
     async fn settle(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error> {
         if settlements.iter().any(|settle| !settle.settlement.messages().is_empty()) {
             return self.settle_and_stage(settlements).await;

@@ -1,4 +1,4 @@
-//! Renewing leases.
+//! Renewing leases, and counting deliveries in isolation.
 
 use super::{PostgresNames, connections::Connections, error::store_error, queues::QueueMap};
 use postrider_core::{Error, Lease};
@@ -24,6 +24,31 @@ const RENEW: &str = "with rows as ( \
       returning l.queue, l.key, l.token) \
     select r.message_id, null::smallint, null::text, null::uuid from rows r \
     union all select null, l.queue, l.key, l.token from lanes l";
+
+/// The message of a turn is guarded by the lease of its key.
+const COUNT_ISOLATED: &str = "update {ready} r set isolated = least(coalesce(r.isolated, 0) + 1, 32767) \
+    where r.message_id = $1::uuid and r.queue + 0 = $2::smallint \
+      and ((r.token = $3::uuid and $4::text is null) \
+        or exists (select from {lane} l where l.queue = $2::smallint and l.key = $4::text and l.token = $3::uuid)) \
+    returning 1";
+
+/// Counts a delivery that begins in isolation. Returns whether the lease is still held.
+pub(super) async fn count_isolated(
+    connections: &Connections,
+    names: &PostgresNames,
+    known: &QueueMap,
+    lease: &Lease,
+) -> Result<bool, Error> {
+    let Some(queue) = known.named(lease.queue()) else { return Ok(false) };
+    let sql = names.sql(&sql!(COUNT_ISOLATED));
+    let query = sql
+        .query()
+        .bind(lease.id().as_uuid())
+        .bind(queue.number)
+        .bind(lease.token().as_uuid())
+        .bind(lease.turn().map(|turn| turn.key.as_str()));
+    Ok(!connections.fetch_all(query).await?.is_empty())
+}
 
 /// Extends leases, and returns those that were lost.
 pub(super) async fn renew(

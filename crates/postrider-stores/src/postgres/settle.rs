@@ -228,7 +228,7 @@ const SNOOZE: &str = "snoozed_rows as (delete from {ready} r where {guard} retur
 const RETRY_IN_PLACE: &str = "retried_in_place as (update {ready} r set token = null, \
     lease_until = clock_timestamp() + ({delay}::float8[])[width_bucket(r.message_id, {id}::uuid[])] * interval '1 s', \
     due_at = clock_timestamp() + ({delay}::float8[])[width_bucket(r.message_id, {id}::uuid[])] * interval '1 s', \
-    attempts = r.attempts + 1, last_error = ({error}::text[])[width_bucket(r.message_id, {id}::uuid[])] \
+    attempts = r.attempts + 1, isolated = null, last_error = ({error}::text[])[width_bucket(r.message_id, {id}::uuid[])] \
     where {guard} returning r.message_id)";
 
 /// The names of the timers that have ended.

@@ -178,7 +178,10 @@ const SET_LEASE: &str = "set token = ?, lease_until = ?, deliveries = deliveries
 
 /// The columns of a [`ReadyRow`].
 pub(super) fn returned() -> Template {
-    sql!("id, queue, promoted, deliveries, attempts, staged_at, due_at, {columns}", columns = sql!(COLUMNS))
+    sql!(
+        "id, queue, promoted, deliveries, attempts, isolated, staged_at, due_at, {columns}",
+        columns = sql!(COLUMNS)
+    )
 }
 
 /// Leases the free messages up to a position. The index allows only one query plan.
@@ -290,7 +293,7 @@ async fn lease_lanes(
 
 pub(super) fn fetch_template() -> Template {
     sql!(
-        "select r.id, queue, promoted, deliveries, attempts, staged_at, due_at, {columns} \
+        "select r.id, queue, promoted, deliveries, attempts, isolated, staged_at, due_at, {columns} \
          from (select value as position from json_each(?1)) j cross join {ready} r on r.id = j.position",
         columns = sql!(COLUMNS)
     )
@@ -304,6 +307,7 @@ pub(super) struct ReadyRow {
     message: Message,
     deliveries: u32,
     attempts: u32,
+    isolated: u32,
     staged_at: SystemTime,
     due_at: SystemTime,
 }
@@ -315,10 +319,11 @@ impl ReadyRow {
             promoted: row.try_get_unchecked(2)?,
             deliveries: row::count(row, 3)?,
             attempts: row::count(row, 4)?,
-            staged_at: row::time(row, 5)?,
-            due_at: row::time(row, 6)?,
-            id: MessageId::from_uuid(row.try_get_unchecked(7)?),
-            message: row::message(row, 7, queue)?,
+            isolated: row::count(row, 5)?,
+            staged_at: row::time(row, 6)?,
+            due_at: row::time(row, 7)?,
+            id: MessageId::from_uuid(row.try_get_unchecked(8)?),
+            message: row::message(row, 8, queue)?,
         })
     }
 
@@ -338,6 +343,7 @@ impl ReadyRow {
             lease,
             deliveries: self.deliveries.saturating_add(uncounted),
             attempts: self.attempts,
+            isolated: self.isolated,
             staged_at: self.staged_at,
             due_at: self.due_at,
         }

@@ -183,7 +183,7 @@ async fn execute_with_rows(
     names.sql(template).query().bind(rows).execute(connection).await.map_err(store_error)
 }
 
-pub(super) const FAIL: &str = "update {ready} set attempts = attempts + 1, deliveries = deliveries + ?, last_error = ?, \
+pub(super) const FAIL: &str = "update {ready} set attempts = attempts + 1, deliveries = deliveries + ?, isolated = 0, last_error = ?, \
     due_at = coalesce(?, due_at) where id = ?";
 
 pub(super) const DELETE: &str = "delete from {ready} where id = ?";

@@ -375,6 +375,7 @@ mod tests {
             }),
             deliveries: 1,
             attempts: 0,
+            isolated: 0,
             staged_at: SystemTime::UNIX_EPOCH,
             due_at: SystemTime::UNIX_EPOCH,
         };

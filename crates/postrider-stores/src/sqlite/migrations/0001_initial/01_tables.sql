@@ -39,6 +39,8 @@ create table {ready} (
   due_at integer not null,
   attempts integer not null default 0,
   deliveries integer not null default 0,
+  -- Deliveries that began in isolation since the last failure, and never ended.
+  isolated integer not null default 0,
   key text,
   timer text,
   event_type text,
