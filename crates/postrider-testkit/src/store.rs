@@ -253,6 +253,7 @@ macro_rules! store_suite {
             ordering {
                 each_key_is_claimed_in_staging_order
                 a_key_has_one_turn_at_a_time
+                order_is_kept_from_the_moment_it_is_declared
                 different_keys_are_claimed_in_parallel
                 a_turn_holds_several_messages_and_marks_the_last
                 a_turn_ends_with_its_last_message

@@ -36,9 +36,13 @@ const TAKE: &str = "update {ready} m set token = $1, deliveries = m.deliveries +
         lease_until = (select clock_timestamp() + $2::float8 * interval '1 s') \
     where m.ctid = any(array({rows})) returning {returned}";
 
+/// The rows that may be claimed without their key. The policy that a claimer knows may be a second old, and messages of a queue that
+/// became ordered meanwhile belong to their lanes. Only such rows look the queue up.
+const NOT_IN_A_LANE: &str = "(not r.ordered or (select not k.ordered from {queue} k where k.id = {number}))";
+
 /// The free rows of one queue, in the order of their positions.
 const QUEUE_ROWS: &str = "select r.ctid from {ready} r \
-    where r.queue = {number} and r.id > {start} and r.lease_until <= (select clock_timestamp()) \
+    where r.queue = {number} and r.id > {start} and r.lease_until <= (select clock_timestamp()) and {not_in_a_lane} \
     order by r.queue, r.id limit {limit} for update skip locked";
 
 /// The free rows of several queues. Each row passes through a join, which a claim from one queue avoids.
@@ -46,7 +50,7 @@ const QUEUES: &str = "select s.ctid from unnest($3::smallint[], $4::bigint[]) q(
 
 /// Retries that wait in place, by their positions.
 const POSITIONS: &str = "select r.ctid from {ready} r where r.queue = $3::smallint and r.id = any($4::bigint[]) \
-    and r.lease_until <= (select clock_timestamp()) for update skip locked";
+    and r.lease_until <= (select clock_timestamp()) and {not_in_a_lane} for update skip locked";
 
 /// The columns that every claim returns.
 const RETURNED: &str =
@@ -85,6 +89,10 @@ const LOOK_BACK: &str = "with look as materialized ( \
 const OLDEST: &str = "select (select r.id from {ready} r where r.queue = q.queue and r.id > q.floor \
     order by r.queue, r.id limit 1) from unnest($1::smallint[], $2::bigint[]) q(queue, floor)";
 
+fn not_in_a_lane(number: Template) -> Template {
+    sql!(NOT_IN_A_LANE, number)
+}
+
 /// The lease of these rows.
 pub(super) fn take(rows: &Template) -> Template {
     sql!(TAKE, rows, returned = returned())
@@ -96,10 +104,12 @@ fn returned() -> Template {
 
 impl ClaimSql {
     pub(super) fn new(names: &PostgresNames) -> Self {
-        let of_one =
-            sql!(QUEUE_ROWS, number = sql!("$3::smallint"), start = sql!("$4::bigint"), limit = sql!("$5"));
+        let rows = |number: Template, start: Template, limit: Template| {
+            sql!(QUEUE_ROWS, not_in_a_lane = not_in_a_lane(number.clone()), number, start, limit)
+        };
+        let of_one = rows(sql!("$3::smallint"), sql!("$4::bigint"), sql!("$5"));
         let of_many = |start: Template, limit: Template| {
-            let rows = sql!(QUEUE_ROWS, number = sql!("q.queue"), start, limit);
+            let rows = rows(sql!("q.queue"), start, limit.clone());
             take(&sql!(QUEUES, rows, limit))
         };
         let look = of_many(
@@ -109,7 +119,8 @@ impl ClaimSql {
         Self {
             one: names.sql(&take(&of_one)),
             many: names.sql(&of_many(sql!("q.start"), sql!("$5"))),
-            by_position: names.sql(&take(&sql!(POSITIONS))),
+            by_position: names
+                .sql(&take(&sql!(POSITIONS, not_in_a_lane = not_in_a_lane(sql!("$3::smallint"))))),
             look_back: names.sql(&sql!(LOOK_BACK, take = look, returned = returned())),
             oldest: names.sql(&sql!(OLDEST)),
         }
