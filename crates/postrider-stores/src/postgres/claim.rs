@@ -57,12 +57,12 @@ const RETURNED: &str =
     "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated, {columns}";
 /// The index of the first column of the message.
 const FIRST: usize = 7;
-/// The index of the snapshot in the header of a look-back; the last position and the age follow.
+/// The index of the snapshot in the header of a look-back; the last position, the age and the start of the server follow.
 const SNAPSHOT: usize = FIRST + row::COLUMN_COUNT;
 
 /// A look-back: moves due messages to `ready` and leases them in one statement; the rest of the limit goes to ready messages. The
-/// first row is a header: the lowest bound of the transactions that ended, the snapshot, the last position drawn, and the next
-/// xid by its age.
+/// first row is a header: the lowest bound of the transactions that ended, the snapshot, the last position drawn, the next xid by its
+/// age, and when the server started. The messages that came due follow, marked by a zero in the column of the last position.
 const LOOK_BACK: &str = "with look as materialized ( \
       select coalesce((select min(b.low) from unnest($6::text[], $7::bigint[]) b(x, low) \
              where pg_visible_in_snapshot(b.x::xid8, pg_current_snapshot())), 9223372036854775807) as low), \
@@ -82,9 +82,10 @@ const LOOK_BACK: &str = "with look as materialized ( \
     taken as ({take}) \
     select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::smallint, null::uuid, \
       null::bytea, null::text, null::text, null::text, null::text, null::text, null::text, null::text, \
-      pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{message_position}'), 0), age('3'::xid) from look l \
-    union all select p.*, null, null, null from promoted p \
-    union all select t.*, null, null, null from taken t";
+      pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{message_position}'), 0), age('3'::xid), \
+      pg_postmaster_start_time() from look l \
+    union all select p.*, null, 0, null, null from promoted p \
+    union all select t.*, null, null, null, null from taken t";
 
 const OLDEST: &str = "select (select r.id from {ready} r where r.queue = q.queue and r.id > q.floor \
     order by r.queue, r.id limit 1) from unnest($1::smallint[], $2::bigint[]) q(queue, floor)";
@@ -296,9 +297,13 @@ impl Claimer {
             .bind(&look.lows);
         let rows = connections.fetch_all(query).await?;
         let Some((header, rows)) = rows.split_first() else { return Ok(true) };
-        let last = collect(rows, queues, spec.token, claimed)?;
+        let is_promoted = |row: &PgRow| matches!(row.try_get::<Option<i64>, _>(SNAPSHOT + 1), Ok(Some(_)));
+        let (promoted, taken) = rows.split_at(rows.partition_point(is_promoted));
+        // Messages that came due have the newest positions of all: they say nothing about how far the queue was read.
+        collect(promoted, queues, spec.token, claimed)?;
+        let last = collect(taken, queues, spec.token, claimed)?;
         let result = LookBackResult {
-            snapshot: snapshot(header, SNAPSHOT, SNAPSHOT + 2)?,
+            snapshot: snapshot(header, SNAPSHOT, SNAPSHOT + 2, SNAPSHOT + 3)?,
             last_position: header.try_get(SNAPSHOT + 1).map_err(store_error)?,
             low: header.try_get(0).map_err(store_error)?,
             last,
@@ -348,10 +353,13 @@ pub(super) fn limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-pub(super) fn snapshot(row: &PgRow, text: usize, age: usize) -> Result<Snapshot, Error> {
+/// The snapshot in these columns of a header.
+pub(super) fn snapshot(row: &PgRow, text: usize, age: usize, started_at: usize) -> Result<Snapshot, Error> {
     let text: &str = row.try_get(text).map_err(store_error)?;
     let age: i32 = row.try_get(age).map_err(store_error)?;
-    Snapshot::parse(text, age).ok_or_else(|| Error::Other(format!("unreadable snapshot {text:?}").into()))
+    let started_at = row.try_get_unchecked::<row::Moment, _>(started_at).map_err(store_error)?.0;
+    Snapshot::parse(text, age, started_at)
+        .ok_or_else(|| Error::Other(format!("unreadable snapshot {text:?}").into()))
 }
 
 /// Adds the rows to `claimed`. Returns, for each queue, the last position among them.

@@ -58,7 +58,8 @@ pub(super) struct FairSql {
     take: Sql,
 }
 
-const SURVEY: &str = "select s.snapshot, s.next_age, s.last_position, s.scanned_to, s.window_full, s.tenant, s.live, s.free, s.probed \
+const SURVEY: &str = "select s.snapshot, s.next_age, s.last_position, s.scanned_to, s.window_full, s.tenant, s.live, s.free, s.probed, \
+      case when s.snapshot is not null then pg_postmaster_start_time() end \
     from {survey_tenants}($1::smallint, $2::integer, $3::bigint, $4::text[], $5::bigint[], $6::integer, $7::text[], $8::bigint[], \
       $9::boolean, $10::boolean) s";
 
@@ -329,7 +330,10 @@ impl FairClaimer {
             .bind(plan.gaps);
         let rows = connections.fetch_all(query).await?;
         let Some((header, rows)) = rows.split_first() else { return Ok(plan.start) };
-        let running = snapshot(header, 0, 1)?;
+        let running = snapshot(header, 0, 1, 9)?;
+        if memory.horizon.is_of_another_server(&running) {
+            *memory = FairnessMemory::new(Instant::now());
+        }
         let (scanned_to, last_position) = memory.apply_survey(header, rows, &plan).map_err(store_error)?;
         let took = began.elapsed();
         let now = Instant::now();

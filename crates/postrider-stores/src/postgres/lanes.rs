@@ -40,9 +40,10 @@ const HEADER_COLUMNS: usize = 8;
 /// The index of the first column of the message: after the header's columns and the position.
 const FIRST: usize = HEADER_COLUMNS + 1;
 const STAGED_AT: usize = FIRST + row::COLUMN_COUNT;
+const SERVER_STARTED_AT: usize = STAGED_AT + 5;
 
 const CLAIM: &str = "select m.header, m.snapshot, m.next_age, m.last_position, m.scanned_to, m.window_full, m.ring_to, m.lane_keys, \
-      m.id, {columns}, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated \
+      m.id, {columns}, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated, case when m.header then pg_postmaster_start_time() end \
     from {claim_lanes}($1, $2, $3, $4, $5, $6, $7::text[], $8::bigint[], $9, $10, $11) m";
 
 /// A claimer of one ordered queue.
@@ -222,7 +223,12 @@ impl LaneClaimer {
         let window_full: bool = header.try_get(5).map_err(store_error)?;
         let ring_to: i64 = header.try_get(6).map_err(store_error)?;
         let now = Instant::now();
+        let snapshot = snapshot(header, 1, 2, SERVER_STARTED_AT)?;
         let mut memory = self.memory();
+        if memory.horizon.is_of_another_server(&snapshot) {
+            *memory = LaneMemory::new(now);
+            return Ok(LaneHeader { lanes, window_full });
+        }
         memory.window = match window_full {
             true if lanes.len() < call.lanes / 2 => (memory.window * 4).min(MAX_WINDOW),
             _ => WINDOW,
@@ -245,7 +251,7 @@ impl LaneClaimer {
             None => memory.horizon.advance(&[Some(scanned_to)]),
             Some(look) => {
                 let result = LookBackResult {
-                    snapshot: snapshot(header, 1, 2)?,
+                    snapshot,
                     last_position: header.try_get(3).map_err(store_error)?,
                     low: i64::MAX,
                     last: vec![Some(scanned_to)],
