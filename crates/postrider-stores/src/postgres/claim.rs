@@ -189,12 +189,17 @@ impl Claimer {
         queues: &[Arc<Queue>],
         spec: ClaimSpec,
     ) -> Result<Vec<(i64, ClaimedMessage)>, Error> {
-        let claimed = self.claim_from(connections, queues, spec).await;
-        if claimed.is_err() {
+        let mut claimed = Vec::new();
+        if let Err(error) = self.claim_from(connections, queues, spec, &mut claimed).await {
             // The cached horizon may be from before a failover.
             *self.horizon() = Horizon::new(queues.len(), Instant::now());
+            // Messages that an earlier statement has leased are delivered; the next claim meets the error again.
+            if claimed.is_empty() {
+                return Err(error);
+            }
         }
-        claimed
+        claimed.sort_unstable_by_key(|(position, _)| *position);
+        Ok(claimed)
     }
 
     async fn claim_from(
@@ -202,25 +207,24 @@ impl Claimer {
         connections: &Connections,
         queues: &[Arc<Queue>],
         spec: ClaimSpec,
-    ) -> Result<Vec<(i64, ClaimedMessage)>, Error> {
-        let mut claimed = Vec::new();
+        claimed: &mut Vec<(i64, ClaimedMessage)>,
+    ) -> Result<(), Error> {
         let mut looked_back = false;
-        self.take_in_place_retries(connections, queues, spec, &mut claimed).await?;
+        self.take_in_place_retries(connections, queues, spec, claimed).await?;
         let rest = ClaimSpec { limit: spec.limit - claimed.len(), ..spec };
         if rest.limit > 0 && self.horizon().is_due(Instant::now()) {
-            looked_back = self.look_back(connections, queues, rest, false, &mut claimed).await?;
+            looked_back = self.look_back(connections, queues, rest, false, claimed).await?;
         }
         let rest = ClaimSpec { limit: spec.limit - claimed.len(), ..spec };
         if rest.limit > 0 {
-            self.take_new(connections, queues, rest, &mut claimed).await?;
+            self.take_new(connections, queues, rest, claimed).await?;
         }
         let rest = ClaimSpec { limit: spec.limit - claimed.len(), ..spec };
         if rest.limit > 0 && (!looked_back || claimed.is_empty()) {
             let found_nothing = claimed.is_empty();
-            self.look_back(connections, queues, rest, found_nothing, &mut claimed).await?;
+            self.look_back(connections, queues, rest, found_nothing, claimed).await?;
         }
-        claimed.sort_unstable_by_key(|(position, _)| *position);
-        Ok(claimed)
+        Ok(())
     }
 
     /// Claims the retries of this process that have waited in place and are due.

@@ -386,7 +386,16 @@ impl FairClaimer {
                 .bind(starts)
                 .bind(shares.iter().map(|(_, share)| limit(*share)).collect::<Vec<_>>());
             let mut found: HashMap<String, Vec<(i64, ClaimedMessage)>> = HashMap::new();
-            for row in connections.fetch_all(query).await? {
+            let rows = match connections.fetch_all(query).await {
+                Ok(rows) => rows,
+                Err(error) => {
+                    let found = round.finish();
+                    *memory = FairnessMemory::new(Instant::now());
+                    // Messages that an earlier statement has leased are delivered; the next claim meets the error again.
+                    return if found.is_empty() { Err(error) } else { Ok(found) };
+                }
+            };
+            for row in rows {
                 let (_, position, one) =
                     read(&row, std::slice::from_ref(queue), spec.token).map_err(store_error)?;
                 let tenant = one.message.tenant().map_or("", TenantId::as_str).to_owned();

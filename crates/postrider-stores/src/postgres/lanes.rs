@@ -51,6 +51,8 @@ const CLAIM: &str = "select m.header, m.snapshot, m.next_age, m.last_position, m
 pub(super) struct LaneClaimer {
     sql: Sql,
     memory: Mutex<LaneMemory>,
+    /// Leases on keys without messages that could not be released yet.
+    unreleased: Mutex<Vec<Lease>>,
     /// Claims of one process run one at a time: two discoveries would read the same rows.
     claiming: tokio::sync::Mutex<()>,
 }
@@ -114,6 +116,7 @@ impl LaneClaimer {
         Self {
             sql: names.sql(&sql!(CLAIM, columns = sql!(row::COLUMNS))),
             memory: Mutex::new(LaneMemory::new(Instant::now())),
+            unreleased: Mutex::default(),
             claiming: tokio::sync::Mutex::default(),
         }
     }
@@ -131,10 +134,25 @@ impl LaneClaimer {
         spec: ClaimSpec,
     ) -> Result<(Vec<(i64, ClaimedMessage)>, Vec<Lease>), Error> {
         let claimed = self.claim_turns(connections, queue, spec).await;
-        if claimed.is_err() {
-            *self.memory() = LaneMemory::new(Instant::now());
+        match claimed {
+            Ok((claimed, mut empty)) => {
+                empty.append(&mut self.unreleased());
+                Ok((claimed, empty))
+            }
+            Err(error) => {
+                *self.memory() = LaneMemory::new(Instant::now());
+                Err(error)
+            }
         }
-        claimed
+    }
+
+    /// These leases on keys without messages could not be released: the next claim returns them again.
+    pub(super) fn release_later(&self, empty: Vec<Lease>) {
+        self.unreleased().extend(empty);
+    }
+
+    fn unreleased(&self) -> MutexGuard<'_, Vec<Lease>> {
+        self.unreleased.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn claim_turns(
