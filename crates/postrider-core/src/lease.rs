@@ -149,6 +149,10 @@ pub struct ClaimedMessage {
     pub staged_at: SystemTime,
     /// When it became due, by the store's clock.
     pub due_at: SystemTime,
+    /// When it was claimed, by the store's clock.
+    pub claimed_at: SystemTime,
+    /// When its first attempt failed, by the store's clock; `None` while no attempt has failed.
+    pub first_failed_at: Option<SystemTime>,
 }
 
 impl ClaimedMessage {

@@ -12,7 +12,7 @@ use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 /// The maximum stored length of an error text.
@@ -122,17 +122,12 @@ impl FailurePolicy {
 
     fn verdict(&self, error: &str, delivery: &Delivery) -> Verdict {
         let claimed = &delivery.claimed;
-        // The store keeps no time of the first attempt, and no attempt precedes the staging. A local clock that is
-        // behind the store's does not make the message younger than the store says.
-        let elapsed = match claimed.attempts {
-            0 => Duration::ZERO,
-            _ => since(claimed.staged_at, SystemTime::now()).max(since(claimed.staged_at, claimed.due_at)),
+        // By the store's clock, whatever the clock of this process says.
+        let elapsed = match (claimed.attempts, claimed.first_failed_at) {
+            (1.., Some(first)) => delivery.store_now().duration_since(first).unwrap_or(Duration::ZERO),
+            _ => Duration::ZERO,
         };
         let attempt = Attempt { number: claimed.attempts.saturating_add(1), elapsed, error };
         decide(self.retry.as_ref(), &attempt, &mut rand::rng())
     }
-}
-
-fn since(earlier: SystemTime, later: SystemTime) -> Duration {
-    later.duration_since(earlier).unwrap_or(Duration::ZERO)
 }

@@ -12,6 +12,7 @@ use std::{
     },
     time::{Duration, SystemTime},
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// One message in flight, from its claim until it is settled.
@@ -19,6 +20,8 @@ pub struct Delivery {
     /// The claimed message and its lease.
     pub claimed: ClaimedMessage,
     pub(super) subscription: Arc<Subscription>,
+    /// When the claim was sent, by this process.
+    sent_at: Instant,
     /// The claim that brought it, as numbered by `LeaseRegistry`.
     pub(super) batch: u64,
     /// Its index in that claim.
@@ -41,12 +44,14 @@ impl Delivery {
     pub(super) fn new(
         claimed: ClaimedMessage,
         subscription: Arc<Subscription>,
+        sent_at: Instant,
         batch: u64,
         index: usize,
     ) -> Self {
         Self {
             claimed,
             subscription,
+            sent_at,
             batch,
             index,
             started: AtomicBool::default(),
@@ -57,9 +62,14 @@ impl Delivery {
         }
     }
 
-    /// Time since it was staged; `None` if the staging time lies in the future, since clocks differ.
-    pub(super) fn age(&self, now: SystemTime) -> Option<Duration> {
-        now.duration_since(self.claimed.staged_at).ok()
+    /// The time by the store's clock. This process only measures the time since the claim.
+    pub(crate) fn store_now(&self) -> SystemTime {
+        self.claimed.claimed_at + self.sent_at.elapsed()
+    }
+
+    /// Time since it was staged; `None` if the store's clock was set back.
+    pub(super) fn age(&self) -> Option<Duration> {
+        self.store_now().duration_since(self.claimed.staged_at).ok()
     }
 
     /// Cancels the delivery: this process no longer holds the lease.

@@ -13,7 +13,7 @@ use super::{
 use postrider_core::{Settlement, Store};
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 use tokio::{task::coop::consume_budget, time::Instant};
 
@@ -133,7 +133,7 @@ impl Executor {
             }
             Outcome::Committed(settlement) => {
                 if self.end(delivery) {
-                    metrics.record_settled(&settlement, ran_for, delivery.age(SystemTime::now()));
+                    metrics.record_settled(&settlement, ran_for, delivery.age());
                 }
                 None
             }

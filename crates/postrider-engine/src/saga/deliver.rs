@@ -306,7 +306,7 @@ impl<S: TxBackend> FollowUpExecutor<S> {
         let lease = &delivery.claimed.lease;
         let is_ours = if follow_up.part().is_some() {
             // Its attempts are kept: whether one of them may have taken effect decides what a failure means.
-            let wait = not_before.duration_since(SystemTime::now()).unwrap_or_default().max(at_least);
+            let wait = not_before.duration_since(delivery.store_now()).unwrap_or_default().max(at_least);
             self.store.settle_in(&mut tx, &lease.snooze(wait)).await?
         } else {
             self.store.schedule(&mut tx, lease, not_before, at_least).await?.is_some()

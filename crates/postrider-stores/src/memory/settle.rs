@@ -149,12 +149,12 @@ impl Queue {
         match settlement {
             Settlement::Done | Settlement::Forward { .. } => self.finish(row, now),
             Settlement::Retry { after: wait, error } => {
-                row.fail(error.as_deref());
+                row.fail(error.as_deref(), now);
                 row.due_at = after(now, *wait);
                 self.put_scheduled(row);
             }
             Settlement::Dead { reason, error } => {
-                row.fail(error.as_deref());
+                row.fail(error.as_deref(), now);
                 self.put_dead(row, *reason, now);
             }
             Settlement::Release => {
@@ -192,18 +192,18 @@ impl Queue {
             }
             (Settlement::Dead { reason, error }, OnFailure::Skip) => {
                 let mut row = self.take_delivered(id, turn)?;
-                row.fail(error.as_deref());
+                row.fail(error.as_deref(), now);
                 self.put_dead(row, *reason, now);
                 return Some(LaneStatus::Free);
             }
             (Settlement::Dead { reason, error }, OnFailure::Block | OnFailure::Park) => {
-                return self.block(turn, error.as_deref(), None, Some(*reason));
+                return self.block(turn, error.as_deref(), None, Some(*reason), now);
             }
             (Settlement::Retry { error, .. }, OnFailure::Park) => {
-                return self.block(turn, error.as_deref(), None, None);
+                return self.block(turn, error.as_deref(), None, None, now);
             }
             (Settlement::Retry { after: wait, error }, OnFailure::Block | OnFailure::Skip) => {
-                return self.block(turn, error.as_deref(), Some(after(now, *wait)), None);
+                return self.block(turn, error.as_deref(), Some(after(now, *wait)), None, now);
             }
         }
         turn.last.then_some(LaneStatus::Free)
@@ -224,11 +224,12 @@ impl Queue {
         error: Option<&str>,
         due_at: Option<SystemTime>,
         reason: Option<Reason>,
+        now: SystemTime,
     ) -> Option<LaneStatus> {
         let expired_leases = mem::take(&mut self.lanes.get_mut(&turn.key)?.expired_leases);
         let row = self.ready.get_mut(&turn.position)?;
         row.deliver(expired_leases);
-        row.fail(error);
+        row.fail(error, now);
         row.due_at = due_at.unwrap_or(row.due_at);
         Some(LaneStatus::Blocked(LaneBlock { due_at, reason, error: row.error.clone() }))
     }

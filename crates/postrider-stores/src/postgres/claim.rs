@@ -53,10 +53,10 @@ const POSITIONS: &str = "select r.ctid from {ready} r where r.queue = $3::smalli
     and r.lease_until <= (select clock_timestamp()) and {not_in_a_lane} for update skip locked";
 
 /// The columns that every claim returns.
-const RETURNED: &str =
-    "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated, {columns}";
+const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated, m.lease_until, \
+    m.first_failed_at, {columns}";
 /// The index of the first column of the message.
-const FIRST: usize = 7;
+const FIRST: usize = 9;
 /// The index of the snapshot in the header of a look-back; the last position, the age and the start of the server follow.
 const SNAPSHOT: usize = FIRST + row::COLUMN_COUNT;
 
@@ -74,13 +74,14 @@ const LOOK_BACK: &str = "with look as materialized ( \
       returning l.*), \
     promoted as ( \
       insert into {ready} as m (staged_at, due_at, lease_until, message_id, token, attempts, deliveries, queue, ordered, \
-        payload, event_type, content_type, key, tenant, subject, timer, headers, last_error) \
+        first_failed_at, payload, event_type, content_type, key, tenant, subject, timer, headers, last_error) \
       select c.staged_at, c.due_at, clock_timestamp() + $2::float8 * interval '1 s', c.message_id, $1, c.attempts, \
-        c.deliveries + 1, c.queue, c.ordered, c.payload, c.event_type, c.content_type, c.key, c.tenant, c.subject, \
+        c.deliveries + 1, c.queue, c.ordered, c.first_failed_at, c.payload, c.event_type, c.content_type, c.key, c.tenant, c.subject, \
         c.timer, c.headers, c.last_error \
       from come c order by c.due_at, c.id on conflict (message_id, queue) do nothing returning {returned}), \
     taken as ({take}) \
-    select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::smallint, null::uuid, \
+    select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::smallint, \
+      null::timestamptz, null::timestamptz, null::uuid, \
       null::bytea, null::text, null::text, null::text, null::text, null::text, null::text, null::text, \
       pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{message_position}'), 0), age('3'::xid), \
       pg_postmaster_start_time() from look l \
@@ -242,7 +243,7 @@ impl Claimer {
                 let lease = spec.lease_for.as_secs_f64();
                 let query = self.sql.by_position.query().bind(spec.token.as_uuid()).bind(lease);
                 let rows = connections.fetch_all(query.bind(number).bind(positions)).await?;
-                collect(&rows, queues, spec.token, claimed)?;
+                collect(&rows, queues, spec, claimed)?;
             }
         }
         Ok(())
@@ -267,7 +268,7 @@ impl Claimer {
                 .bind(in_order(&order, |index| low_water_marks[index])),
         };
         let rows = connections.fetch_all(query.bind(limit(spec.limit))).await?;
-        let last = collect(&rows, queues, spec.token, claimed)?;
+        let last = collect(&rows, queues, spec, claimed)?;
         self.horizon().advance(&last);
         Ok(())
     }
@@ -304,8 +305,8 @@ impl Claimer {
         let is_promoted = |row: &PgRow| matches!(row.try_get::<Option<i64>, _>(SNAPSHOT + 1), Ok(Some(_)));
         let (promoted, taken) = rows.split_at(rows.partition_point(is_promoted));
         // Messages that came due have the newest positions of all: they say nothing about how far the queue was read.
-        collect(promoted, queues, spec.token, claimed)?;
-        let last = collect(taken, queues, spec.token, claimed)?;
+        collect(promoted, queues, spec, claimed)?;
+        let last = collect(taken, queues, spec, claimed)?;
         let result = LookBackResult {
             snapshot: snapshot(header, SNAPSHOT, SNAPSHOT + 2, SNAPSHOT + 3)?,
             last_position: header.try_get(SNAPSHOT + 1).map_err(store_error)?,
@@ -370,13 +371,13 @@ pub(super) fn snapshot(row: &PgRow, text: usize, age: usize, started_at: usize) 
 fn collect(
     rows: &[PgRow],
     queues: &[Arc<Queue>],
-    token: LeaseToken,
+    spec: ClaimSpec,
     claimed: &mut Vec<(i64, ClaimedMessage)>,
 ) -> Result<Vec<Option<i64>>, Error> {
     let mut last = vec![None; queues.len()];
     claimed.reserve(rows.len());
     for row in rows {
-        let (index, position, one) = read(row, queues, token).map_err(store_error)?;
+        let (index, position, one) = read(row, queues, spec).map_err(store_error)?;
         last[index] = last[index].max(Some(position));
         claimed.push((position, one));
     }
@@ -386,8 +387,9 @@ fn collect(
 pub(super) fn read(
     row: &PgRow,
     queues: &[Arc<Queue>],
-    token: LeaseToken,
+    spec: ClaimSpec,
 ) -> Result<(usize, i64, ClaimedMessage), sqlx::Error> {
+    let moment = |column: usize| row.try_get_unchecked::<row::Moment, _>(column).map(|at| at.0);
     let position: i64 = row.try_get_unchecked(0)?;
     let number: i16 = row.try_get_unchecked(1)?;
     let index = queues.iter().position(|queue| queue.number == number);
@@ -395,7 +397,7 @@ pub(super) fn read(
         index.ok_or_else(|| sqlx::Error::Protocol(format!("claimed from queue {number}, not asked for")))?;
     let message = row::message(row, FIRST, &queues[index].name)?;
     let id = message.id().ok_or(sqlx::Error::RowNotFound)?;
-    let mut lease = Lease::new(queues[index].name.clone(), id, token);
+    let mut lease = Lease::new(queues[index].name.clone(), id, spec.token);
     if message.timer().is_none() {
         lease = lease.at_position(position);
     }
@@ -405,11 +407,13 @@ pub(super) fn read(
         ClaimedMessage {
             message,
             lease,
-            staged_at: row.try_get_unchecked::<row::Moment, _>(2)?.0,
-            due_at: row.try_get_unchecked::<row::Moment, _>(3)?.0,
+            staged_at: moment(2)?,
+            due_at: moment(3)?,
             attempts: count(row.try_get_unchecked(4)?),
             deliveries: count(row.try_get_unchecked(5)?),
             isolated: count(row.try_get_unchecked::<Option<i16>, _>(6)?.unwrap_or(0).into()),
+            claimed_at: moment(7)? - spec.lease_for,
+            first_failed_at: row.try_get_unchecked::<Option<row::Moment>, _>(8)?.map(|at| at.0),
         },
     ))
 }

@@ -397,7 +397,7 @@ impl FairClaimer {
             };
             for row in rows {
                 let (_, position, one) =
-                    read(&row, std::slice::from_ref(queue), spec.token).map_err(store_error)?;
+                    read(&row, std::slice::from_ref(queue), spec).map_err(store_error)?;
                 let tenant = one.message.tenant().map_or("", TenantId::as_str).to_owned();
                 found.entry(tenant).or_default().push((position, one));
             }

@@ -40,10 +40,10 @@ const HEADER_COLUMNS: usize = 8;
 /// The index of the first column of the message: after the header's columns and the position.
 const FIRST: usize = HEADER_COLUMNS + 1;
 const STAGED_AT: usize = FIRST + row::COLUMN_COUNT;
-const SERVER_STARTED_AT: usize = STAGED_AT + 5;
+const SERVER_STARTED_AT: usize = STAGED_AT + 7;
 
 const CLAIM: &str = "select m.header, m.snapshot, m.next_age, m.last_position, m.scanned_to, m.window_full, m.ring_to, m.lane_keys, \
-      m.id, {columns}, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated, case when m.header then pg_postmaster_start_time() end \
+      m.id, {columns}, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated, m.first_failed_at, clock_timestamp(), case when m.header then pg_postmaster_start_time() end \
     from {claim_lanes}($1, $2, $3, $4, $5, $6, $7::text[], $8::bigint[], $9, $10, $11) m";
 
 /// A claimer of one ordered queue.
@@ -335,6 +335,8 @@ fn read(
         attempts: count(row.try_get(STAGED_AT + 2)?),
         deliveries: count(row.try_get(STAGED_AT + 3)?),
         isolated: count(row.try_get::<Option<i16>, _>(STAGED_AT + 4)?.unwrap_or(0).into()),
+        first_failed_at: row.try_get::<Option<OffsetDateTime>, _>(STAGED_AT + 5)?.map(Into::into),
+        claimed_at: row.try_get::<OffsetDateTime, _>(STAGED_AT + 6)?.into(),
     };
     Ok((position, claimed))
 }

@@ -37,6 +37,7 @@ create table {ready} (
   lease_until integer,
   staged_at integer not null,
   due_at integer not null,
+  first_failed_at integer,
   attempts integer not null default 0,
   deliveries integer not null default 0,
   -- Deliveries that began in isolation since the last failure, and never ended.
@@ -72,6 +73,7 @@ create table {scheduled} (
   ordered integer not null default 0,
   staged_at integer not null,
   due_at integer not null,
+  first_failed_at integer,
   attempts integer not null default 0,
   deliveries integer not null default 0,
   key text,
