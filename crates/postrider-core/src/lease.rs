@@ -142,15 +142,33 @@ pub struct ClaimedMessage {
     pub deliveries: u32,
     /// The number of failed attempts.
     pub attempts: u32,
+    /// The number of deliveries that began in [isolation](crate::Store::count_isolated) since the last failed attempt, and never ended:
+    /// each time, the process died or lost the lease while it delivered nothing else of the queue.
+    pub isolated: u32,
     /// When it was staged, by the store's clock.
     pub staged_at: SystemTime,
     /// When it became due, by the store's clock.
     pub due_at: SystemTime,
+    /// When it was claimed, by the store's clock.
+    pub claimed_at: SystemTime,
+    /// When its first attempt failed, by the store's clock; `None` while no attempt has failed.
+    pub first_failed_at: Option<SystemTime>,
 }
 
 impl ClaimedMessage {
     /// The identity of the message.
     pub fn id(&self) -> MessageId {
         self.lease.id()
+    }
+
+    /// The number of earlier claims whose lease expired.
+    pub fn expired_leases(&self) -> u32 {
+        self.deliveries.saturating_sub(self.attempts).saturating_sub(1)
+    }
+
+    /// The number of earlier deliveries that are known to have begun. A claim that a process only held when it died is not known to
+    /// have begun a delivery.
+    pub fn begun(&self) -> u32 {
+        self.attempts.saturating_add(self.isolated)
     }
 }

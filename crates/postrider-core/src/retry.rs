@@ -19,7 +19,7 @@ use std::{
 pub struct Attempt<'a> {
     /// The number of failures including this one: 1 for the first.
     pub number: u32,
-    /// The time since the first attempt.
+    /// The time since the first attempt ended, by the store's clock; zero for the first.
     pub elapsed: Duration,
     /// The error as it is stored with the message: its kind, unless the queue stores the whole text.
     pub error: &'a str,
@@ -204,7 +204,7 @@ impl RetryStrategy {
         self
     }
 
-    /// Gives up when the next attempt would begin more than `max_total` after the first.
+    /// Gives up when the next attempt would begin more than `max_total` after the first one failed.
     #[must_use]
     pub fn with_max_total(mut self, max_total: Duration) -> Self {
         self.max_total = Some(max_total);

@@ -58,7 +58,7 @@ impl Settlement {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// It was claimed more often than allowed: it may crash its worker.
+    /// Its deliveries began more often than allowed: it may crash its worker.
     MaxDeliveries,
     /// Its retry strategy gave up.
     RetriesExhausted,

@@ -42,6 +42,11 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// those messages, and the call changed nothing for them.
     async fn settle(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error>;
 
+    /// Counts a delivery that is about to begin in isolation, see [`ClaimedMessage::isolated`]. Call it for a message that may be
+    /// killing its processes, while nothing else of its queue is delivered in this process. Returns `false`, and changes nothing, when
+    /// the lease was lost.
+    async fn count_isolated(&self, lease: &Lease) -> Result<bool, Error>;
+
     /// Deletes rows past their retention, in bounded chunks. Call it again while [`PruneReport::more`] is true.
     async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error>;
 

@@ -12,7 +12,7 @@ use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 /// The maximum stored length of an error text.
@@ -63,9 +63,15 @@ impl fmt::Debug for ErrorText {
     }
 }
 
-/// Dead-letters a message that was claimed more often than allowed: its handler may be crashing the workers.
+/// Dead-letters a message whose deliveries began as often as allowed: its handler may be crashing the workers. A limit of one forbids
+/// every delivery that may be a second one, and so a claim counts there, whether or not its delivery began.
 pub(crate) fn settle_max_deliveries(max_deliveries: Option<u32>, delivery: &Delivery) -> Option<Settlement> {
-    let is_exceeded = max_deliveries.is_some_and(|max| delivery.claimed.deliveries > max);
+    let claimed = &delivery.claimed;
+    let is_exceeded = match max_deliveries {
+        None => false,
+        Some(1) => claimed.deliveries > 1,
+        Some(max) => claimed.begun() >= max,
+    };
     let error = Some("MaxDeliveries".to_owned());
     is_exceeded.then_some(Settlement::Dead { reason: Reason::MaxDeliveries, error })
 }
@@ -116,17 +122,12 @@ impl FailurePolicy {
 
     fn verdict(&self, error: &str, delivery: &Delivery) -> Verdict {
         let claimed = &delivery.claimed;
-        // The store keeps no time of the first attempt, and no attempt precedes the staging. A local clock that is
-        // behind the store's does not make the message younger than the store says.
-        let elapsed = match claimed.attempts {
-            0 => Duration::ZERO,
-            _ => since(claimed.staged_at, SystemTime::now()).max(since(claimed.staged_at, claimed.due_at)),
+        // By the store's clock, whatever the clock of this process says.
+        let elapsed = match (claimed.attempts, claimed.first_failed_at) {
+            (1.., Some(first)) => delivery.store_now().duration_since(first).unwrap_or(Duration::ZERO),
+            _ => Duration::ZERO,
         };
         let attempt = Attempt { number: claimed.attempts.saturating_add(1), elapsed, error };
         decide(self.retry.as_ref(), &attempt, &mut rand::rng())
     }
-}
-
-fn since(earlier: SystemTime, later: SystemTime) -> Duration {
-    later.duration_since(earlier).unwrap_or(Duration::ZERO)
 }

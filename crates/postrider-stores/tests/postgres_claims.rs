@@ -57,6 +57,77 @@ async fn claim_skips_locked_rows_and_finds_them_after_unlock() {
     assert_eq!(ids(&fixture.store.claim(&request).await.unwrap()), staged[..2]);
 }
 
+/// Timers that come due beside a backlog have the newest positions: they do not move the low-water mark past the backlog, and nothing newer
+/// overtakes it.
+#[tokio::test]
+async fn timers_due_beside_a_backlog_leave_the_low_water_mark_at_the_backlog() {
+    let fixture = PostgresFixture::new().await;
+    let backlog = stage(&fixture, 2_000).await;
+    let timers: Vec<_> = (0..100)
+        .map(|n| Message::builder("orders").timer(format!("t{n}")).json(&n).build().unwrap())
+        .collect();
+    let mut tx = fixture.begin().await;
+    fixture.outbox().stage_all(&mut tx, &timers).await.unwrap();
+    fixture.commit(tx).await;
+    let newer: BTreeSet<_> = stage(&fixture, 500).await.into_iter().collect();
+
+    let request = ClaimRequest::new(orders(), 10);
+    let (mut claimed_backlog, mut early) = (Vec::new(), 0);
+    while claimed_backlog.len() < backlog.len() {
+        let claimed = fixture.store.claim(&request).await.unwrap();
+        assert!(!claimed.is_empty());
+        early += claimed.iter().filter(|claimed| newer.contains(&claimed.id())).count();
+        let old = claimed
+            .iter()
+            .filter(|claimed| claimed.message.timer().is_none() && !newer.contains(&claimed.id()));
+        claimed_backlog.extend(old.map(|claimed| (claimed.lease.position().unwrap(), claimed.id())));
+        let read_to = claimed_backlog.last().map_or(0, |(position, _)| *position);
+        let mark = fixture.store.low_water_mark(&orders()).await.unwrap();
+        if claimed_backlog.len() < backlog.len() {
+            assert!(mark <= read_to, "the mark is at {mark}, and the backlog was read to {read_to}");
+        }
+        fixture
+            .store
+            .settle(&claimed.iter().map(|claimed| claimed.lease.done()).collect::<Vec<_>>())
+            .await
+            .unwrap();
+    }
+    assert_eq!(claimed_backlog.into_iter().map(|(_, id)| id).collect::<Vec<_>>(), backlog);
+    assert!(early < 10, "{early} newer messages overtook the backlog");
+}
+
+/// A claim whose second statement fails returns what its first one has leased, and the next claim reports the error.
+#[tokio::test]
+async fn claim_that_fails_halfway_returns_what_it_has_leased() {
+    let fixture = PostgresFixture::new().await;
+    let staged = stage(&fixture, 2).await;
+    let request = ClaimRequest::new(orders(), 1);
+    let first = fixture.store.claim(&request).await.unwrap();
+    fixture.store.settle(&[first[0].lease.retry(Duration::ZERO, "busy")]).await.unwrap();
+    // Retries in place need `ready` only, and look-backs need both.
+    fixture.run("alter table postrider.scheduled rename to gone").await;
+    let request = ClaimRequest::new(orders(), 10);
+    let claimed = fixture.store.claim(&request).await.unwrap();
+    assert_eq!(ids(&claimed)[0], staged[0], "the retry");
+    assert!(fixture.store.claim(&request).await.is_err());
+    fixture.run("alter table postrider.gone rename to scheduled").await;
+    let rest = fixture.store.claim(&request).await.unwrap();
+    assert_eq!(claimed.len() + rest.len(), 2);
+}
+
+/// The same for a claim from several queues, of which the last fails.
+#[tokio::test]
+async fn claim_from_several_queues_returns_those_before_the_one_that_fails() {
+    let fixture = PostgresFixture::new().await;
+    let ordered = QueueName::new("payments").unwrap();
+    fixture.store.declare(&ordered, &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+    let staged = stage(&fixture, 3).await;
+    fixture.run("alter function postrider.claim_lanes rename to gone").await;
+    let request = ClaimRequest::of([orders(), ordered.clone()], 10);
+    assert_eq!(ids(&fixture.store.claim(&request).await.unwrap()), staged);
+    assert!(fixture.store.claim(&request).await.is_err(), "nothing is left to return");
+}
+
 /// A key had a lane when discovery read it, and has none when the lane is inserted: it does not count twice.
 #[tokio::test]
 async fn lane_deleted_during_discovery_does_not_exceed_lane_limit() {

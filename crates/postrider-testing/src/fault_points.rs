@@ -70,6 +70,10 @@ impl Store for TestStore {
         Ok(lost)
     }
 
+    async fn count_isolated(&self, lease: &Lease) -> Result<bool, Error> {
+        self.memory.count_isolated(lease).await
+    }
+
     async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
         self.memory.prune(request).await
     }

@@ -36,6 +36,10 @@ pub enum Defect {
     ReleaseWithoutToken,
     /// A lease is renewed without checking the token.
     RenewWithoutToken,
+    /// A delivery in isolation is counted without checking the token.
+    CountIsolatedWithoutToken,
+    /// Every claim whose lease expired counts as a delivery that began.
+    EveryClaimCounts,
     /// Lost leases are not reported.
     LostLeasesUnreported,
     /// Success writes a dead letter.
@@ -66,13 +70,15 @@ pub enum Defect {
 
 impl Defect {
     /// Every defect.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::RollbackCommits,
         Self::SettleWithoutToken,
         Self::RetryWithoutToken,
         Self::DeadWithoutToken,
         Self::ReleaseWithoutToken,
         Self::RenewWithoutToken,
+        Self::CountIsolatedWithoutToken,
+        Self::EveryClaimCounts,
         Self::LostLeasesUnreported,
         Self::DeadLetterOnSuccess,
         Self::DeadLetterDropped,
@@ -109,6 +115,18 @@ impl Defect {
             }
             Self::RenewWithoutToken => {
                 cases![leases::a_stale_renewal_changes_nothing, key_turns::a_stale_turn_cannot_be_renewed]
+            }
+            Self::CountIsolatedWithoutToken => {
+                cases![leases::deliveries_in_isolation_are_counted_until_a_failure]
+            }
+            Self::EveryClaimCounts => {
+                vec![("crash_loops::a_message_that_kills_its_process_is_the_only_dead_letter", |fixture| {
+                    Box::pin(
+                        crate::worker::crash_loops::a_message_that_kills_its_process_is_the_only_dead_letter(
+                            fixture,
+                        ),
+                    )
+                })]
             }
             Self::LostLeasesUnreported => cases![leases::a_late_owner_does_not_overwrite_the_new_owner],
             Self::DeadLetterOnSuccess => cases![settle::done_removes_the_message_and_writes_no_dead_letter],

@@ -3,6 +3,7 @@
 //! The transport of these cases stores the messages it accepts and fails on demand, so that a case can produce every publish
 //! result. The [transport suite](crate::transport) covers real brokers.
 
+pub mod crash_loops;
 pub mod destination_outage;
 pub mod fan_out;
 mod helpers;
@@ -35,6 +36,10 @@ macro_rules! relay_suite {
                     messages_of_a_dead_relay_are_reclaimed
                     a_rate_limit_is_kept
                     a_batch_keeps_the_rate_limit
+                }
+                crash_loops {
+                    a_crash_loop_dead_letters_no_prefetched_message
+                    a_message_that_kills_its_relay_is_the_only_dead_letter
                 }
                 rejections {
                     a_temporary_rejection_is_retried_under_the_same_id

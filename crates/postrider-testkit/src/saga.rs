@@ -49,6 +49,7 @@ macro_rules! saga_suite {
                     retries_follow_the_backoff_exactly
                     the_last_failed_attempt_abandons_the_follow_up
                     a_follow_up_that_kills_its_runner_is_abandoned
+                    a_crash_loop_abandons_no_prefetched_follow_up
                     a_rejection_is_abandoned_at_once_and_blocks_nothing
                     a_follow_up_without_a_resolver_is_abandoned_at_once
                     a_message_that_is_no_follow_up_is_dead_lettered

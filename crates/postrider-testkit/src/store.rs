@@ -160,6 +160,8 @@ macro_rules! store_suite {
                 every_settlement_invalidates_the_token
                 the_first_of_two_settlements_of_one_message_wins
                 a_renewed_lease_outlives_its_original_duration
+                deliveries_in_isolation_are_counted_until_a_failure
+                deliveries_in_isolation_are_counted_on_ordered_queues
                 renewing_no_leases_loses_none
                 an_expired_lease_without_a_new_owner_can_be_settled
                 an_expired_lease_without_a_new_owner_can_be_renewed
@@ -251,6 +253,7 @@ macro_rules! store_suite {
             ordering {
                 each_key_is_claimed_in_staging_order
                 a_key_has_one_turn_at_a_time
+                order_is_kept_from_the_moment_it_is_declared
                 different_keys_are_claimed_in_parallel
                 a_turn_holds_several_messages_and_marks_the_last
                 a_turn_ends_with_its_last_message

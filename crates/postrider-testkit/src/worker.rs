@@ -4,6 +4,8 @@
 //! passes through [`Fixture::advance`](crate::Fixture::advance); the worker's own intervals are short where a case needs it. Cases
 //! wait for conditions only.
 
+pub mod clocks;
+pub mod crash_loops;
 pub mod failures;
 pub mod fairness;
 pub mod handlers;
@@ -13,6 +15,7 @@ pub mod leases;
 pub mod ordering;
 pub mod schedules;
 pub mod settle;
+mod shifted_clock;
 pub mod shutdown;
 pub mod transactions;
 pub mod wake_up;
@@ -42,6 +45,16 @@ macro_rules! worker_suite {
                     a_message_that_is_not_due_is_not_handled
                     a_queue_archives_as_its_policy_says
                     a_batch_is_one_claim_per_queue
+                }
+                clocks {
+                    max_total_counts_from_the_first_attempt_by_the_stores_clock
+                    the_time_of_the_first_failure_is_kept_until_a_requeue
+                }
+                crash_loops {
+                    a_crash_loop_dead_letters_no_prefetched_message
+                    a_message_that_kills_its_process_is_the_only_dead_letter
+                    a_limit_of_one_delivery_counts_each_expired_lease
+                    a_suspect_runs_alone_in_its_queue
                 }
                 failures {
                     a_failure_is_retried_by_the_stores_clock_and_counted

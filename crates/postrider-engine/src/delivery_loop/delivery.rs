@@ -12,6 +12,7 @@ use std::{
     },
     time::{Duration, SystemTime},
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// One message in flight, from its claim until it is settled.
@@ -19,6 +20,8 @@ pub struct Delivery {
     /// The claimed message and its lease.
     pub claimed: ClaimedMessage,
     pub(super) subscription: Arc<Subscription>,
+    /// When the claim was sent, by this process.
+    sent_at: Instant,
     /// The claim that brought it, as numbered by `LeaseRegistry`.
     pub(super) batch: u64,
     /// Its index in that claim.
@@ -34,16 +37,21 @@ pub struct Delivery {
     token: OnceLock<CancellationToken>,
 }
 
+/// A message whose leases expired this often may be killing its processes. After fewer crashes everything runs at full speed.
+const SUSPECT_AFTER: u32 = 2;
+
 impl Delivery {
     pub(super) fn new(
         claimed: ClaimedMessage,
         subscription: Arc<Subscription>,
+        sent_at: Instant,
         batch: u64,
         index: usize,
     ) -> Self {
         Self {
             claimed,
             subscription,
+            sent_at,
             batch,
             index,
             started: AtomicBool::default(),
@@ -54,9 +62,14 @@ impl Delivery {
         }
     }
 
-    /// Time since it was staged; `None` if the staging time lies in the future, since clocks differ.
-    pub(super) fn age(&self, now: SystemTime) -> Option<Duration> {
-        now.duration_since(self.claimed.staged_at).ok()
+    /// The time by the store's clock. This process only measures the time since the claim.
+    pub(crate) fn store_now(&self) -> SystemTime {
+        self.claimed.claimed_at + self.sent_at.elapsed()
+    }
+
+    /// Time since it was staged; `None` if the store's clock was set back.
+    pub(super) fn age(&self) -> Option<Duration> {
+        self.store_now().duration_since(self.claimed.staged_at).ok()
     }
 
     /// Cancels the delivery: this process no longer holds the lease.
@@ -65,6 +78,11 @@ impl Delivery {
         if let Some(token) = self.token.get() {
             token.cancel();
         }
+    }
+
+    /// Whether the message may be killing its processes: then it is delivered while nothing else of its queue is.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.claimed.expired_leases() >= SUSPECT_AFTER
     }
 
     /// Whether this process knows that it no longer holds the lease.
@@ -130,15 +148,21 @@ pub(super) enum WorkUnit {
 }
 
 impl WorkUnit {
-    /// Groups the messages of one claim, unordered ones into batches of up to `max_batch`. The messages of a turn keep
-    /// their order, possibly with others in between.
+    /// Groups the messages of one claim, unordered ones into batches of up to `max_batch`, suspects one by one. The messages of a
+    /// turn keep their order, possibly with others in between.
     pub(super) fn group(deliveries: Vec<Arc<Delivery>>, max_batch: usize) -> Vec<Self> {
         let mut units: Vec<Self> = Vec::new();
         let mut turns: HashMap<OrderingKey, usize> = HashMap::new();
         for delivery in deliveries {
             let Some(turn) = delivery.claimed.lease.turn() else {
                 match units.last_mut() {
-                    Some(Self::Batch(begun)) if begun.len() < max_batch => begun.push(delivery),
+                    Some(Self::Batch(begun))
+                        if begun.len() < max_batch
+                            && !delivery.is_suspect()
+                            && !begun.iter().any(|other| other.is_suspect()) =>
+                    {
+                        begun.push(delivery);
+                    }
                     _ if max_batch > 1 => units.push(Self::Batch(vec![delivery])),
                     _ => units.push(Self::One(delivery)),
                 }
@@ -166,6 +190,12 @@ impl WorkUnit {
             Self::One(_) | Self::Turn(_) => 1,
             Self::Batch(deliveries) => deliveries.len(),
         }
+    }
+
+    /// For a unit with a suspect: how often one of its messages was delivered in isolation before.
+    pub(super) fn isolated_before(&self) -> Option<u32> {
+        let suspects = self.deliveries().iter().filter(|delivery| delivery.is_suspect());
+        suspects.map(|delivery| delivery.claimed.isolated).max()
     }
 
     pub(super) fn deliveries(&self) -> &[Arc<Delivery>] {

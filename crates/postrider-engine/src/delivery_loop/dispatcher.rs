@@ -3,10 +3,16 @@
 //! Each queue has a share. A free executor takes from the queue that has received least of its share, among those that have
 //! messages waiting and concurrency left. So no executor waits while there is something to run, and under overload the weights
 //! decide. A queue that was empty gains no credit for that time.
+//!
+//! A message whose leases expired more than once may be killing its processes, or may only have been in flight when another one did. Such a
+//! **suspect** runs in isolation: nothing else of its queue runs beside it, and no other suspect of any queue. If the process dies, that
+//! counts against the suspect and against nothing that merely waited. Suspects that were isolated least often run first, so the innocent
+//! ones are delivered before the guilty one has its next turn. Between two suspects as many other units run as were waiting, so that
+//! neither holds up the other.
 
 use super::{delivery::WorkUnit, wakeup::Wakeup};
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tokio::sync::Notify;
@@ -21,6 +27,8 @@ pub(super) struct Dispatcher {
 struct State {
     queues: Vec<QueueShare>,
     is_open: bool,
+    /// A suspect runs, of any queue.
+    is_isolating: bool,
     /// The share up to which every queue was served.
     served: f64,
 }
@@ -28,6 +36,13 @@ struct State {
 #[derive(Debug)]
 struct QueueShare {
     waiting: VecDeque<WorkUnit>,
+    /// Units with a suspect, by the number of times it was isolated before, and in the order of their arrival.
+    suspects: BTreeMap<(u32, u64), WorkUnit>,
+    arrivals: u64,
+    /// The number of waiting units that run before the next suspect.
+    before_suspect: usize,
+    /// A suspect of this queue runs.
+    is_isolating: bool,
     /// Messages that wait.
     queued: usize,
     /// Messages of the units that are assigned to executors.
@@ -58,12 +73,18 @@ pub(super) struct Slot {
     queue: usize,
     len: usize,
     concurrency: usize,
+    /// The unit has a suspect, and occupies its whole queue.
+    pub(super) is_isolated: bool,
 }
 
 impl Dispatcher {
     pub(super) fn new(queues: impl IntoIterator<Item = (usize, u32, Arc<Wakeup>)>) -> Self {
         let queue = |(concurrency, weight, claimer)| QueueShare {
             waiting: VecDeque::new(),
+            suspects: BTreeMap::new(),
+            arrivals: 0,
+            before_suspect: 0,
+            is_isolating: false,
             queued: 0,
             assigned: 0,
             running: 0,
@@ -75,7 +96,10 @@ impl Dispatcher {
             claimer_waits: false,
         };
         let queues = queues.into_iter().map(queue).collect();
-        Self { state: Mutex::new(State { queues, is_open: true, served: 0.0 }), ready: Notify::new() }
+        Self {
+            state: Mutex::new(State { queues, is_open: true, is_isolating: false, served: 0.0 }),
+            ready: Notify::new(),
+        }
     }
 
     /// Free capacity of a queue, if that is at least half of `capacity`. Otherwise its claimer is notified when it is.
@@ -98,11 +122,10 @@ impl Dispatcher {
             }
             let served = state.served;
             let Some(queue) = state.queues.get_mut(queue) else { return Err(units) };
-            if queue.waiting.is_empty() && queue.running == 0 {
+            if queue.queued == 0 && queue.running == 0 {
                 queue.share = queue.share.max(served);
             }
-            queue.queued += units.iter().map(WorkUnit::len).sum::<usize>();
-            queue.waiting.extend(units);
+            queue.enqueue(units);
         }
         for _ in 0..count {
             self.ready.notify_one();
@@ -130,20 +153,30 @@ impl Dispatcher {
     }
 
     /// A unit has run. Returns whether nothing else waits or runs.
-    pub(super) fn finish(&self, Slot { queue, len, concurrency }: Slot) -> bool {
+    pub(super) fn finish(&self, Slot { queue, len, concurrency, is_isolated }: Slot) -> bool {
         let (is_idle, may_run_more) = {
             let mut state = self.lock();
             let mut may_run_more = false;
+            state.is_isolating &= !is_isolated;
+            let is_isolating = state.is_isolating;
             if let Some(queue) = state.queues.get_mut(queue) {
-                let was_full = !queue.can_run_next();
+                let was_full = !queue.can_run_next(is_isolating);
                 queue.assigned -= len;
                 queue.running -= concurrency;
-                may_run_more = was_full && queue.can_run_next();
+                if is_isolated {
+                    queue.is_isolating = false;
+                    queue.before_suspect = queue.waiting.len();
+                }
+                may_run_more = was_full && queue.can_run_next(is_isolating);
                 queue.wake_claimer();
             }
             let is_idle = state.queues.iter().all(|queue| queue.queued + queue.assigned == 0);
             (is_idle, may_run_more)
         };
+        if is_isolated {
+            // Every executor may have waited for the end of the isolation.
+            self.ready.notify_waiters();
+        }
         // Other executors may wait because this queue was at its concurrency limit.
         if may_run_more {
             self.ready.notify_one();
@@ -159,6 +192,7 @@ impl Dispatcher {
             state.is_open = false;
             for queue in &mut state.queues {
                 left.extend(queue.waiting.drain(..));
+                left.extend(std::mem::take(&mut queue.suspects).into_values());
                 queue.queued = 0;
             }
         }
@@ -179,23 +213,58 @@ impl Dispatcher {
 impl State {
     fn assign(&mut self) -> Option<Assignment> {
         let candidates = self.queues.iter().enumerate();
-        let candidates = candidates.filter(|(_, queue)| queue.can_run_next());
+        let candidates = candidates.filter(|(_, queue)| queue.can_run_next(self.is_isolating));
         let (index, _) = candidates.min_by(|(_, one), (_, other)| one.share.total_cmp(&other.share))?;
         let queue = self.queues.get_mut(index)?;
-        let unit = queue.waiting.pop_front()?;
+        let is_isolated = queue.is_suspect_next();
+        let unit = if is_isolated {
+            (self.is_isolating, queue.is_isolating) = (true, true);
+            queue.suspects.pop_first().map(|(_, unit)| unit)?
+        } else {
+            queue.before_suspect = queue.before_suspect.saturating_sub(1);
+            queue.waiting.pop_front()?
+        };
         let (len, concurrency) = (unit.len(), unit.concurrency());
         self.served = queue.share;
         queue.share += len as f64 / queue.weight;
         queue.queued -= len;
         queue.assigned += len;
         queue.running += concurrency;
-        Some(Assignment { unit, slot: Slot { queue: index, len, concurrency } })
+        Some(Assignment { unit, slot: Slot { queue: index, len, concurrency, is_isolated } })
     }
 }
 
 impl QueueShare {
-    /// Whether the next unit fits into the queue's concurrency.
-    fn can_run_next(&self) -> bool {
+    fn enqueue(&mut self, units: Vec<WorkUnit>) {
+        self.queued += units.iter().map(WorkUnit::len).sum::<usize>();
+        let had_suspects = !self.suspects.is_empty();
+        for unit in units {
+            match unit.isolated_before() {
+                None => self.waiting.push_back(unit),
+                Some(isolated_before) => {
+                    self.suspects.insert((isolated_before, self.arrivals), unit);
+                    self.arrivals += 1;
+                }
+            }
+        }
+        if !had_suspects {
+            self.before_suspect = self.waiting.len();
+        }
+    }
+
+    fn is_suspect_next(&self) -> bool {
+        !self.suspects.is_empty() && (self.before_suspect == 0 || self.waiting.is_empty())
+    }
+
+    /// Whether the next unit fits into the queue's concurrency, or may be isolated. `is_isolating`: whether any queue has a suspect
+    /// that runs.
+    fn can_run_next(&self, is_isolating: bool) -> bool {
+        if self.is_isolating {
+            return false;
+        }
+        if self.is_suspect_next() {
+            return self.running == 0 && !is_isolating;
+        }
         self.waiting.front().is_some_and(|next| self.running + next.concurrency() <= self.concurrency)
     }
 

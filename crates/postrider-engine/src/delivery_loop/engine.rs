@@ -173,6 +173,8 @@ impl DeliveryEngine {
         let mut executors = JoinSet::new();
         for _ in 0..self.concurrency.map_or(wanted, |max| max.min(wanted)) {
             let executor = Executor {
+                store: Arc::clone(&self.store),
+                store_outage: Arc::clone(&store_outage),
                 dispatcher: Arc::clone(&dispatcher),
                 settle_buffer: Arc::clone(&settle_buffer),
                 leases: Arc::clone(&leases),

@@ -8,16 +8,19 @@ use super::{
     leases::{LeaseRegistry, log_losses},
     metrics::Phase,
     settle_buffer::{PendingSettlement, SettleBuffer},
+    store_outage::StoreOutage,
 };
-use postrider_core::Settlement;
+use postrider_core::{Settlement, Store};
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 use tokio::{task::coop::consume_budget, time::Instant};
 
 #[derive(Debug, Clone)]
 pub(super) struct Executor {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) store_outage: Arc<StoreOutage>,
     pub(super) dispatcher: Arc<Dispatcher>,
     pub(super) settle_buffer: Arc<SettleBuffer>,
     pub(super) leases: Arc<LeaseRegistry>,
@@ -27,12 +30,20 @@ pub(super) struct Executor {
 impl Executor {
     pub(super) async fn run(self) {
         while let Some(assignment) = self.dispatcher.next().await {
+            let isolated = match assignment.slot.is_isolated {
+                true => assignment.unit.deliveries().to_vec(),
+                false => Vec::new(),
+            };
             match assignment.unit {
                 WorkUnit::One(delivery) => {
                     self.buffer(self.deliver(&delivery).await);
                 }
                 WorkUnit::Turn(turn) => self.deliver_turn(&turn).await,
                 WorkUnit::Batch(deliveries) => self.deliver_batch(deliveries).await,
+            }
+            // The next suspect may kill the process, which must not count against this one.
+            for delivery in isolated.iter().filter(|delivery| delivery.is_buffered.load(SeqCst)) {
+                self.settle_buffer.wait_until_settled(delivery).await;
             }
             if self.dispatcher.finish(assignment.slot) {
                 self.settle_buffer.flush_soon();
@@ -73,15 +84,56 @@ impl Executor {
         metrics.record_dispatched(1);
         delivery.started.store(true, SeqCst);
         let started_at = Instant::now();
-        let outcome = delivery.subscription.deliver.deliver(delivery).await;
+        let outcome = match self.count_isolated(delivery).await {
+            None => delivery.subscription.deliver.deliver(delivery).await,
+            Some(outcome) => outcome,
+        };
         let ran_for = started_at.elapsed();
+        self.settle(delivery, outcome, ran_for)
+    }
+
+    /// Counts the delivery of a suspect before it begins. Returns the outcome when it must not begin.
+    async fn count_isolated(&self, delivery: &Delivery) -> Option<Outcome> {
+        if !delivery.is_suspect() {
+            return None;
+        }
+        let claimed = &delivery.claimed;
+        tracing::info!(
+            name: "postrider.isolated",
+            queue = %claimed.lease.queue(),
+            message_id = %claimed.id(),
+            deliveries = claimed.deliveries,
+            isolated = claimed.isolated,
+            "leases of a message expired {} times; delivering it alone in its queue", claimed.expired_leases()
+        );
+        match self.store.count_isolated(&claimed.lease).await {
+            Ok(true) => {
+                self.store_outage.resolved();
+                None
+            }
+            Ok(false) => Some(Outcome::Lost),
+            Err(error) => {
+                self.store_outage.report("count an isolated delivery", &error);
+                Some(Outcome::LeftToLease)
+            }
+        }
+    }
+
+    /// What is left to settle after a delivery, if anything.
+    fn settle(
+        &self,
+        delivery: &Arc<Delivery>,
+        outcome: Outcome,
+        ran_for: Duration,
+    ) -> Option<PendingSettlement> {
+        let metrics = &delivery.subscription.metrics;
         match outcome {
             Outcome::Settle(settlement) => {
                 Some(PendingSettlement { delivery: Arc::clone(delivery), settlement, ran_for: Some(ran_for) })
             }
             Outcome::Committed(settlement) => {
                 if self.end(delivery) {
-                    metrics.record_settled(&settlement, ran_for, delivery.age(SystemTime::now()));
+                    metrics.record_settled(&settlement, ran_for, delivery.age());
                 }
                 None
             }
@@ -115,6 +167,12 @@ impl Executor {
         subscription.metrics.record_dispatched(deliveries.len());
         deliveries.iter().for_each(|delivery| delivery.started.store(true, SeqCst));
         let started_at = Instant::now();
+        // A suspect is a batch of its own.
+        if let [delivery] = &deliveries[..]
+            && let Some(outcome) = self.count_isolated(delivery).await
+        {
+            return self.buffer(self.settle(delivery, outcome, started_at.elapsed()));
+        }
         let report = |settled: Vec<(usize, Settlement)>| {
             let ran_for = Some(started_at.elapsed());
             self.buffer(settled.into_iter().filter_map(|(index, settlement)| {

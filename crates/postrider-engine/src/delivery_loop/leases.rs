@@ -52,7 +52,9 @@ impl LeaseRegistry {
         let deliveries: Vec<_> = claimed
             .into_iter()
             .enumerate()
-            .map(|(index, claimed)| Arc::new(Delivery::new(claimed, Arc::clone(subscription), number, index)))
+            .map(|(index, claimed)| {
+                Arc::new(Delivery::new(claimed, Arc::clone(subscription), claimed_at, number, index))
+            })
             .collect();
         let batch = ClaimBatch {
             subscription: Arc::clone(subscription),

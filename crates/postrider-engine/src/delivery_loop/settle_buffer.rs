@@ -27,7 +27,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::SeqCst},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 use tokio::{
     sync::Notify,
@@ -314,7 +314,6 @@ impl Settler {
             lost.iter().map(|lease| (lease.id(), lease.token())).collect();
         let firsts = self.leases.end(entries.iter().map(|entry| &entry.delivery));
         let mut lost_entries = Vec::new();
-        let now = SystemTime::now();
         for (entry, _) in entries.iter().zip(firsts).filter(|(_, is_first)| *is_first) {
             let lease = &entry.delivery.claimed.lease;
             let metrics = &entry.delivery.subscription.metrics;
@@ -323,7 +322,7 @@ impl Settler {
                     lost_entries.push(entry);
                 }
                 Some(ran_for) => {
-                    metrics.record_settled(&entry.settlement, ran_for, entry.delivery.age(now));
+                    metrics.record_settled(&entry.settlement, ran_for, entry.delivery.age());
                 }
                 None => metrics.record_unstarted(),
             }

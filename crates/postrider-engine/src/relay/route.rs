@@ -169,7 +169,9 @@ impl Route {
         self
     }
 
-    /// Dead-letters a message, without sending it, when it was claimed more often than this; default 25.
+    /// Dead-letters a message, without sending it, when its deliveries began this often and failed or never ended; default 25.
+    /// A message that was only in flight when the relay crashed does not count: after two expired leases it is sent alone, and
+    /// only that counts. With a limit of 1, each expired lease counts.
     pub fn max_deliveries(mut self, max_deliveries: u32) -> Self {
         self.max_deliveries = Some(max_deliveries);
         self

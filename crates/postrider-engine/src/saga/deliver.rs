@@ -166,8 +166,8 @@ impl<S: TxBackend> FollowUpExecutor<S> {
     async fn call_and_classify(&self, follow_up: &FollowUp, delivery: &Delivery) -> CallResult {
         let attempt = delivery.claimed.deliveries;
         let abandoned = |reason, error: &str| CallResult::Abandoned { reason, error: error.to_owned() };
-        if attempt > self.max_attempts {
-            // Earlier runners died before they recorded an outcome.
+        if delivery.claimed.begun() >= self.max_attempts {
+            // Earlier runners died in calls, before they recorded an outcome.
             return abandoned(Reason::MaxDeliveries, "MaxDeliveries");
         }
         let resolver = match self.registry.find(follow_up) {
@@ -185,11 +185,13 @@ impl<S: TxBackend> FollowUpExecutor<S> {
         match failure.next {
             Next::Reject | Next::Undecodable => abandoned(Reason::Rejected, failure.kind()),
             Next::Snooze(at_least) => CallResult::Reschedule { not_before: SystemTime::UNIX_EPOCH, at_least },
-            Next::Retry | Next::RetryAfter(_) => self.retry_or_abandon(attempt, &failure),
+            Next::Retry | Next::RetryAfter(_) => self.retry_or_abandon(delivery, &failure),
         }
     }
 
-    fn retry_or_abandon(&self, attempt: u32, failure: &Failure) -> CallResult {
+    /// Counts the calls that began, and not the claims: another follow-up may have crashed the runner.
+    fn retry_or_abandon(&self, delivery: &Delivery, failure: &Failure) -> CallResult {
+        let attempt = delivery.claimed.begun().saturating_add(1);
         let error = failure.kind().to_owned();
         if attempt >= self.max_attempts {
             return CallResult::Abandoned { reason: Reason::RetriesExhausted, error };
@@ -252,7 +254,7 @@ impl<S: TxBackend> FollowUpExecutor<S> {
         delivery: &Delivery,
         failure: &Failure,
     ) -> Result<Outcome, RecordError> {
-        match self.retry_or_abandon(delivery.claimed.deliveries, failure) {
+        match self.retry_or_abandon(delivery, failure) {
             CallResult::Retry { after, error } => Ok(retry(after, error)),
             _ => {
                 let error = failure.kind().to_owned();
@@ -304,7 +306,7 @@ impl<S: TxBackend> FollowUpExecutor<S> {
         let lease = &delivery.claimed.lease;
         let is_ours = if follow_up.part().is_some() {
             // Its attempts are kept: whether one of them may have taken effect decides what a failure means.
-            let wait = not_before.duration_since(SystemTime::now()).unwrap_or_default().max(at_least);
+            let wait = not_before.duration_since(delivery.store_now()).unwrap_or_default().max(at_least);
             self.store.settle_in(&mut tx, &lease.snooze(wait)).await?
         } else {
             self.store.schedule(&mut tx, lease, not_before, at_least).await?.is_some()

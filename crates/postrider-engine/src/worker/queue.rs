@@ -235,8 +235,9 @@ impl Queue {
         self
     }
 
-    /// Dead-letters a message, without running its handler, when it was claimed more often than this: its handler may be
-    /// crashing the worker. Default 25.
+    /// Dead-letters a message, without running its handler, when its deliveries began this often and failed or never ended: its
+    /// handler may be crashing the worker. A message that was only in flight when the worker crashed does not count: after two
+    /// expired leases it is delivered in isolation, and only that counts. With a limit of 1, each expired lease counts. Default 25.
     pub fn max_deliveries(mut self, max_deliveries: u32) -> Self {
         self.max_deliveries = Some(max_deliveries);
         self

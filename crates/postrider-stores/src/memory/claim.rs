@@ -60,13 +60,13 @@ impl Tables {
         for candidate in candidates {
             let Some(queue) = self.queues.get_mut(&candidate.queue) else { continue };
             match candidate.kind {
-                CandidateKind::Message => claimed.extend(queue.lease_message(candidate.since, lease)),
+                CandidateKind::Message => claimed.extend(queue.lease_message(candidate.since, lease, now)),
                 CandidateKind::Turn(position) => {
-                    let turn = queue.lease_turn(position, lease, request.tenant_weights());
+                    let turn = queue.lease_turn(position, lease, request.tenant_weights(), now);
                     claimed.extend(turn.map(|claimed| (candidate.since, claimed)));
                 }
                 CandidateKind::Lane(key) => {
-                    let turn = queue.lease_lane(&key, MAX_TURN.min(1 + spare), lease);
+                    let turn = queue.lease_lane(&key, MAX_TURN.min(1 + spare), lease, now);
                     spare -= turn.len().saturating_sub(1);
                     claimed.extend(turn);
                 }
@@ -129,20 +129,26 @@ impl Queue {
         position: i64,
         lease: StoredLease,
         weights: &TenantWeights,
+        now: SystemTime,
     ) -> Option<ClaimedMessage> {
-        let (_, claimed) = self.lease_message(position, lease)?;
+        let (_, claimed) = self.lease_message(position, lease, now)?;
         self.turns.charge(weights, [claimed.message.tenant().map_or("", |tenant| tenant.as_str())]);
         Some(claimed)
     }
 
-    fn lease_message(&mut self, position: i64, lease: StoredLease) -> Option<(i64, ClaimedMessage)> {
+    fn lease_message(
+        &mut self,
+        position: i64,
+        lease: StoredLease,
+        now: SystemTime,
+    ) -> Option<(i64, ClaimedMessage)> {
         let row = self.ready.get_mut(&position)?;
         row.promoted = false;
         row.lease = Some(lease);
         row.deliveries = row.deliveries.saturating_add(1);
         Some((
             position,
-            row.claimed(row.deliveries, Lease::new(row.message.queue().clone(), row.id, lease.token)),
+            row.claimed(row.deliveries, Lease::new(row.message.queue().clone(), row.id, lease.token), now),
         ))
     }
 
@@ -153,6 +159,7 @@ impl Queue {
         key: &OrderingKey,
         limit: usize,
         lease: StoredLease,
+        now: SystemTime,
     ) -> Vec<(i64, ClaimedMessage)> {
         let Some(lane) = self.lanes.get_mut(key) else { return Vec::new() };
         lane.lease(lease);
@@ -167,7 +174,7 @@ impl Queue {
             let turn =
                 Turn { key: key.clone(), position: *position, last: Some(position) == positions.last() };
             let lease = Lease::new(row.message.queue().clone(), row.id, lease.token).in_turn(turn);
-            claimed.push((*position, row.claimed(row.delivered(expired_leases), lease)));
+            claimed.push((*position, row.claimed(row.delivered(expired_leases), lease, now)));
         }
         claimed
     }
@@ -180,14 +187,17 @@ impl Queue {
 }
 
 impl Row {
-    fn claimed(&self, deliveries: u32, lease: Lease) -> ClaimedMessage {
+    fn claimed(&self, deliveries: u32, lease: Lease, now: SystemTime) -> ClaimedMessage {
         ClaimedMessage {
             message: self.message.clone(),
             lease,
             deliveries,
             attempts: self.attempts,
+            isolated: self.isolated,
             staged_at: self.staged_at,
             due_at: self.due_at,
+            claimed_at: now,
+            first_failed_at: self.first_failed_at,
         }
     }
 }

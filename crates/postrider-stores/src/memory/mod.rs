@@ -207,6 +207,11 @@ impl Store for MemoryStore {
         Ok(lost)
     }
 
+    async fn count_isolated(&self, lease: &Lease) -> Result<bool, Error> {
+        let (mut tables, _) = self.enter();
+        Ok(tables.count_isolated(lease))
+    }
+
     async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
         let (mut tables, now) = self.enter();
         Ok(tables.prune(request, now))

@@ -21,6 +21,9 @@ pub(super) struct Row {
     pub(super) due_at: SystemTime,
     pub(super) attempts: u32,
     pub(super) deliveries: u32,
+    /// The deliveries that began in isolation since the last failure.
+    pub(super) isolated: u32,
+    pub(super) first_failed_at: Option<SystemTime>,
     pub(super) error: Option<String>,
     /// It was in `scheduled` until it came due, and has not been claimed since.
     pub(super) promoted: bool,
@@ -73,6 +76,8 @@ impl Row {
             due_at,
             attempts: 0,
             deliveries: 0,
+            isolated: 0,
+            first_failed_at: None,
             error: None,
             promoted: false,
             lease: None,
@@ -115,8 +120,10 @@ impl Row {
     }
 
     /// Counts a reported failure.
-    pub(super) fn fail(&mut self, error: Option<&str>) {
+    pub(super) fn fail(&mut self, error: Option<&str>, now: SystemTime) {
         self.attempts = self.attempts.saturating_add(1);
+        self.first_failed_at.get_or_insert(now);
+        self.isolated = 0;
         self.error = error.map(|text| truncated(text, ERROR_BYTES).to_owned());
     }
 
@@ -124,6 +131,8 @@ impl Row {
     pub(super) fn clear(&mut self) {
         self.attempts = 0;
         self.deliveries = 0;
+        self.isolated = 0;
+        self.first_failed_at = None;
         self.error = None;
     }
 

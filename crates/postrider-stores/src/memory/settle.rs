@@ -79,6 +79,18 @@ impl Tables {
         Ok(lost.into_iter().map(|(_, lease)| lease).collect())
     }
 
+    /// Counts a delivery that begins in isolation. Returns whether the lease is still held.
+    pub(super) fn count_isolated(&mut self, lease: &Lease) -> bool {
+        let Some(queue) = self.queues.get_mut(lease.queue()) else { return false };
+        if queue.stored_lease_mut(lease).is_none() {
+            return false;
+        }
+        let Some(Location::Ready(position)) = queue.location(lease.id()) else { return false };
+        let Some(row) = queue.ready.get_mut(&position) else { return false };
+        row.isolated = row.isolated.saturating_add(1);
+        true
+    }
+
     /// Whether a lease is still held.
     pub(super) fn holds(&mut self, lease: &Lease) -> bool {
         self.queues.get_mut(lease.queue()).is_some_and(|queue| queue.stored_lease_mut(lease).is_some())
@@ -137,12 +149,12 @@ impl Queue {
         match settlement {
             Settlement::Done | Settlement::Forward { .. } => self.finish(row, now),
             Settlement::Retry { after: wait, error } => {
-                row.fail(error.as_deref());
+                row.fail(error.as_deref(), now);
                 row.due_at = after(now, *wait);
                 self.put_scheduled(row);
             }
             Settlement::Dead { reason, error } => {
-                row.fail(error.as_deref());
+                row.fail(error.as_deref(), now);
                 self.put_dead(row, *reason, now);
             }
             Settlement::Release => {
@@ -151,6 +163,7 @@ impl Queue {
             }
             Settlement::Snooze { after: wait } => {
                 row.deliveries = row.deliveries.saturating_sub(1);
+                row.isolated = 0;
                 row.due_at = after(now, *wait);
                 self.put_scheduled(row);
             }
@@ -179,18 +192,18 @@ impl Queue {
             }
             (Settlement::Dead { reason, error }, OnFailure::Skip) => {
                 let mut row = self.take_delivered(id, turn)?;
-                row.fail(error.as_deref());
+                row.fail(error.as_deref(), now);
                 self.put_dead(row, *reason, now);
                 return Some(LaneStatus::Free);
             }
             (Settlement::Dead { reason, error }, OnFailure::Block | OnFailure::Park) => {
-                return self.block(turn, error.as_deref(), None, Some(*reason));
+                return self.block(turn, error.as_deref(), None, Some(*reason), now);
             }
             (Settlement::Retry { error, .. }, OnFailure::Park) => {
-                return self.block(turn, error.as_deref(), None, None);
+                return self.block(turn, error.as_deref(), None, None, now);
             }
             (Settlement::Retry { after: wait, error }, OnFailure::Block | OnFailure::Skip) => {
-                return self.block(turn, error.as_deref(), Some(after(now, *wait)), None);
+                return self.block(turn, error.as_deref(), Some(after(now, *wait)), None, now);
             }
         }
         turn.last.then_some(LaneStatus::Free)
@@ -211,11 +224,12 @@ impl Queue {
         error: Option<&str>,
         due_at: Option<SystemTime>,
         reason: Option<Reason>,
+        now: SystemTime,
     ) -> Option<LaneStatus> {
         let expired_leases = mem::take(&mut self.lanes.get_mut(&turn.key)?.expired_leases);
         let row = self.ready.get_mut(&turn.position)?;
         row.deliver(expired_leases);
-        row.fail(error);
+        row.fail(error, now);
         row.due_at = due_at.unwrap_or(row.due_at);
         Some(LaneStatus::Blocked(LaneBlock { due_at, reason, error: row.error.clone() }))
     }

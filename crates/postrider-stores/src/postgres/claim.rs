@@ -36,9 +36,13 @@ const TAKE: &str = "update {ready} m set token = $1, deliveries = m.deliveries +
         lease_until = (select clock_timestamp() + $2::float8 * interval '1 s') \
     where m.ctid = any(array({rows})) returning {returned}";
 
+/// The rows that may be claimed without their key. The policy that a claimer knows may be a second old, and messages of a queue that
+/// became ordered meanwhile belong to their lanes. Only such rows look the queue up.
+const NOT_IN_A_LANE: &str = "(not r.ordered or (select not k.ordered from {queue} k where k.id = {number}))";
+
 /// The free rows of one queue, in the order of their positions.
 const QUEUE_ROWS: &str = "select r.ctid from {ready} r \
-    where r.queue = {number} and r.id > {start} and r.lease_until <= (select clock_timestamp()) \
+    where r.queue = {number} and r.id > {start} and r.lease_until <= (select clock_timestamp()) and {not_in_a_lane} \
     order by r.queue, r.id limit {limit} for update skip locked";
 
 /// The free rows of several queues. Each row passes through a join, which a claim from one queue avoids.
@@ -46,18 +50,19 @@ const QUEUES: &str = "select s.ctid from unnest($3::smallint[], $4::bigint[]) q(
 
 /// Retries that wait in place, by their positions.
 const POSITIONS: &str = "select r.ctid from {ready} r where r.queue = $3::smallint and r.id = any($4::bigint[]) \
-    and r.lease_until <= (select clock_timestamp()) for update skip locked";
+    and r.lease_until <= (select clock_timestamp()) and {not_in_a_lane} for update skip locked";
 
 /// The columns that every claim returns.
-const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, {columns}";
+const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated, m.lease_until, \
+    m.first_failed_at, {columns}";
 /// The index of the first column of the message.
-const FIRST: usize = 6;
-/// The index of the snapshot in the header of a look-back; the last position and the age follow.
+const FIRST: usize = 9;
+/// The index of the snapshot in the header of a look-back; the last position, the age and the start of the server follow.
 const SNAPSHOT: usize = FIRST + row::COLUMN_COUNT;
 
 /// A look-back: moves due messages to `ready` and leases them in one statement; the rest of the limit goes to ready messages. The
-/// first row is a header: the lowest bound of the transactions that ended, the snapshot, the last position drawn, and the next
-/// xid by its age.
+/// first row is a header: the lowest bound of the transactions that ended, the snapshot, the last position drawn, the next xid by its
+/// age, and when the server started. The messages that came due follow, marked by a zero in the column of the last position.
 const LOOK_BACK: &str = "with look as materialized ( \
       select coalesce((select min(b.low) from unnest($6::text[], $7::bigint[]) b(x, low) \
              where pg_visible_in_snapshot(b.x::xid8, pg_current_snapshot())), 9223372036854775807) as low), \
@@ -69,20 +74,26 @@ const LOOK_BACK: &str = "with look as materialized ( \
       returning l.*), \
     promoted as ( \
       insert into {ready} as m (staged_at, due_at, lease_until, message_id, token, attempts, deliveries, queue, ordered, \
-        payload, event_type, content_type, key, tenant, subject, timer, headers, last_error) \
+        first_failed_at, payload, event_type, content_type, key, tenant, subject, timer, headers, last_error) \
       select c.staged_at, c.due_at, clock_timestamp() + $2::float8 * interval '1 s', c.message_id, $1, c.attempts, \
-        c.deliveries + 1, c.queue, c.ordered, c.payload, c.event_type, c.content_type, c.key, c.tenant, c.subject, \
+        c.deliveries + 1, c.queue, c.ordered, c.first_failed_at, c.payload, c.event_type, c.content_type, c.key, c.tenant, c.subject, \
         c.timer, c.headers, c.last_error \
       from come c order by c.due_at, c.id on conflict (message_id, queue) do nothing returning {returned}), \
     taken as ({take}) \
-    select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::uuid, \
+    select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::smallint, \
+      null::timestamptz, null::timestamptz, null::uuid, \
       null::bytea, null::text, null::text, null::text, null::text, null::text, null::text, null::text, \
-      pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{message_position}'), 0), age('3'::xid) from look l \
-    union all select p.*, null, null, null from promoted p \
-    union all select t.*, null, null, null from taken t";
+      pg_current_snapshot()::text, coalesce(pg_sequence_last_value('{message_position}'), 0), age('3'::xid), \
+      pg_postmaster_start_time() from look l \
+    union all select p.*, null, 0, null, null from promoted p \
+    union all select t.*, null, null, null, null from taken t";
 
 const OLDEST: &str = "select (select r.id from {ready} r where r.queue = q.queue and r.id > q.floor \
     order by r.queue, r.id limit 1) from unnest($1::smallint[], $2::bigint[]) q(queue, floor)";
+
+fn not_in_a_lane(number: Template) -> Template {
+    sql!(NOT_IN_A_LANE, number)
+}
 
 /// The lease of these rows.
 pub(super) fn take(rows: &Template) -> Template {
@@ -95,10 +106,12 @@ fn returned() -> Template {
 
 impl ClaimSql {
     pub(super) fn new(names: &PostgresNames) -> Self {
-        let of_one =
-            sql!(QUEUE_ROWS, number = sql!("$3::smallint"), start = sql!("$4::bigint"), limit = sql!("$5"));
+        let rows = |number: Template, start: Template, limit: Template| {
+            sql!(QUEUE_ROWS, not_in_a_lane = not_in_a_lane(number.clone()), number, start, limit)
+        };
+        let of_one = rows(sql!("$3::smallint"), sql!("$4::bigint"), sql!("$5"));
         let of_many = |start: Template, limit: Template| {
-            let rows = sql!(QUEUE_ROWS, number = sql!("q.queue"), start, limit);
+            let rows = rows(sql!("q.queue"), start, limit.clone());
             take(&sql!(QUEUES, rows, limit))
         };
         let look = of_many(
@@ -108,7 +121,8 @@ impl ClaimSql {
         Self {
             one: names.sql(&take(&of_one)),
             many: names.sql(&of_many(sql!("q.start"), sql!("$5"))),
-            by_position: names.sql(&take(&sql!(POSITIONS))),
+            by_position: names
+                .sql(&take(&sql!(POSITIONS, not_in_a_lane = not_in_a_lane(sql!("$3::smallint"))))),
             look_back: names.sql(&sql!(LOOK_BACK, take = look, returned = returned())),
             oldest: names.sql(&sql!(OLDEST)),
         }
@@ -176,12 +190,17 @@ impl Claimer {
         queues: &[Arc<Queue>],
         spec: ClaimSpec,
     ) -> Result<Vec<(i64, ClaimedMessage)>, Error> {
-        let claimed = self.claim_from(connections, queues, spec).await;
-        if claimed.is_err() {
+        let mut claimed = Vec::new();
+        if let Err(error) = self.claim_from(connections, queues, spec, &mut claimed).await {
             // The cached horizon may be from before a failover.
             *self.horizon() = Horizon::new(queues.len(), Instant::now());
+            // Messages that an earlier statement has leased are delivered; the next claim meets the error again.
+            if claimed.is_empty() {
+                return Err(error);
+            }
         }
-        claimed
+        claimed.sort_unstable_by_key(|(position, _)| *position);
+        Ok(claimed)
     }
 
     async fn claim_from(
@@ -189,25 +208,24 @@ impl Claimer {
         connections: &Connections,
         queues: &[Arc<Queue>],
         spec: ClaimSpec,
-    ) -> Result<Vec<(i64, ClaimedMessage)>, Error> {
-        let mut claimed = Vec::new();
+        claimed: &mut Vec<(i64, ClaimedMessage)>,
+    ) -> Result<(), Error> {
         let mut looked_back = false;
-        self.take_in_place_retries(connections, queues, spec, &mut claimed).await?;
+        self.take_in_place_retries(connections, queues, spec, claimed).await?;
         let rest = ClaimSpec { limit: spec.limit - claimed.len(), ..spec };
         if rest.limit > 0 && self.horizon().is_due(Instant::now()) {
-            looked_back = self.look_back(connections, queues, rest, false, &mut claimed).await?;
+            looked_back = self.look_back(connections, queues, rest, false, claimed).await?;
         }
         let rest = ClaimSpec { limit: spec.limit - claimed.len(), ..spec };
         if rest.limit > 0 {
-            self.take_new(connections, queues, rest, &mut claimed).await?;
+            self.take_new(connections, queues, rest, claimed).await?;
         }
         let rest = ClaimSpec { limit: spec.limit - claimed.len(), ..spec };
         if rest.limit > 0 && (!looked_back || claimed.is_empty()) {
             let found_nothing = claimed.is_empty();
-            self.look_back(connections, queues, rest, found_nothing, &mut claimed).await?;
+            self.look_back(connections, queues, rest, found_nothing, claimed).await?;
         }
-        claimed.sort_unstable_by_key(|(position, _)| *position);
-        Ok(claimed)
+        Ok(())
     }
 
     /// Claims the retries of this process that have waited in place and are due.
@@ -225,7 +243,7 @@ impl Claimer {
                 let lease = spec.lease_for.as_secs_f64();
                 let query = self.sql.by_position.query().bind(spec.token.as_uuid()).bind(lease);
                 let rows = connections.fetch_all(query.bind(number).bind(positions)).await?;
-                collect(&rows, queues, spec.token, claimed)?;
+                collect(&rows, queues, spec, claimed)?;
             }
         }
         Ok(())
@@ -250,7 +268,7 @@ impl Claimer {
                 .bind(in_order(&order, |index| low_water_marks[index])),
         };
         let rows = connections.fetch_all(query.bind(limit(spec.limit))).await?;
-        let last = collect(&rows, queues, spec.token, claimed)?;
+        let last = collect(&rows, queues, spec, claimed)?;
         self.horizon().advance(&last);
         Ok(())
     }
@@ -284,9 +302,13 @@ impl Claimer {
             .bind(&look.lows);
         let rows = connections.fetch_all(query).await?;
         let Some((header, rows)) = rows.split_first() else { return Ok(true) };
-        let last = collect(rows, queues, spec.token, claimed)?;
+        let is_promoted = |row: &PgRow| matches!(row.try_get::<Option<i64>, _>(SNAPSHOT + 1), Ok(Some(_)));
+        let (promoted, taken) = rows.split_at(rows.partition_point(is_promoted));
+        // Messages that came due have the newest positions of all: they say nothing about how far the queue was read.
+        collect(promoted, queues, spec, claimed)?;
+        let last = collect(taken, queues, spec, claimed)?;
         let result = LookBackResult {
-            snapshot: snapshot(header, SNAPSHOT, SNAPSHOT + 2)?,
+            snapshot: snapshot(header, SNAPSHOT, SNAPSHOT + 2, SNAPSHOT + 3)?,
             last_position: header.try_get(SNAPSHOT + 1).map_err(store_error)?,
             low: header.try_get(0).map_err(store_error)?,
             last,
@@ -336,23 +358,26 @@ pub(super) fn limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-pub(super) fn snapshot(row: &PgRow, text: usize, age: usize) -> Result<Snapshot, Error> {
+/// The snapshot in these columns of a header.
+pub(super) fn snapshot(row: &PgRow, text: usize, age: usize, started_at: usize) -> Result<Snapshot, Error> {
     let text: &str = row.try_get(text).map_err(store_error)?;
     let age: i32 = row.try_get(age).map_err(store_error)?;
-    Snapshot::parse(text, age).ok_or_else(|| Error::Other(format!("unreadable snapshot {text:?}").into()))
+    let started_at = row.try_get_unchecked::<row::Moment, _>(started_at).map_err(store_error)?.0;
+    Snapshot::parse(text, age, started_at)
+        .ok_or_else(|| Error::Other(format!("unreadable snapshot {text:?}").into()))
 }
 
 /// Adds the rows to `claimed`. Returns, for each queue, the last position among them.
 fn collect(
     rows: &[PgRow],
     queues: &[Arc<Queue>],
-    token: LeaseToken,
+    spec: ClaimSpec,
     claimed: &mut Vec<(i64, ClaimedMessage)>,
 ) -> Result<Vec<Option<i64>>, Error> {
     let mut last = vec![None; queues.len()];
     claimed.reserve(rows.len());
     for row in rows {
-        let (index, position, one) = read(row, queues, token).map_err(store_error)?;
+        let (index, position, one) = read(row, queues, spec).map_err(store_error)?;
         last[index] = last[index].max(Some(position));
         claimed.push((position, one));
     }
@@ -362,8 +387,9 @@ fn collect(
 pub(super) fn read(
     row: &PgRow,
     queues: &[Arc<Queue>],
-    token: LeaseToken,
+    spec: ClaimSpec,
 ) -> Result<(usize, i64, ClaimedMessage), sqlx::Error> {
+    let moment = |column: usize| row.try_get_unchecked::<row::Moment, _>(column).map(|at| at.0);
     let position: i64 = row.try_get_unchecked(0)?;
     let number: i16 = row.try_get_unchecked(1)?;
     let index = queues.iter().position(|queue| queue.number == number);
@@ -371,7 +397,7 @@ pub(super) fn read(
         index.ok_or_else(|| sqlx::Error::Protocol(format!("claimed from queue {number}, not asked for")))?;
     let message = row::message(row, FIRST, &queues[index].name)?;
     let id = message.id().ok_or(sqlx::Error::RowNotFound)?;
-    let mut lease = Lease::new(queues[index].name.clone(), id, token);
+    let mut lease = Lease::new(queues[index].name.clone(), id, spec.token);
     if message.timer().is_none() {
         lease = lease.at_position(position);
     }
@@ -381,10 +407,13 @@ pub(super) fn read(
         ClaimedMessage {
             message,
             lease,
-            staged_at: row.try_get_unchecked::<row::Moment, _>(2)?.0,
-            due_at: row.try_get_unchecked::<row::Moment, _>(3)?.0,
+            staged_at: moment(2)?,
+            due_at: moment(3)?,
             attempts: count(row.try_get_unchecked(4)?),
             deliveries: count(row.try_get_unchecked(5)?),
+            isolated: count(row.try_get_unchecked::<Option<i16>, _>(6)?.unwrap_or(0).into()),
+            claimed_at: moment(7)? - spec.lease_for,
+            first_failed_at: row.try_get_unchecked::<Option<row::Moment>, _>(8)?.map(|at| at.0),
         },
     ))
 }

@@ -58,7 +58,8 @@ pub(super) struct FairSql {
     take: Sql,
 }
 
-const SURVEY: &str = "select s.snapshot, s.next_age, s.last_position, s.scanned_to, s.window_full, s.tenant, s.live, s.free, s.probed \
+const SURVEY: &str = "select s.snapshot, s.next_age, s.last_position, s.scanned_to, s.window_full, s.tenant, s.live, s.free, s.probed, \
+      case when s.snapshot is not null then pg_postmaster_start_time() end \
     from {survey_tenants}($1::smallint, $2::integer, $3::bigint, $4::text[], $5::bigint[], $6::integer, $7::text[], $8::bigint[], \
       $9::boolean, $10::boolean) s";
 
@@ -329,7 +330,10 @@ impl FairClaimer {
             .bind(plan.gaps);
         let rows = connections.fetch_all(query).await?;
         let Some((header, rows)) = rows.split_first() else { return Ok(plan.start) };
-        let running = snapshot(header, 0, 1)?;
+        let running = snapshot(header, 0, 1, 9)?;
+        if memory.horizon.is_of_another_server(&running) {
+            *memory = FairnessMemory::new(Instant::now());
+        }
         let (scanned_to, last_position) = memory.apply_survey(header, rows, &plan).map_err(store_error)?;
         let took = began.elapsed();
         let now = Instant::now();
@@ -382,9 +386,18 @@ impl FairClaimer {
                 .bind(starts)
                 .bind(shares.iter().map(|(_, share)| limit(*share)).collect::<Vec<_>>());
             let mut found: HashMap<String, Vec<(i64, ClaimedMessage)>> = HashMap::new();
-            for row in connections.fetch_all(query).await? {
+            let rows = match connections.fetch_all(query).await {
+                Ok(rows) => rows,
+                Err(error) => {
+                    let found = round.finish();
+                    *memory = FairnessMemory::new(Instant::now());
+                    // Messages that an earlier statement has leased are delivered; the next claim meets the error again.
+                    return if found.is_empty() { Err(error) } else { Ok(found) };
+                }
+            };
+            for row in rows {
                 let (_, position, one) =
-                    read(&row, std::slice::from_ref(queue), spec.token).map_err(store_error)?;
+                    read(&row, std::slice::from_ref(queue), spec).map_err(store_error)?;
                 let tenant = one.message.tenant().map_or("", TenantId::as_str).to_owned();
                 found.entry(tenant).or_default().push((position, one));
             }

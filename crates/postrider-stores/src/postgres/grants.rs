@@ -128,7 +128,7 @@ const WORKER: &str = "\
 execute on function {queue_id}, {declare_queue}, {mark_fair}, {claim_lanes}, {settle_lanes}, {survey_tenants}, {partition_changes}, {change_partition}, {finish_follow_up}, {append_ledger}
 select on {queue}, {pause}
 select, insert, delete on {ready}, {scheduled}
-update (token, lease_until, attempts, deliveries, due_at, last_error, ordered, fair, key) on {ready}
+update (token, lease_until, attempts, deliveries, isolated, first_failed_at, due_at, last_error, ordered, fair, key) on {ready}
 update (due_at) on {scheduled}
 select, delete on {timer}, {archive_rest}, {inbox}, {inbox_count}
 select, insert, delete on {dead}, {saga_log}

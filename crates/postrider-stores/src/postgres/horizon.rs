@@ -25,11 +25,12 @@
 //! Other rows below the low-water mark: expired and released leases, and rows that another claimer had locked when this one passed
 //! and then left. An **expiry sweep** starts at the oldest live row; a **full sweep** starts at zero, when this memory is new and
 //! once a minute. Both are limited to a share of the time, and a claimer that found nothing sweeps whenever that is cheap. All of
-//! this is hints: losing them costs a longer scan and nothing else, so they are discarded whenever the connection fails.
+//! this is hints: losing them costs a longer scan and nothing else, so they are discarded whenever the connection fails, or leads to
+//! another server, as after a failover behind a pooler.
 
 use std::{
     collections::VecDeque,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// How often a busy claimer looks back.
@@ -122,24 +123,33 @@ pub(super) struct Snapshot {
     /// Every transaction assigned after this snapshot has this xid or a higher one.
     next: u64,
     running: Vec<u64>,
+    /// Transactions with this xid or a higher one run as well, too many to list.
+    unlisted: Option<u64>,
+    /// When the server started: another time means another server, such as a standby that was promoted behind a pooler.
+    server_started_at: SystemTime,
 }
+
+/// The number of xids from `xmax` on that are listed as running. A transaction with more subtransactions than this has them read
+/// from its bound until it ends, instead of being watched.
+const MAX_LISTED: u64 = 1_000;
 
 impl Snapshot {
     /// Reads the text of a `pg_snapshot`, `xmin:xmax:running`, and `age('3'::xid)`, from which the next xid to be assigned follows.
-    pub(super) fn parse(text: &str, age: i32) -> Option<Self> {
+    pub(super) fn parse(text: &str, age: i32, server_started_at: SystemTime) -> Option<Self> {
         let mut parts = text.splitn(3, ':');
         let xmin = parts.next()?.parse().ok()?;
         let xmax: u64 = parts.next()?.parse().ok()?;
         let listed = parts.next()?.split(',').filter(|xid| !xid.is_empty());
         let mut running = listed.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
-        // The age has 32 bits; the snapshot supplies the upper half.
+        // The age has 32 bits, and so has its distance from `xmax`, in either direction: it may have been read before the snapshot.
         let low = 3_u32.wrapping_add_signed(age);
-        let mut next = (xmax & !u64::from(u32::MAX)) | u64::from(low);
-        if next + (1 << 31) < xmax {
-            next += 1 << 32;
-        }
-        running.extend(xmax..next);
-        Some(Self { xmin, next, running })
+        let xmax_low = u32::try_from(xmax & u64::from(u32::MAX)).ok()?;
+        let distance = low.wrapping_sub(xmax_low).cast_signed();
+        let next = xmax.saturating_add_signed(distance.into()).max(xmin);
+        let listed_to = xmax.saturating_add(MAX_LISTED);
+        running.extend(xmax..next.min(listed_to));
+        let unlisted = (next > listed_to).then_some(listed_to);
+        Some(Self { xmin, next, running, unlisted, server_started_at })
     }
 }
 
@@ -204,13 +214,15 @@ impl Horizon {
         };
         // Transactions that began after the last look-back write above the positions drawn before it.
         let began_since = self.samples.back().map_or(0, |sample| sample.position);
+        let unlisted = self.seen.as_ref().and_then(|seen| seen.unlisted);
+        let unlisted_low = unlisted.map_or(i64::MAX, |xid| self.bound(xid).unwrap_or(0));
         let starts = self.cursors.iter().map(|cursor| {
             let start = match sweep {
                 Sweep::Full => 0,
                 Sweep::Expired => cursor.floor.min(began_since),
                 Sweep::Late => began_since,
             };
-            start.min(cursor.low_water).min(cursor.unfinished.unwrap_or(i64::MAX))
+            start.min(cursor.low_water).min(unlisted_low).min(cursor.unfinished.unwrap_or(i64::MAX))
         });
         let starts = starts.collect();
         let running = self.seen.as_ref().map_or(&[][..], |seen| &seen.running);
@@ -229,6 +241,12 @@ impl Horizon {
         }
     }
 
+    /// Whether a snapshot is of another server than the last one. Positions and xids that were read there may not exist here, or may
+    /// be drawn again.
+    pub(super) fn is_of_another_server(&self, snapshot: &Snapshot) -> bool {
+        self.seen.as_ref().is_some_and(|seen| seen.server_started_at != snapshot.server_started_at)
+    }
+
     /// Applies the result of a look-back.
     pub(super) fn record_look_back(
         &mut self,
@@ -237,6 +255,10 @@ impl Horizon {
         lease: Duration,
         now: Instant,
     ) {
+        if self.is_of_another_server(&seen.snapshot) {
+            *self = Self::new(self.cursors.len(), now);
+            return;
+        }
         for ((cursor, start), last) in self.cursors.iter_mut().zip(&look.starts).zip(&seen.last) {
             let start = (*start).min(seen.low);
             cursor.floor = cursor.floor.min(start);
@@ -295,11 +317,12 @@ fn expiry_sweep_interval(lease: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::UNIX_EPOCH;
 
     #[test]
     fn snapshot_parse_counts_xids_from_xmax_to_next_as_running() {
         // 750 and 752 are listed; the last that completed is 754; 755 to 757 have begun since.
-        let snapshot = Snapshot::parse("750:755:750,752", 758 - 3).unwrap();
+        let snapshot = Snapshot::parse("750:755:750,752", 758 - 3, UNIX_EPOCH).unwrap();
         assert_eq!(snapshot.running, [750, 752, 755, 756, 757]);
         assert_eq!((snapshot.xmin, snapshot.next), (750, 758));
     }
@@ -307,17 +330,74 @@ mod tests {
     #[test]
     fn snapshot_parse_derives_next_xid_across_32_bit_wraparound() {
         let epoch = 5_u64 << 32;
-        let snapshot = Snapshot::parse(&format!("{0}:{0}:", epoch - 2), 1 - 3).unwrap();
+        let snapshot = Snapshot::parse(&format!("{0}:{0}:", epoch - 2), 1 - 3, UNIX_EPOCH).unwrap();
         assert_eq!(snapshot.running, [epoch - 2, epoch - 1, epoch]);
         let high = epoch + 3_000_000_000;
         let age = i32::from_ne_bytes((3_000_000_001_u32 - 3).to_ne_bytes());
-        assert_eq!(Snapshot::parse(&format!("{high}:{high}:"), age).unwrap().running, [high]);
+        assert_eq!(Snapshot::parse(&format!("{high}:{high}:"), age, UNIX_EPOCH).unwrap().running, [high]);
+    }
+
+    #[test]
+    fn snapshot_parse_with_next_xid_before_xmax_lists_nothing_across_wraparound() {
+        let epoch = 2_u64 << 32;
+        let read_before = i32::from_ne_bytes((u32::MAX - 1 - 3).to_ne_bytes());
+        let text = format!("{}:{}:{}", epoch - 9, epoch + 5, epoch - 9);
+        let snapshot = Snapshot::parse(&text, read_before, UNIX_EPOCH).unwrap();
+        assert_eq!((snapshot.running, snapshot.next), (vec![epoch - 9], epoch - 2));
+        let text = format!("{0}:{0}:", epoch + 5);
+        let snapshot = Snapshot::parse(&text, read_before, UNIX_EPOCH).unwrap();
+        assert_eq!((snapshot.running, snapshot.next), (vec![], epoch + 5), "never below xmin");
+    }
+
+    #[test]
+    fn subtransactions_beyond_the_list_are_read_from_their_bound() {
+        let mut driver = Driver::new();
+        driver.look_back(&[], 100, 50);
+        driver.look_back(&[], 110, 60);
+        driver.horizon.advance(&[Some(70)]);
+        let many = Snapshot::parse("110:110:", 400_110 - 3, UNIX_EPOCH).unwrap();
+        assert_eq!((many.running.len(), many.unlisted), (1_000, Some(1_110)));
+        let look = driver.horizon.plan_look_back(false, driver.now);
+        driver.horizon.record_look_back(&look, Driver::result(many, 80), Duration::from_secs(60), driver.now);
+        for position in [90, 100, 110] {
+            let look = driver.horizon.plan_look_back(false, driver.now);
+            assert!(look.starts[0] <= 60, "any of them may end at any time: {look:?}");
+            let many = Snapshot::parse("110:110:", 400_110 - 3, UNIX_EPOCH).unwrap();
+            let result = Driver::result(many, position);
+            driver.horizon.record_look_back(&look, result, Duration::from_secs(60), driver.now);
+        }
+        driver.look_back(&[], 400_120, 120);
+        assert!(driver.look_back(&[], 400_130, 130) > 60, "over when they have ended");
+    }
+
+    #[test]
+    fn look_back_on_another_server_starts_the_horizon_anew() {
+        let mut driver = Driver::new();
+        driver.look_back(&[], 100, 50);
+        driver.look_back(&[], 110, 60);
+        driver.horizon.advance(&[Some(60)]);
+        let look = driver.horizon.plan_look_back(false, driver.now);
+        let promoted = Snapshot {
+            xmin: 105,
+            next: 105,
+            running: vec![],
+            unlisted: None,
+            server_started_at: UNIX_EPOCH + Duration::from_secs(1),
+        };
+        driver.horizon.record_look_back(
+            &look,
+            Driver::result(promoted, 40),
+            Duration::from_secs(60),
+            driver.now,
+        );
+        assert_eq!((driver.horizon.low_water_marks(), driver.horizon.settled_floor()), (vec![0], 0));
+        assert_eq!(driver.horizon.plan_look_back(false, driver.now).sweep, Sweep::Full);
     }
 
     #[test]
     fn snapshot_parse_of_malformed_text_is_none() {
         for text in ["", "1", "1:2", "a:2:", "1:2:x"] {
-            assert_eq!(Snapshot::parse(text, 0), None, "{text:?}");
+            assert_eq!(Snapshot::parse(text, 0, UNIX_EPOCH), None, "{text:?}");
         }
     }
 
@@ -333,6 +413,18 @@ mod tests {
             Self { horizon: Horizon::new(1, now), now }
         }
 
+        /// A look-back that read to the end and returned nothing.
+        fn result(snapshot: Snapshot, last_position: i64) -> LookBackResult {
+            LookBackResult {
+                snapshot,
+                last_position,
+                low: i64::MAX,
+                last: vec![None],
+                full: false,
+                took: Duration::from_millis(1),
+            }
+        }
+
         /// Looks back while `running` run and `next` is the next xid; every position up to `position` has been drawn. Returns where
         /// the look-back starts, given that the transactions not in `running` have ended.
         fn look_back(&mut self, running: &[u64], next: u64, position: i64) -> i64 {
@@ -341,16 +433,15 @@ mod tests {
                 look.xids.iter().zip(&look.lows).filter(|(xid, _)| !running.contains(&xid.parse().unwrap()));
             let low = ended.map(|(_, low)| *low).min().unwrap_or(i64::MAX);
             let xmin = running.iter().copied().min().unwrap_or(next);
-            let snapshot = Snapshot { xmin, next, running: running.to_vec() };
-            let start = look.starts[0].min(low);
-            let seen = LookBackResult {
-                snapshot,
-                last_position: position,
-                low,
-                last: vec![None],
-                full: false,
-                took: Duration::from_millis(1),
+            let snapshot = Snapshot {
+                xmin,
+                next,
+                running: running.to_vec(),
+                unlisted: None,
+                server_started_at: UNIX_EPOCH,
             };
+            let start = look.starts[0].min(low);
+            let seen = LookBackResult { low, ..Self::result(snapshot, position) };
             self.horizon.record_look_back(&look, seen, Duration::from_secs(60), self.now);
             self.horizon.raise_floors(&[None]);
             start
@@ -410,7 +501,8 @@ mod tests {
         driver.look_back(&[], 100, 50);
         driver.horizon.advance(&[Some(100)]);
         let look = driver.horizon.plan_look_back(false, driver.now);
-        let snapshot = Snapshot { xmin: 110, next: 110, running: vec![] };
+        let snapshot =
+            Snapshot { xmin: 110, next: 110, running: vec![], unlisted: None, server_started_at: UNIX_EPOCH };
         let seen = LookBackResult {
             snapshot,
             last_position: 100,

@@ -40,9 +40,10 @@ const HEADER_COLUMNS: usize = 8;
 /// The index of the first column of the message: after the header's columns and the position.
 const FIRST: usize = HEADER_COLUMNS + 1;
 const STAGED_AT: usize = FIRST + row::COLUMN_COUNT;
+const SERVER_STARTED_AT: usize = STAGED_AT + 7;
 
 const CLAIM: &str = "select m.header, m.snapshot, m.next_age, m.last_position, m.scanned_to, m.window_full, m.ring_to, m.lane_keys, \
-      m.id, {columns}, m.staged_at, m.due_at, m.attempts, m.deliveries \
+      m.id, {columns}, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated, m.first_failed_at, clock_timestamp(), case when m.header then pg_postmaster_start_time() end \
     from {claim_lanes}($1, $2, $3, $4, $5, $6, $7::text[], $8::bigint[], $9, $10, $11) m";
 
 /// A claimer of one ordered queue.
@@ -50,6 +51,8 @@ const CLAIM: &str = "select m.header, m.snapshot, m.next_age, m.last_position, m
 pub(super) struct LaneClaimer {
     sql: Sql,
     memory: Mutex<LaneMemory>,
+    /// Leases on keys without messages that could not be released yet.
+    unreleased: Mutex<Vec<Lease>>,
     /// Claims of one process run one at a time: two discoveries would read the same rows.
     claiming: tokio::sync::Mutex<()>,
 }
@@ -113,6 +116,7 @@ impl LaneClaimer {
         Self {
             sql: names.sql(&sql!(CLAIM, columns = sql!(row::COLUMNS))),
             memory: Mutex::new(LaneMemory::new(Instant::now())),
+            unreleased: Mutex::default(),
             claiming: tokio::sync::Mutex::default(),
         }
     }
@@ -130,10 +134,25 @@ impl LaneClaimer {
         spec: ClaimSpec,
     ) -> Result<(Vec<(i64, ClaimedMessage)>, Vec<Lease>), Error> {
         let claimed = self.claim_turns(connections, queue, spec).await;
-        if claimed.is_err() {
-            *self.memory() = LaneMemory::new(Instant::now());
+        match claimed {
+            Ok((claimed, mut empty)) => {
+                empty.append(&mut self.unreleased());
+                Ok((claimed, empty))
+            }
+            Err(error) => {
+                *self.memory() = LaneMemory::new(Instant::now());
+                Err(error)
+            }
         }
-        claimed
+    }
+
+    /// These leases on keys without messages could not be released: the next claim returns them again.
+    pub(super) fn release_later(&self, empty: Vec<Lease>) {
+        self.unreleased().extend(empty);
+    }
+
+    fn unreleased(&self) -> MutexGuard<'_, Vec<Lease>> {
+        self.unreleased.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn claim_turns(
@@ -222,7 +241,12 @@ impl LaneClaimer {
         let window_full: bool = header.try_get(5).map_err(store_error)?;
         let ring_to: i64 = header.try_get(6).map_err(store_error)?;
         let now = Instant::now();
+        let snapshot = snapshot(header, 1, 2, SERVER_STARTED_AT)?;
         let mut memory = self.memory();
+        if memory.horizon.is_of_another_server(&snapshot) {
+            *memory = LaneMemory::new(now);
+            return Ok(LaneHeader { lanes, window_full });
+        }
         memory.window = match window_full {
             true if lanes.len() < call.lanes / 2 => (memory.window * 4).min(MAX_WINDOW),
             _ => WINDOW,
@@ -245,7 +269,7 @@ impl LaneClaimer {
             None => memory.horizon.advance(&[Some(scanned_to)]),
             Some(look) => {
                 let result = LookBackResult {
-                    snapshot: snapshot(header, 1, 2)?,
+                    snapshot,
                     last_position: header.try_get(3).map_err(store_error)?,
                     low: i64::MAX,
                     last: vec![Some(scanned_to)],
@@ -310,6 +334,9 @@ fn read(
         due_at: row.try_get::<OffsetDateTime, _>(STAGED_AT + 1)?.into(),
         attempts: count(row.try_get(STAGED_AT + 2)?),
         deliveries: count(row.try_get(STAGED_AT + 3)?),
+        isolated: count(row.try_get::<Option<i16>, _>(STAGED_AT + 4)?.unwrap_or(0).into()),
+        first_failed_at: row.try_get::<Option<OffsetDateTime>, _>(STAGED_AT + 5)?.map(Into::into),
+        claimed_at: row.try_get::<OffsetDateTime, _>(STAGED_AT + 6)?.into(),
     };
     Ok((position, claimed))
 }

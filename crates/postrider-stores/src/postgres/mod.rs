@@ -328,6 +328,47 @@ impl PostgresStore {
         inner.settle_sql.settle(on, &inner.names, known, floor, retries, settlements).await
     }
 
+    /// Claims from the queues of each kind until the limit is reached. After an error, `claimed` has what was leased before.
+    async fn claim_from(
+        &self,
+        request: &ClaimRequest,
+        mut spec: ClaimSpec,
+        plain: &[Arc<Queue>],
+        fair: &[Arc<Queue>],
+        ordered: &[Arc<Queue>],
+        claimed: &mut Vec<(i64, ClaimedMessage)>,
+    ) -> Result<(), Error> {
+        let connections = &self.inner.connections;
+        if !plain.is_empty() && spec.limit > 0 {
+            claimed.extend(self.claimer(plain).claim(connections, plain, spec).await?);
+        }
+        for queue in fair {
+            spec.limit = request.limit() - claimed.len();
+            if spec.limit == 0 {
+                break;
+            }
+            let weights = request.tenant_weights();
+            claimed.extend(self.fair_claimer(&queue.name).claim(connections, queue, spec, weights).await?);
+        }
+        for queue in ordered {
+            spec.limit = request.limit() - claimed.len();
+            if spec.limit == 0 {
+                break;
+            }
+            let claimer = self.lane_claimer(&queue.name);
+            let (turns, empty) = claimer.claim(connections, queue, spec).await?;
+            claimed.extend(turns);
+            if !empty.is_empty() {
+                let released: Vec<_> = empty.iter().map(Lease::release).collect();
+                if let Err(error) = self.settle(&released).await {
+                    claimer.release_later(empty);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The queues of `names` that exist.
     async fn existing(&self, names: &[QueueName]) -> Result<Vec<Arc<Queue>>, Error> {
         let inner = &self.inner;
@@ -349,8 +390,7 @@ fn get_or_insert<K: Eq + Hash, V>(
 impl Store for PostgresStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<ClaimedMessage>, Error> {
         request.check()?;
-        let connections = &self.inner.connections;
-        let mut spec =
+        let spec =
             ClaimSpec { limit: request.limit(), lease_for: request.lease_for(), token: LeaseToken::fresh() };
         let mut queues = self.existing(request.queues()).await?;
         queues.retain(|queue| !queue.is_paused);
@@ -359,29 +399,12 @@ impl Store for PostgresStore {
         let (fair, plain): (Vec<_>, Vec<_>) =
             unordered.into_iter().partition(|queue| queue.policy.fair_by_tenant);
         let mut claimed = Vec::new();
-        if !plain.is_empty() && spec.limit > 0 {
-            claimed = self.claimer(&plain).claim(connections, &plain, spec).await?;
+        let result = self.claim_from(request, spec, &plain, &fair, &ordered, &mut claimed).await;
+        // Messages that an earlier statement has leased are delivered; the next claim meets the error again.
+        match result {
+            Err(error) if claimed.is_empty() => Err(error),
+            _ => Ok(claimed.into_iter().map(|(_, claimed)| claimed).collect()),
         }
-        for queue in fair {
-            spec.limit = request.limit() - claimed.len();
-            if spec.limit == 0 {
-                break;
-            }
-            let weights = request.tenant_weights();
-            claimed.extend(self.fair_claimer(&queue.name).claim(connections, &queue, spec, weights).await?);
-        }
-        for queue in ordered {
-            spec.limit = request.limit() - claimed.len();
-            if spec.limit == 0 {
-                break;
-            }
-            let (turns, empty) = self.lane_claimer(&queue.name).claim(connections, &queue, spec).await?;
-            claimed.extend(turns);
-            if !empty.is_empty() {
-                self.settle(&empty.iter().map(Lease::release).collect::<Vec<_>>()).await?;
-            }
-        }
-        Ok(claimed.into_iter().map(|(_, claimed)| claimed).collect())
     }
 
     async fn renew(&self, leases: &[Lease], lease_for: Duration) -> Result<Vec<Lease>, Error> {
@@ -390,6 +413,12 @@ impl Store for PostgresStore {
         let queues = leases.iter().map(Lease::queue);
         let known = inner.queues.known(&mut &inner.connections, queues).await?;
         renew::renew(&inner.connections, &inner.names, &known, leases, lease_for).await
+    }
+
+    async fn count_isolated(&self, lease: &Lease) -> Result<bool, Error> {
+        let inner = &self.inner;
+        let known = inner.queues.known(&mut &inner.connections, [lease.queue()]).await?;
+        renew::count_isolated(&inner.connections, &inner.names, &known, lease).await
     }
 
     async fn settle(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error> {

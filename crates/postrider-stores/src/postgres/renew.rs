@@ -1,4 +1,4 @@
-//! Renewing leases.
+//! Renewing leases, and counting deliveries in isolation.
 
 use super::{PostgresNames, connections::Connections, error::store_error, queues::QueueMap};
 use crate::template::Template;
@@ -37,6 +37,31 @@ const IS_MINE: &str = "m.message_id = any($2::uuid[]) and m.token = ($3::uuid[])
 const LEASED_LANES: &str = "unnest($5::smallint[], $6::text[], $7::uuid[]) u(queue, key, token)";
 const LANE_OF_U: &str =
     "select m.ctid from {lane} m where m.queue = u.queue and m.key = u.key and m.token = u.token";
+
+/// The message of a turn is guarded by the lease of its key.
+const COUNT_ISOLATED: &str = "update {ready} r set isolated = least(coalesce(r.isolated, 0) + 1, 32767) \
+    where r.message_id = $1::uuid and r.queue + 0 = $2::smallint \
+      and ((r.token = $3::uuid and $4::text is null) \
+        or exists (select from {lane} l where l.queue = $2::smallint and l.key = $4::text and l.token = $3::uuid)) \
+    returning 1";
+
+/// Counts a delivery that begins in isolation. Returns whether the lease is still held.
+pub(super) async fn count_isolated(
+    connections: &Connections,
+    names: &PostgresNames,
+    known: &QueueMap,
+    lease: &Lease,
+) -> Result<bool, Error> {
+    let Some(queue) = known.named(lease.queue()) else { return Ok(false) };
+    let sql = names.sql(&sql!(COUNT_ISOLATED));
+    let query = sql
+        .query()
+        .bind(lease.id().as_uuid())
+        .bind(queue.number)
+        .bind(lease.token().as_uuid())
+        .bind(lease.turn().map(|turn| turn.key.as_str()));
+    Ok(!connections.fetch_all(query).await?.is_empty())
+}
 
 /// Extends leases, and returns those that were lost.
 pub(super) async fn renew(

@@ -205,8 +205,9 @@ const KEEP: &str = "kept as (delete from {ready} r where {guard} returning r.*),
       where coalesce(m.id, -1) >= 0)";
 
 const RETRY: &str = "retry_rows as (delete from {ready} r where {guard} returning r.*), \
-    retried as (insert into {scheduled} ({moved}, due_at, attempts, deliveries, last_error) \
-      select {of_m}, clock_timestamp() + u.delay * interval '1 s', m.attempts + 1, m.deliveries, u.error \
+    retried as (insert into {scheduled} ({moved}, due_at, attempts, deliveries, last_error, first_failed_at) \
+      select {of_m}, clock_timestamp() + u.delay * interval '1 s', m.attempts + 1, m.deliveries, u.error, \
+        coalesce(m.first_failed_at, clock_timestamp()) \
       from unnest({id}::uuid[], {delay}::float8[], {error}::text[]) u(id, delay, error) full join retry_rows m on m.message_id = u.id \
       where coalesce(m.id, -1) >= 0 on conflict (message_id, queue) do nothing)";
 
@@ -220,15 +221,16 @@ const RELEASE: &str = "released as (update {ready} r set token = null, lease_unt
     deliveries = r.deliveries - 1 where {guard} returning r.message_id)";
 
 const SNOOZE: &str = "snoozed_rows as (delete from {ready} r where {guard} returning r.*), \
-    snoozed as (insert into {scheduled} ({moved}, due_at, attempts, deliveries, last_error) \
-      select {of_m}, clock_timestamp() + u.delay * interval '1 s', m.attempts, m.deliveries - 1, m.last_error \
+    snoozed as (insert into {scheduled} ({moved}, due_at, attempts, deliveries, last_error, first_failed_at) \
+      select {of_m}, clock_timestamp() + u.delay * interval '1 s', m.attempts, m.deliveries - 1, m.last_error, m.first_failed_at \
       from unnest({id}::uuid[], {delay}::float8[]) u(id, delay) full join snoozed_rows m on m.message_id = u.id \
       where coalesce(m.id, -1) >= 0 on conflict (message_id, queue) do nothing)";
 
 const RETRY_IN_PLACE: &str = "retried_in_place as (update {ready} r set token = null, \
     lease_until = clock_timestamp() + ({delay}::float8[])[width_bucket(r.message_id, {id}::uuid[])] * interval '1 s', \
     due_at = clock_timestamp() + ({delay}::float8[])[width_bucket(r.message_id, {id}::uuid[])] * interval '1 s', \
-    attempts = r.attempts + 1, last_error = ({error}::text[])[width_bucket(r.message_id, {id}::uuid[])] \
+    attempts = r.attempts + 1, isolated = null, \
+    first_failed_at = coalesce(r.first_failed_at, clock_timestamp()), last_error = ({error}::text[])[width_bucket(r.message_id, {id}::uuid[])] \
     where {guard} returning r.message_id)";
 
 /// The names of the timers that have ended.

@@ -16,7 +16,7 @@ use super::{
     row::{self, COLUMNS, body, json, sql_limit},
     statement::Statement,
     statement_batch::{execute_each_position, query_each},
-    timestamp::{Micros, after},
+    timestamp::{Micros, after, to_system_time},
     writer::Write,
 };
 use crate::{
@@ -119,7 +119,7 @@ pub(super) async fn claim(
     candidates.sort_unstable_by_key(|candidate| candidate.since);
     candidates.truncate(limit);
 
-    let new_lease = StoredLease { token: Uuid::new_v4(), until: after(now, request.lease_for()) };
+    let new_lease = StoredLease { token: Uuid::new_v4(), until: after(now, request.lease_for()), now };
     let spare = limit - candidates.len();
     let (lanes, messages): (Vec<_>, Vec<_>) =
         candidates.into_iter().partition(|candidate| matches!(candidate.kind, CandidateKind::Lane { .. }));
@@ -150,6 +150,7 @@ fn lock(turns: &Mutex<HashMap<i64, Turns>>) -> std::sync::MutexGuard<'_, HashMap
 struct StoredLease {
     token: Uuid,
     until: Micros,
+    now: Micros,
 }
 
 /// Free messages, and those whose lease has expired, each from its own index.
@@ -178,7 +179,10 @@ const SET_LEASE: &str = "set token = ?, lease_until = ?, deliveries = deliveries
 
 /// The columns of a [`ReadyRow`].
 pub(super) fn returned() -> Template {
-    sql!("id, queue, promoted, deliveries, attempts, staged_at, due_at, {columns}", columns = sql!(COLUMNS))
+    sql!(
+        "id, queue, promoted, deliveries, attempts, isolated, staged_at, due_at, first_failed_at, {columns}",
+        columns = sql!(COLUMNS)
+    )
 }
 
 /// Leases the free messages up to a position. The index allows only one query plan.
@@ -224,7 +228,8 @@ async fn lease_messages(
     }
     for row in rows {
         let row = ReadyRow::read(&row, &queue.name).map_err(store_error)?;
-        let (position, one) = row.into_claimed(&queue.name, LeaseToken::from_uuid(new_lease.token));
+        let (position, one) =
+            row.into_claimed(&queue.name, LeaseToken::from_uuid(new_lease.token), new_lease.now);
         claimed.push((since.get(&position).copied().unwrap_or(position), one));
     }
     Ok(())
@@ -279,7 +284,7 @@ async fn lease_lanes(
         let lease =
             Lease::new(queue.name.clone(), row.id, LeaseToken::from_uuid(new_lease.token)).in_turn(turn);
         // The delivery is counted when the message is settled; a claim does not write the rows of a lane.
-        claimed.push((position, row.claimed_under(lease, expired_leases.saturating_add(1))));
+        claimed.push((position, row.claimed_under(lease, expired_leases.saturating_add(1), new_lease.now)));
     }
     if !promoted.is_empty() {
         let update = sql!("update {ready} set promoted = 0 where id = ?");
@@ -290,7 +295,7 @@ async fn lease_lanes(
 
 pub(super) fn fetch_template() -> Template {
     sql!(
-        "select r.id, queue, promoted, deliveries, attempts, staged_at, due_at, {columns} \
+        "select r.id, queue, promoted, deliveries, attempts, isolated, staged_at, due_at, first_failed_at, {columns} \
          from (select value as position from json_each(?1)) j cross join {ready} r on r.id = j.position",
         columns = sql!(COLUMNS)
     )
@@ -304,8 +309,10 @@ pub(super) struct ReadyRow {
     message: Message,
     deliveries: u32,
     attempts: u32,
+    isolated: u32,
     staged_at: SystemTime,
     due_at: SystemTime,
+    first_failed_at: Option<SystemTime>,
 }
 
 impl ReadyRow {
@@ -315,31 +322,41 @@ impl ReadyRow {
             promoted: row.try_get_unchecked(2)?,
             deliveries: row::count(row, 3)?,
             attempts: row::count(row, 4)?,
-            staged_at: row::time(row, 5)?,
-            due_at: row::time(row, 6)?,
-            id: MessageId::from_uuid(row.try_get_unchecked(7)?),
-            message: row::message(row, 7, queue)?,
+            isolated: row::count(row, 5)?,
+            staged_at: row::time(row, 6)?,
+            due_at: row::time(row, 7)?,
+            first_failed_at: row::optional_time(row, 8)?,
+            id: MessageId::from_uuid(row.try_get_unchecked(9)?),
+            message: row::message(row, 9, queue)?,
         })
     }
 
     /// The message under a lease of its own, with its position.
-    pub(super) fn into_claimed(self, queue: &QueueName, token: LeaseToken) -> (i64, ClaimedMessage) {
+    pub(super) fn into_claimed(
+        self,
+        queue: &QueueName,
+        token: LeaseToken,
+        now: Micros,
+    ) -> (i64, ClaimedMessage) {
         let mut lease = Lease::new(queue.clone(), self.id, token);
         // Settling a timer also deletes its name, which the fast path does not do.
         if self.message.timer().is_none() {
             lease = lease.at_position(self.position);
         }
-        (self.position, self.claimed_under(lease, 0))
+        (self.position, self.claimed_under(lease, 0, now))
     }
 
-    fn claimed_under(self, lease: Lease, uncounted: u32) -> ClaimedMessage {
+    fn claimed_under(self, lease: Lease, uncounted: u32, now: Micros) -> ClaimedMessage {
         ClaimedMessage {
             message: self.message,
             lease,
             deliveries: self.deliveries.saturating_add(uncounted),
             attempts: self.attempts,
+            isolated: self.isolated,
             staged_at: self.staged_at,
             due_at: self.due_at,
+            claimed_at: to_system_time(now),
+            first_failed_at: self.first_failed_at,
         }
     }
 }
@@ -349,8 +366,8 @@ pub(super) const DUE: &str = "select id from {scheduled} indexed by {scheduled_d
 
 pub(super) fn promote_template() -> Template {
     sql!(
-        "insert into {ready} (id, due_at, promoted, fair, {body}) \
-         select ?2 + j.turn, due_at, 1, ?3, {body} \
+        "insert into {ready} (id, due_at, first_failed_at, promoted, fair, {body}) \
+         select ?2 + j.turn, due_at, first_failed_at, 1, ?3, {body} \
          from (select value as position, key as turn from json_each(?1)) j cross join {scheduled} w on w.id = j.position",
         body = body()
     )

@@ -46,7 +46,7 @@ pub(super) async fn claim(
     let (write, rows) = writer.begin_with(names, &template(), bind).await?;
     let mut claimed = Vec::with_capacity(rows.len());
     for row in rows {
-        claimed.push(ReadyRow::read(&row, queue).map_err(store_error)?.into_claimed(queue, token));
+        claimed.push(ReadyRow::read(&row, queue).map_err(store_error)?.into_claimed(queue, token, write.now));
     }
     claimed.sort_unstable_by_key(|(position, _)| *position);
     Ok((write, claimed.into_iter().map(|(_, claimed)| claimed).collect()))

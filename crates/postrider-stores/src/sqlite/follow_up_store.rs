@@ -34,7 +34,7 @@ pub(super) const GROUP_IS_OPEN: &str = "select exists (select 1 from {ready} m i
 pub(super) const FORGET: &str = "update {table} set payload = x'', content_type = coalesce(content_type, ?3) \
     where message_id = ?1 and queue = (select q.id from {queue} q where q.name = ?2) and length(payload) > 0";
 
-pub(super) const RESCHEDULE: &str = "update {scheduled} set due_at = ?3, attempts = 0, deliveries = 0, last_error = null \
+pub(super) const RESCHEDULE: &str = "update {scheduled} set due_at = ?3, attempts = 0, deliveries = 0, first_failed_at = null, last_error = null \
     where message_id = ?1 and queue = (select q.id from {queue} q where q.name = ?2)";
 
 impl SqliteTransactions {

@@ -311,6 +311,14 @@ impl Store for SqliteStore {
         Ok(lost)
     }
 
+    async fn count_isolated(&self, lease: &Lease) -> Result<bool, Error> {
+        let inner = &self.inner;
+        let mut write = inner.writer.begin(&inner.names).await?;
+        let is_held = renew::count_isolated(&mut write, &inner.names, lease).await?;
+        write.commit().await?;
+        Ok(is_held)
+    }
+
     async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
         let mut write = self.inner.writer.begin(&self.inner.names).await?;
         let pruned = prune::prune(&mut write, &self.inner.names, request).await?;

@@ -1,4 +1,4 @@
-//! Checking and renewing leases.
+//! Checking and renewing leases, and counting deliveries in isolation.
 //!
 //! A lease is held by its token, which is stored with the message or, on ordered queues, with its lane. Time does not matter: an
 //! expired lease still belongs to its holder until another worker claims the message.
@@ -104,6 +104,21 @@ fn leased_row(row: &SqliteRow) -> Result<LeasedRow, sqlx::Error> {
 }
 
 pub(super) const RENEW_LANES: &str = "update {lane} set lease_until = ? where queue = ? and key = ?";
+
+/// Counts a delivery that begins in isolation. Returns whether the lease is still held.
+pub(super) async fn count_isolated(
+    write: &mut Write,
+    names: &SqliteNames,
+    lease: &Lease,
+) -> Result<bool, Error> {
+    let connection = &mut write.connection;
+    let rows = leased_rows(connection, names, std::iter::once(lease)).await?;
+    let held = rows.into_iter().flatten().find(|row| row.is_held_by(lease));
+    let Some(row) = held else { return Ok(false) };
+    let sql = names.sql(&sql!("update {ready} set isolated = isolated + 1 where id = ?1"));
+    sql.query().bind(row.position).execute(connection).await.map_err(store_error)?;
+    Ok(true)
+}
 
 /// Renews leases and returns those that were lost.
 pub(super) async fn renew(

@@ -54,6 +54,11 @@ pub(super) fn time(row: &SqliteRow, column: usize) -> Result<SystemTime, sqlx::E
     row.try_get_unchecked::<Micros, _>(column).map(timestamp::to_system_time)
 }
 
+/// The time in a column that may be null.
+pub(super) fn optional_time(row: &SqliteRow, column: usize) -> Result<Option<SystemTime>, sqlx::Error> {
+    row.try_get_unchecked::<Option<Micros>, _>(column).map(|time| time.map(timestamp::to_system_time))
+}
+
 /// The counter in a column.
 pub(super) fn count(row: &SqliteRow, column: usize) -> Result<u32, sqlx::Error> {
     row.try_get_unchecked::<i64, _>(column).map(|count| u32::try_from(count).unwrap_or(u32::MAX))

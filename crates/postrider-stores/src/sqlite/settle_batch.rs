@@ -121,7 +121,7 @@ impl SettleBatch {
         now: Micros,
     ) -> Result<(), Error> {
         query_each(connection, names, &sql!(FAIL), &self.failures, |query, failure| {
-            let query = query.bind(failure.delivered).bind(failure.error.clone());
+            let query = query.bind(failure.delivered).bind(failure.error.clone()).bind(now);
             query.bind(failure.due_at).bind(failure.position)
         })
         .await?;
@@ -183,8 +183,8 @@ async fn execute_with_rows(
     names.sql(template).query().bind(rows).execute(connection).await.map_err(store_error)
 }
 
-pub(super) const FAIL: &str = "update {ready} set attempts = attempts + 1, deliveries = deliveries + ?, last_error = ?, \
-    due_at = coalesce(?, due_at) where id = ?";
+pub(super) const FAIL: &str = "update {ready} set attempts = attempts + 1, deliveries = deliveries + ?, isolated = 0, last_error = ?, \
+    first_failed_at = coalesce(first_failed_at, ?), due_at = coalesce(?, due_at) where id = ?";
 
 pub(super) const DELETE: &str = "delete from {ready} where id = ?";
 
@@ -219,7 +219,7 @@ pub(super) fn dead_letter_template() -> Template {
 
 pub(super) fn schedule_template() -> Template {
     sql!(
-        "insert into {scheduled} (id, due_at, {body}) select r.id, due_at, {body} \
+        "insert into {scheduled} (id, due_at, first_failed_at, {body}) select r.id, due_at, first_failed_at, {body} \
          from (select value as position from json_each(?1)) j cross join {ready} r on r.id = j.position",
         body = body()
     )

@@ -83,7 +83,7 @@ async fn waiting_due_at(
 }
 
 const EXTEND: &str = "update {scheduled} set due_at = ?3, key = ?4, event_type = ?5, content_type = ?6, tenant = ?7, \
-    subject = ?8, headers = ?9, payload = ?10, attempts = 0, deliveries = 0, last_error = null \
+    subject = ?8, headers = ?9, payload = ?10, attempts = 0, deliveries = 0, first_failed_at = null, last_error = null \
     where message_id = ?1 and queue = ?2";
 
 /// The active timer takes the later due time and the new content. It keeps its id and its position.

@@ -106,8 +106,9 @@ impl Fixture for PostgresFixture {
     /// Moves every time in the tables back, which has the effect of advancing the clock.
     async fn advance(&self, by: Duration) {
         let statements = [
-            "update postrider.ready set lease_until = lease_until - $1, due_at = due_at - $1, staged_at = staged_at - $1",
-            "update postrider.scheduled set due_at = due_at - $1, staged_at = staged_at - $1",
+            "update postrider.ready set lease_until = lease_until - $1, due_at = due_at - $1, staged_at = staged_at - $1, \
+             first_failed_at = first_failed_at - $1",
+            "update postrider.scheduled set due_at = due_at - $1, staged_at = staged_at - $1, first_failed_at = first_failed_at - $1",
             "update postrider.lane set lease_until = lease_until - $1, due_at = due_at - $1",
             "update postrider.idle set until = until - $1",
             "update postrider.schedule set last_at = last_at - $1",

@@ -99,8 +99,9 @@ impl Fixture for SqliteFixture {
         let by = i64::try_from(by.as_micros()).unwrap();
         let mut tx = self.app.begin_with("begin immediate").await.unwrap();
         for statement in [
-            "update postrider_ready set lease_until = lease_until - ?1, due_at = due_at - ?1, staged_at = staged_at - ?1",
-            "update postrider_scheduled set due_at = due_at - ?1, staged_at = staged_at - ?1",
+            "update postrider_ready set lease_until = lease_until - ?1, due_at = due_at - ?1, staged_at = staged_at - ?1, \
+             first_failed_at = first_failed_at - ?1",
+            "update postrider_scheduled set due_at = due_at - ?1, staged_at = staged_at - ?1, first_failed_at = first_failed_at - ?1",
             "update postrider_lane set lease_until = lease_until - ?1 where token is not null",
             "update postrider_lane set due_at = due_at - ?1 where due_at < 9223372036854775807",
             "update postrider_idle set until = until - ?1",

@@ -77,6 +77,9 @@ impl Store for BrokenStore {
         } else {
             self.inner.claim(request).await?
         };
+        if self.has(Defect::EveryClaimCounts) {
+            claimed.iter_mut().for_each(|each| each.isolated = each.expired_leases());
+        }
         let mut seen = self.seen.lock().unwrap();
         if self.has(Defect::CursorPolling) {
             claimed.retain(|each| Some(each.id()) >= seen.greatest);
@@ -100,6 +103,13 @@ impl Store for BrokenStore {
         let altered: Vec<_> = settlements.iter().map(|settle| self.apply_defect(settle)).collect();
         let lost = self.inner.settle(&altered).await?;
         Ok(if self.has(Defect::LostLeasesUnreported) { Vec::new() } else { lost })
+    }
+
+    async fn count_isolated(&self, lease: &Lease) -> Result<bool, Error> {
+        if self.has(Defect::CountIsolatedWithoutToken) {
+            return self.inner.count_isolated(&self.newest(lease)).await;
+        }
+        self.inner.count_isolated(lease).await
     }
 
     async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {

@@ -156,11 +156,18 @@ pub async fn the_last_failed_attempt_abandons_the_follow_up<F: SagaFixture>(fixt
     assert_eq!(audited(&fixture, "customer-1").await, [AuditKind::Abandoned]);
 }
 
-/// Claims count: a follow-up whose runner never settles it is abandoned without another call.
+/// Calls that began alone count: a follow-up that kills its runner is abandoned without another call. Claims alone do not: the
+/// follow-up may only have been in flight when another one killed the runner.
 pub async fn a_follow_up_that_kills_its_runner_is_abandoned<F: SagaFixture>(fixture: F) {
     follow_up(&fixture, [erase("customer-1", "payments")]).await;
-    for _ in 0..8 {
+    for _ in 0..27 {
         assert_eq!(claim(&fixture.store(), QUEUE, 10).await.len(), 1);
+        expire_leases(&fixture).await;
+    }
+    for _ in 0..8 {
+        let claimed = claim(&fixture.store(), QUEUE, 10).await;
+        assert_eq!((claimed.len(), claimed[0].begun()), (1, claimed[0].isolated));
+        assert!(fixture.store().count_isolated(&claimed[0].lease).await.unwrap());
         expire_leases(&fixture).await;
     }
     let payments = Scripted::done("payments");
@@ -168,6 +175,25 @@ pub async fn a_follow_up_that_kills_its_runner_is_abandoned<F: SagaFixture>(fixt
     assert_eq!(run::<F>(&runner).await, 1);
     assert_eq!((payments.count(), statuses::<F>(&runner).await), (0, vec![(FollowUpStatus::Abandoned, 1)]));
     assert_eq!(list(&fixture, QUEUE, StateFilter::Dead).await[0].reason, Some(Reason::MaxDeliveries));
+}
+
+/// A crash loop abandons no follow-up whose call is not known to have begun.
+pub async fn a_crash_loop_abandons_no_prefetched_follow_up<F: SagaFixture>(fixture: F) {
+    follow_up(&fixture, [erase("customer-1", "payments")]).await;
+    for _ in 0..27 {
+        assert_eq!(claim(&fixture.store(), QUEUE, 10).await.len(), 1);
+        expire_leases(&fixture).await;
+    }
+    let payments = Scripted::new("payments", |call| match call.attempt() {
+        28 => Err(Failure::retry("away").named("Away")),
+        _ => Ok(Resolution::Done),
+    });
+    let runner = runner(&fixture, &[&payments]);
+    assert_eq!(run::<F>(&runner).await, 1);
+    fixture.advance(minutes(60)).await;
+    assert_eq!(run::<F>(&runner).await, 1);
+    assert_eq!(payments.count(), 2, "its first failure is retried");
+    assert_eq!(list(&fixture, QUEUE, StateFilter::Dead).await, []);
 }
 
 /// A rejection is final, and affects no other (C5 44).

@@ -3,7 +3,8 @@
 use super::helpers::*;
 use crate::Fixture;
 use postrider_core::{
-    ClaimedMessage, Lease, LeaseToken, QueuePolicy, Reason, Settlement, State, inspect::StateFilter,
+    ClaimedMessage, Lease, LeaseToken, OnFailure, QueuePolicy, Reason, Settlement, State,
+    inspect::StateFilter,
 };
 use std::slice;
 
@@ -166,6 +167,42 @@ pub async fn a_renewed_lease_outlives_its_original_duration<F: Fixture>(fixture:
     fixture.advance(minutes(21)).await;
     let again = claim_one(&store, "orders").await;
     assert_eq!((again.id(), again.deliveries), (staged[0], 2));
+}
+
+/// Decision "crash loops": deliveries in isolation are counted until one fails; a stale owner counts nothing.
+pub async fn deliveries_in_isolation_are_counted_until_a_failure<F: Fixture>(fixture: F) {
+    counts_deliveries_in_isolation(&fixture, QueuePolicy::default()).await;
+}
+
+/// The same on a queue ordered by key.
+pub async fn deliveries_in_isolation_are_counted_on_ordered_queues<F: Fixture>(fixture: F) {
+    counts_deliveries_in_isolation(&fixture, QueuePolicy::by_key(OnFailure::Block)).await;
+}
+
+async fn counts_deliveries_in_isolation<F: Fixture>(fixture: &F, policy: QueuePolicy) {
+    let store = fixture.store();
+    fixture.schema().declare(&queue("orders"), &policy).await.unwrap();
+    let id = stage_one(fixture, message("orders").key("k")).await;
+    let mut stale: Option<ClaimedMessage> = None;
+    for isolated in 0..3 {
+        let claimed = claim_one(&store, "orders").await;
+        assert_eq!((claimed.id(), claimed.isolated, claimed.deliveries), (id, isolated, isolated + 1));
+        if let Some(stale) = stale.replace(claimed.clone()) {
+            assert!(!store.count_isolated(&stale.lease).await.unwrap());
+        }
+        assert!(store.count_isolated(&claimed.lease).await.unwrap());
+        expire_leases(fixture).await;
+    }
+    let claimed = claim_one(&store, "orders").await;
+    assert_eq!((claimed.isolated, claimed.begun(), claimed.expired_leases()), (3, 3, 3));
+    settle(&store, &[claimed.lease.release()]).await;
+    let claimed = claim_one(&store, "orders").await;
+    assert_eq!(claimed.isolated, 3, "a release changes nothing");
+    settle(&store, &[claimed.lease.retry(minutes(1), "busy")]).await;
+    assert!(!store.count_isolated(&claimed.lease).await.unwrap(), "its lease has ended");
+    fixture.advance(minutes(2)).await;
+    let claimed = claim_one(&store, "orders").await;
+    assert_eq!((claimed.isolated, claimed.attempts), (0, 1));
 }
 
 /// Decision "long work": renewing no leases returns no lost leases.

@@ -375,8 +375,11 @@ mod tests {
             }),
             deliveries: 1,
             attempts: 0,
+            isolated: 0,
             staged_at: SystemTime::UNIX_EPOCH,
             due_at: SystemTime::UNIX_EPOCH,
+            claimed_at: SystemTime::UNIX_EPOCH,
+            first_failed_at: None,
         };
         ids.iter().enumerate().map(claimed).collect()
     }

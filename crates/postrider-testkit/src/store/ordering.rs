@@ -265,3 +265,24 @@ async fn assert_refused<F: Fixture>(fixture: &F, policy: &QueuePolicy) {
         r#"ordering: queue "orders" still holds messages; drain it, or use a new queue"#
     );
 }
+
+/// A process that last saw the queue as unordered, or as fair to its tenants, claims no message without its key.
+pub async fn order_is_kept_from_the_moment_it_is_declared<F: Fixture>(fixture: F) {
+    for (name, before) in
+        [("plain", QueuePolicy::default()), ("fair", QueuePolicy::default().fair_by_tenant())]
+    {
+        let (stale, other) = (fixture.store(), fixture.another_store().await);
+        stale.declare(&queue(name), &before).await.unwrap();
+        stage_one(&fixture, message(name)).await;
+        done(&stale, &[claim_one(&stale, name).await]).await;
+
+        other.declare(&queue(name), &QueuePolicy::by_key(OnFailure::Block)).await.unwrap();
+        for _ in 0..6 {
+            stage_one(&fixture, message(name).key("k")).await;
+        }
+        for store in [&stale, &other, &stale] {
+            let claimed = claim(store, name, 1).await;
+            assert!(claimed.iter().all(|each| each.lease.turn().is_some()), "{name}: {claimed:?}");
+        }
+    }
+}

@@ -4,7 +4,7 @@ pub(crate) use super::instrumented_store::{InstrumentedStore, StoreProbe};
 use crate::Fixture;
 pub(crate) use crate::store::helpers::*;
 use postrider_core::{Backend, Event, Json, Message, RetryStrategy};
-use postrider_engine::{Context, Failure, Queue, Report, Worker, WorkerBuilder};
+use postrider_engine::{Context, Failure, Queue, Report, Running, Worker, WorkerBuilder};
 use serde::{Deserialize, Serialize};
 use std::{
     sync::{Arc, Mutex, atomic::AtomicUsize, atomic::Ordering::SeqCst},
@@ -119,6 +119,13 @@ pub(crate) fn assert_accounted_for(report: &Report) {
 /// Waits until a condition holds, up to the time limit of the case.
 pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
     while !holds().await {
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Waits until a runner has dead-lettered a message.
+pub(crate) async fn until_dead_lettered(running: &Running) {
+    while running.report().dead == 0 {
         sleep(Duration::from_millis(2)).await;
     }
 }

@@ -129,6 +129,10 @@ impl Store for InstrumentedStore {
         Ok(lost)
     }
 
+    async fn count_isolated(&self, lease: &Lease) -> Result<bool, Error> {
+        self.store.count_isolated(lease).await
+    }
+
     async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
         self.store.prune(request).await
     }

@@ -34,6 +34,10 @@ create table {ready} (
   attempts integer not null default 0,
   deliveries integer not null default 0,
   queue smallint not null,
+  -- Deliveries that began in isolation since the last failure, and never ended. Almost always null, which takes no space.
+  isolated smallint,
+  -- When the first attempt failed. Null until then.
+  first_failed_at timestamptz,
   ordered boolean not null default false,
   -- Tenants take turns in this queue, so the row is in the index by tenant. True or null: a null takes no space in the row, and
   -- no time when an update checks whether it has changed an indexed column.
@@ -78,6 +82,7 @@ create table {scheduled} (
   attempts integer not null default 0,
   deliveries integer not null default 0,
   queue smallint not null,
+  first_failed_at timestamptz,
   ordered boolean not null default false,
   payload bytea not null,
   event_type text,

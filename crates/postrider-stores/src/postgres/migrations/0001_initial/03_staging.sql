@@ -54,6 +54,7 @@ begin
       headers = case when p_due > l.due_at then p_headers else l.headers end,
       attempts = case when p_due > l.due_at then 0 else l.attempts end,
       deliveries = case when p_due > l.due_at then 0 else l.deliveries end,
+      first_failed_at = case when p_due <= l.due_at then l.first_failed_at end,
       last_error = case when p_due > l.due_at then null else l.last_error end
     where l.message_id = v_holder and l.queue = p_queue;
     if found then

@@ -16,7 +16,8 @@ returns table (
   header boolean, snapshot text, next_age integer, last_position bigint, scanned_to bigint, window_full boolean, ring_to bigint,
   lane_keys text[],
   id bigint, message_id uuid, payload bytea, event_type text, content_type text, key text, tenant text, subject text,
-  headers text, staged_at timestamptz, due_at timestamptz, attempts integer, deliveries integer, timer text)
+  headers text, staged_at timestamptz, due_at timestamptz, attempts integer, deliveries integer, isolated smallint,
+  first_failed_at timestamptz, timer text)
 language plpgsql volatile
 set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
@@ -39,9 +40,9 @@ begin
       order by w.queue, w.due_at, w.id limit p_limit for update skip locked))
     returning l.*)
   insert into {ready} (staged_at, due_at, message_id, attempts, deliveries, queue, ordered, payload, event_type,
-                       content_type, key, tenant, subject, timer, headers, last_error)
+                       content_type, key, tenant, subject, timer, headers, last_error, first_failed_at)
   select c.staged_at, c.due_at, c.message_id, c.attempts, c.deliveries, c.queue, c.ordered, c.payload, c.event_type,
-         c.content_type, c.key, c.tenant, c.subject, c.timer, c.headers, c.last_error
+         c.content_type, c.key, c.tenant, c.subject, c.timer, c.headers, c.last_error, c.first_failed_at
   from due_rows c order by c.due_at, c.id on conflict on constraint {#ready_message} do nothing;
 
   -- Discovery comes first, because it alone may wait (for a transaction that is deleting a lane) and must hold no lock then.
@@ -136,7 +137,7 @@ begin
   return query
   select false, null::text, null::integer, null::bigint, null::bigint, null::boolean, null::bigint, null::text[],
          m.id, m.message_id, m.payload, m.event_type, m.content_type, m.key, m.tenant, m.subject, m.headers::text,
-         m.staged_at, m.due_at, m.attempts, m.deliveries + 1 + k.expired_leases, m.timer
+         m.staged_at, m.due_at, m.attempts, m.deliveries + 1 + k.expired_leases, m.isolated, m.first_failed_at, m.timer
   from unnest(v_keys, v_afters, v_expired_leases) k(key, after, expired_leases),
        lateral (
          select r.* from {ready} r
@@ -208,6 +209,7 @@ begin
       from gone g where (select q.dead_letters from {queue} q where q.id = g.queue);
     else
       update {ready} r set attempts = r.attempts + 1, deliveries = r.deliveries + 1 + v_expired_leases,
+                           isolated = null, first_failed_at = coalesce(r.first_failed_at, clock_timestamp()),
                            due_at = coalesce(clock_timestamp() + nullif(p_wait[v_lane], 'infinity') * interval '1 s', r.due_at),
                            last_error = p_error[v_lane]
       where r.queue = p_queue[v_lane] and r.id = p_failed[v_lane];

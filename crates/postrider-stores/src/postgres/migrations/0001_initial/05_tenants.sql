@@ -35,9 +35,9 @@ begin
       order by w.queue, w.due_at, w.id limit p_due_limit for update skip locked))
     returning l.*)
   insert into {ready} (staged_at, due_at, message_id, attempts, deliveries, queue, ordered, fair, payload, event_type,
-                       content_type, key, tenant, subject, timer, headers, last_error)
+                       content_type, key, tenant, subject, timer, headers, last_error, first_failed_at)
   select c.staged_at, c.due_at, c.message_id, c.attempts, c.deliveries, c.queue, c.ordered, true, c.payload, c.event_type,
-         c.content_type, c.key, c.tenant, c.subject, c.timer, c.headers, c.last_error
+         c.content_type, c.key, c.tenant, c.subject, c.timer, c.headers, c.last_error, c.first_failed_at
   from due_rows c order by c.due_at, c.id on conflict (message_id, queue) do nothing;
 
   last_position := coalesce(pg_sequence_last_value('{message_position}'), 0);
@@ -52,7 +52,8 @@ begin
     select s.tenant, min(s.id) as live, min(s.id) filter (where s.is_free) as free, max(s.id) as last, count(*) as n,
            bool_or(s.stray) as stray
     from (select r.id, (coalesce(r.tenant, '') collate "C") as tenant, r.lease_until <= (select clock_timestamp()) as is_free,
-                 r.fair is not true as stray
+                 r.fair is not true
+                   and (not r.ordered or (select not k.ordered from {queue} k where k.id = p_queue)) as stray
           from {ready} r where r.queue = p_queue and r.id > v_from order by r.queue, r.id limit p_window) s
     group by s.tenant) t;
   scanned_to := coalesce(v_seen, v_from);
@@ -62,6 +63,8 @@ begin
   if v_stray then
     v_strays := array(
       select r.id from {ready} r where r.queue = p_queue and r.id > v_from and r.id <= scanned_to and r.fair is not true
+        -- Messages of a queue that became ordered meanwhile belong to their lanes.
+        and (not r.ordered or (select not k.ordered from {queue} k where k.id = p_queue))
       order by r.queue, r.id);
     with made as (
       update {ready} r set fair = true where r.ctid = any(array(

@@ -278,7 +278,7 @@ create trigger {new_message_extended} instead of insert on {new_message} when ne
   where t.queue = new.queue and t.name = new.timer;
   update {scheduled} set
     due_at = new.due_at, key = new.key, event_type = new.event_type, content_type = new.content_type, tenant = new.tenant,
-    subject = new.subject, headers = new.headers, payload = new.payload, attempts = 0, deliveries = 0, last_error = null
+    subject = new.subject, headers = new.headers, payload = new.payload, attempts = 0, deliveries = 0, first_failed_at = null, last_error = null
   where message_id = (select t.message_id from {timer} t where t.queue = new.queue and t.name = new.timer)
     and queue = new.queue;
 end;
