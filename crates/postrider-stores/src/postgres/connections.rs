@@ -76,16 +76,6 @@ impl Fetch for UnpreparedConnection<'_> {
     }
 }
 
-/// A pooled connection returns to its pool in a task, and panics without a runtime: a program may drop its store after the runtime.
-impl Drop for Connections {
-    fn drop(&mut self) {
-        if tokio::runtime::Handle::try_current().is_err() {
-            let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
-            kept.drain(..).for_each(|(_, connection)| drop(connection.detach()));
-        }
-    }
-}
-
 impl Connections {
     /// Keeps up to `max` connections of `pool`, which must have more than `max`.
     pub(super) fn new(pool: PgPool, max: u32, mode: ConnectionMode, request_timeout: Duration) -> Self {
