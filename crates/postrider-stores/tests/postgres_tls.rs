@@ -132,10 +132,10 @@ async fn checkup_reports_a_connection_that_is_not_encrypted_or_not_verified() {
         let of_connection = findings.into_iter().filter(|finding| finding.subject == "connection");
         of_connection.map(|finding| finding.code).collect::<Vec<_>>()
     };
-    // An address of this machine in another notation, which stands for another machine.
-    let remote = server.url().replace("127.0.0.1", "127.1");
-    assert_eq!(findings(format!("{remote}?sslmode=disable")).await, ["unencrypted"]);
-    assert_eq!(findings(format!("{remote}?sslmode=prefer")).await, ["unverified_server"]);
-    assert_eq!(findings(format!("{remote}?sslmode=require")).await, ["unverified_server"]);
+    // Addresses of this machine in other notations, which stand for another machine.
+    let remote = |host| server.url().replace("127.0.0.1", host);
+    assert_eq!(findings(format!("{}?sslmode=disable", remote("127.1"))).await, ["unencrypted"]);
+    assert_eq!(findings(format!("{}?sslmode=prefer", remote("LOCALHOST"))).await, ["unverified_server"]);
+    assert_eq!(findings(format!("{}?sslmode=require", remote("LOCALHOST"))).await, ["unverified_server"]);
     assert_eq!(findings(format!("{}?sslmode=disable", server.url())).await, [""; 0]);
 }

@@ -50,7 +50,7 @@ pub(super) fn client(ca_file: &'static str, request_timeout: &'static str) -> [K
         Key::new("request_timeout", "\"10s\"", ValueType::Duration)
             .default(request_timeout)
             .renamed_from("timeout")
-            .about("Time to wait for a reply or a response"),
+            .about("Time to wait for a reply, or for the response to a webhook"),
     ]
 }
 
