@@ -45,6 +45,7 @@ struct Postrider {
 
 fn main() -> ExitCode {
     panic::install_hook();
+    install_crypto_provider();
     // Exits with 2 if the arguments are invalid.
     let postrider = Postrider::parse();
     match run(postrider.command) {
@@ -54,6 +55,14 @@ fn main() -> ExitCode {
             problem.exit().into()
         }
     }
+}
+
+/// PostgreSQL's driver takes the provider of the process for `sslmode=verify-ca`. Every other connection has its own.
+fn install_crypto_provider() {
+    #[cfg(feature = "aws-lc-rs")]
+    rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
+    #[cfg(all(feature = "ring", not(feature = "aws-lc-rs")))]
+    rustls::crypto::ring::default_provider().install_default().ok();
 }
 
 fn run(command: Command) -> Result<Exit, Problem> {

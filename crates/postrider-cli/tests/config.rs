@@ -348,7 +348,7 @@ fn check_reports_certificates_that_a_database_cannot_use() {
     let problems_of = |keys: &str| {
         problems(&format!(
             "source = \"/shop\"\n[destinations.lines]\nkind = \"stdout\"\n\
-             [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"lines\" }}]\n[databases.shop]\n{keys}\n"
+             [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"lines\", address = \"all\" }}]\n[databases.shop]\n{keys}\n"
         ))
     };
     let server = "url = \"postgres://db.example/shop\"";
@@ -375,7 +375,7 @@ fn check_reports_certificates_that_a_database_cannot_use() {
     }
     let valid = folder_with_valid(&format!(
         "source = \"/shop\"\n[destinations.lines]\nkind = \"stdout\"\n\
-         [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"lines\" }}]\n\
+         [[routes]]\nqueue = \"orders\"\nto = [{{ destination = \"lines\", address = \"all\" }}]\n\
          [databases.shop]\n{server}\n{bundle}\nrequest_timeout = \"90s\"\n"
     ));
     let checked = run(&mut config(&valid, &["check"]));

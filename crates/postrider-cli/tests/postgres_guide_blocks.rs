@@ -9,6 +9,7 @@ use postrider::{postgres::PostgresStore, schema::Schema, sqlite::SqliteStore};
 use postrider_testkit::{
     documents::{self, Block},
     postgres::TestDatabase,
+    tls::{Certificates, Signer},
 };
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool, raw_sql};
 use std::fs;
@@ -76,13 +77,18 @@ fn excerpts_of_the_configuration_file_are_valid() {
         .filter(|(_, block)| block.text.contains("[databases.") && !block.text.contains("source = "))
         .collect();
     assert!(!excerpts.is_empty(), "no block was found");
+    // The program reads a CA bundle.
+    let certificates = Certificates::issue();
+    let bundle = certificates.authority(Signer::Bundle).display().to_string();
     for (page, Block { text, .. }) in excerpts {
         let route = "queue = \"orders\"\nto = [{ destination = \"hooks\", address = \"orders\" }]\n";
         let file =
-            format!("source = \"/shop\"\n{text}[destinations.hooks]\nkind = \"stdout\"\n[[routes]]\n{route}");
+            format!("source = \"/shop\"\n{text}[destinations.hooks]\nkind = \"stdout\"\n[[routes]]\n{route}")
+                .replace("/etc/ssl/database-ca.pem", &bundle);
         let folder = tempdir().unwrap();
         fs::write(folder.path().join("postrider.toml"), &file).unwrap();
-        let checked = run(postrider(&["config", "check"]).current_dir(folder.path()));
+        let mut command = postrider(&["config", "check"]);
+        let checked = run(command.current_dir(folder.path()).env("SHOP_DB", "postgres://db.example/shop"));
         assert_eq!(checked.code, Some(0), "{page}: {checked:?}\n{file}");
     }
 }

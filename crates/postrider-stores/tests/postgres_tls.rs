@@ -3,7 +3,9 @@
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use postrider_core::{ClientOptions, Error, Pem, Store, Trust, notifier::Notifier, schema::Schema};
+use postrider_core::{
+    CheckupRequest, ClientOptions, Error, Pem, Store, Trust, notifier::Notifier, schema::Schema,
+};
 use postrider_stores::postgres::PostgresStore;
 use postrider_testkit::{
     postgres::server_url,
@@ -75,6 +77,8 @@ async fn store_and_listener_connect_with_tls_and_follow_the_bundle_file() {
 /// What the URL says counts as in libpq.
 #[tokio::test]
 async fn sslmode_of_the_url_decides_without_certificates() {
+    // As an application: sqlx needs it for `verify-ca`.
+    (*postrider_tls::provider().unwrap()).clone().install_default().unwrap();
     let certificates = Certificates::issue();
     let start =
         |certificate| PrivatePostgres::start_with_tls(certificates.server(certificate, Signer::Bundle));
@@ -114,4 +118,24 @@ async fn server_without_tls_is_refused_when_the_options_ask_for_tls() {
     let client = ClientOptions::new(server_url()).with_ca_bundle(certificates.authority(Signer::Bundle));
     let error = connect(client).await.unwrap_err();
     assert!(error.starts_with("the server does not offer TLS"), "{error}");
+}
+
+#[tokio::test]
+async fn checkup_reports_a_connection_that_is_not_encrypted_or_not_verified() {
+    let certificates = Certificates::issue();
+    let server =
+        PrivatePostgres::start_with_tls(certificates.server(ServerCertificate::Good, Signer::Bundle)).await;
+    let findings = async |url: String| {
+        let store = PostgresStore::connect(url).await.unwrap();
+        let findings = store.checkup(&CheckupRequest::default()).await.unwrap();
+        store.close().await;
+        let of_connection = findings.into_iter().filter(|finding| finding.subject == "connection");
+        of_connection.map(|finding| finding.code).collect::<Vec<_>>()
+    };
+    // Addresses of this machine in other notations, which stand for another machine.
+    let remote = |host| server.url().replace("127.0.0.1", host);
+    assert_eq!(findings(format!("{}?sslmode=disable", remote("127.1"))).await, ["unencrypted"]);
+    assert_eq!(findings(format!("{}?sslmode=prefer", remote("LOCALHOST"))).await, ["unverified_server"]);
+    assert_eq!(findings(format!("{}?sslmode=require", remote("LOCALHOST"))).await, ["unverified_server"]);
+    assert_eq!(findings(format!("{}?sslmode=disable", server.url())).await, [""; 0]);
 }

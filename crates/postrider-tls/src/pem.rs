@@ -1,4 +1,4 @@
-//! The same trust and the same client certificate as PEM text, for clients that do not use rustls.
+//! The same trust and the same client certificate as PEM text, for clients that make their own configuration of TLS.
 
 use crate::{certificate, system_roots::system_roots};
 use base64::{Engine, engine::general_purpose::STANDARD};

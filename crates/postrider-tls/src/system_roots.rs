@@ -1,4 +1,4 @@
-//! The system roots as certificates, for clients that do not use rustls.
+//! The system roots as certificates, for clients that make their own configuration of TLS.
 
 use crate::verifier::no_system_roots;
 use postrider_core::Invalid;

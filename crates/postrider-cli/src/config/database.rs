@@ -81,8 +81,10 @@ fn check(table: &Table<'_>, section: &mut Section) {
 fn check_client(section: &Section) -> Result<(), Invalid> {
     let client = brokers::client(section)?;
     connect_options(&client)?;
-    if let Some(url) = section.secret("listen_url") {
-        connect_options(&client.with_url(url.reveal()))
+    // The rule of the key reports any other URL.
+    let listen = section.secret("listen_url").map(Secret::reveal);
+    if let Some(url) = listen.filter(|url| matches!(url.parse(), Ok(Database::Postgres { .. }))) {
+        connect_options(&client.with_url(url))
             .map_err(|error| Invalid::new("listen_url", error.problem().clone()))?;
     }
     Ok(())

@@ -5,6 +5,7 @@
 //! `import_root_certs`). So `Trust::Only` leaves out the system roots, but not that list.
 
 use postrider_core::{ClientOptions, Credentials, Invalid, Pem, Trust};
+use postrider_tls::rustls::crypto::CryptoProvider;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use std::{net::IpAddr, str::FromStr};
 
@@ -28,6 +29,14 @@ pub fn connect_options(client: &ClientOptions) -> Result<PgConnectOptions, Inval
         None => options,
     };
     let mode = ssl_mode(client, options.get_ssl_mode(), names_root_certificate(url))?;
+    if matches!(mode, PgSslMode::VerifyCa) && CryptoProvider::get_default().is_none() {
+        // sqlx verifies without the host name by this provider only, and panics if rustls has several and none is installed.
+        return Err(Invalid::rule(
+            "url",
+            "has sslmode=verify-ca, or require with a CA bundle, which needs a crypto provider of the process; \
+             write sslmode=verify-full, or install a provider",
+        ));
+    }
     with_certificates(client, options.ssl_mode(mode), url)
 }
 
@@ -158,6 +167,17 @@ mod tests {
         let error = connect_options(&ClientOptions::new("postgres://db").with_token("secret")).unwrap_err();
         assert!(error.to_string().starts_with("credentials: cannot be a token"), "{error}");
         assert!(connect_options(&ClientOptions::default()).unwrap_err().to_string().contains("url"));
+    }
+
+    /// The provider of the process is the choice of the application.
+    #[test]
+    fn verify_ca_needs_a_provider_of_the_process() {
+        let url = "postgres://db.example/shop?sslmode=verify-ca&sslrootcert=ca.pem";
+        match (CryptoProvider::get_default(), connect_options(&ClientOptions::new(url))) {
+            (None, Err(error)) => assert!(error.to_string().contains("write sslmode=verify-full"), "{error}"),
+            (Some(_), Ok(_)) => {}
+            (_, result) => panic!("{result:?}"),
+        }
     }
 
     #[test]
