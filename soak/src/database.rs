@@ -32,9 +32,12 @@ pub(crate) enum Ending {
     Rollback,
 }
 
+/// Twice as many as there are handlers in transactions: a defect takes a second one.
+const CONNECTIONS: u32 = 16;
+
 impl Database {
     pub(crate) async fn open(address: &Address) -> Result<Self> {
-        let app = guard(PgPoolOptions::new().max_connections(6)).connect(&address.url).await?;
+        let app = guard(PgPoolOptions::new().max_connections(CONNECTIONS)).connect(&address.url).await?;
         let mut options = PostgresOptions::new(&address.url)?.with_connections(3);
         if let Some(direct) = &address.direct {
             options = options.behind_pooler().with_listen_url(direct)?;
@@ -63,14 +66,16 @@ impl Database {
             tx = self.app.begin().await?;
         }
         let ids: Vec<Uuid> = staged.outcomes().iter().map(|(id, _)| id.as_uuid()).collect();
-        sqlx::query("insert into witness select * from unnest($1::uuid[], $2::bool[], $3::text[], $4::bigint[])")
-            .bind(ids)
-            .bind(&batch.doomed)
-            .bind(&batch.keys)
-            .bind(&batch.numbers)
-            .persistent(false)
-            .execute(&mut *tx)
-            .await?;
+        sqlx::query(
+            "insert into witness select * from unnest($1::uuid[], $2::bool[], $3::text[], $4::bigint[])",
+        )
+        .bind(ids)
+        .bind(&batch.doomed)
+        .bind(&batch.keys)
+        .bind(&batch.numbers)
+        .persistent(false)
+        .execute(&mut *tx)
+        .await?;
         match ending {
             Ending::Commit => tx.commit().await?,
             Ending::Rollback => tx.rollback().await?,

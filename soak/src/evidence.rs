@@ -42,7 +42,12 @@ pub(crate) async fn write(
     Ok(path)
 }
 
-async fn violation_evidence(title: &str, ids: &[Uuid], checked: &Checked, database: &Database) -> Result<Value> {
+async fn violation_evidence(
+    title: &str,
+    ids: &[Uuid],
+    checked: &Checked,
+    database: &Database,
+) -> Result<Value> {
     let mut messages = Vec::new();
     for id in ids.iter().take(MESSAGES) {
         let runs = checked.history.runs.iter().enumerate().filter(|(_, run)| *run == id);

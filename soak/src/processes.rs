@@ -73,7 +73,12 @@ impl Processes {
     }
 
     /// Starts all of them, or all but the producers.
-    pub(crate) fn start_all(&mut self, servers: &Servers, random: &mut StdRng, is_producing: bool) -> Result<()> {
+    pub(crate) fn start_all(
+        &mut self,
+        servers: &Servers,
+        random: &mut StdRng,
+        is_producing: bool,
+    ) -> Result<()> {
         for role in ROLES.into_iter().filter(|role| is_producing || *role != Role::Producer) {
             self.start(role, servers, random)?;
         }

@@ -67,7 +67,8 @@ impl Round<'_> {
         self.processes.stop_producers().await?;
         self.deliver_rest().await?;
         self.progress.phase("checking");
-        let history = History { runs: Journal::read(&self.processes.journal())?, ..self.database.history().await? };
+        let history =
+            History { runs: Journal::read(&self.processes.journal())?, ..self.database.history().await? };
         let violations = history.check().err().unwrap_or_default();
         let totals = Totals::of(&history, &violations, self.faults);
         Ok(Checked { history, violations, totals })
@@ -75,7 +76,8 @@ impl Round<'_> {
 
     fn is_done(&self, goal: &Goal, before: &Totals, elapsed: Duration) -> bool {
         let (kills, messages) = (self.faults.values().sum::<u64>(), self.progress.current());
-        let done = Totals { kills: before.kills + kills, messages: before.messages + messages, ..Totals::default() };
+        let done =
+            Totals { kills: before.kills + kills, messages: before.messages + messages, ..Totals::default() };
         (kills >= KILLS && messages >= MESSAGES)
             || goal.is_reached(&done, elapsed)
             || self.interrupted.borrow().is_some()

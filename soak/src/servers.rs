@@ -33,7 +33,11 @@ impl Servers {
         let (pair, broker) = tokio::join!(FailoverPair::start(Replication::Synchronous), Nats::start());
         let pooler = Pooler::before(&pair.url(), POOLER_SESSIONS).await;
         let context: Context = jetstream::new(async_nats::connect(broker.url()).await?);
-        let stream = stream::Config { name: STREAM.into(), subjects: vec![SUBJECT.into()], ..stream::Config::default() };
+        let stream = stream::Config {
+            name: STREAM.into(),
+            subjects: vec![SUBJECT.into()],
+            ..stream::Config::default()
+        };
         let stream = context.create_stream(stream).await?;
         let consumer = pull::Config {
             durable_name: Some(CONSUMER.into()),

@@ -6,7 +6,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The dependencies that each crate may have, in addition to those in `ANY_CRATE`.
-const CRATES: [(&str, &[&str]); 13] = [
+const CRATES: [(&str, &[&str]); 14] = [
     ("postrider-core", &["opentelemetry", "rand", "sha2", "tracing", "tracing-opentelemetry"]),
     (
         "postrider-stores",

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 /// Enough that no worker is idle, and few enough to be delivered within seconds at the end of a round.
-const MAX_BACKLOG: i64 = 8_000;
+const MAX_BACKLOG: i64 = 3_000;
 /// Transactions between two looks at the backlog.
 const TRANSACTIONS: usize = 5;
 /// The pause of a producer that is too far ahead, or whose database is unavailable.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// Long enough that a process is killed in the meantime.
-const LATE: Duration = Duration::from_millis(200);
+const LATE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(database: &Database, args: &ProcessArgs) -> Result<Stopped> {
     Ok(worker(database, args)?.run_until_signal(DRAIN_TIMEOUT).await?)
@@ -74,7 +74,7 @@ fn in_transaction(work: Work, database: &Database, args: &ProcessArgs) -> Queue 
         }
     };
     let transactions = database.store.transactions(database.app.clone());
-    let queue = Queue::new(work.queue()).on_in_transaction(&transactions, handler).concurrency(3);
+    let queue = Queue::new(work.queue()).on_in_transaction(&transactions, handler).concurrency(4);
     with_settings(queue, work, args)
 }
 
