@@ -251,6 +251,8 @@ fn tables(role: Role) -> BTreeMap<&'static str, Vec<&'static str>> {
                     "update lease_until",
                     "update attempts",
                     "update deliveries",
+                    "update isolated",
+                    "update first_failed_at",
                     "update due_at",
                     "update last_error",
                     "update ordered",

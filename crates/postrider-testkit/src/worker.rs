@@ -85,6 +85,7 @@ macro_rules! worker_suite {
                     a_message_is_delivered_only_after_the_store_settled_it
                     a_message_not_settled_in_time_is_redelivered
                     messages_in_flight_are_bounded
+                    bytes_in_flight_are_bounded
                 }
                 shutdown {
                     a_stop_finishes_running_handlers_and_releases_the_rest

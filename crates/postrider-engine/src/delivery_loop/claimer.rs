@@ -142,13 +142,20 @@ impl Claimer {
             return None;
         };
         window.on_freed(window.size - free);
+        let bytes_in_flight = self.leases.bytes_in_flight(&self.subscription);
+        let budget = self.subscription.max_bytes_in_flight.saturating_sub(bytes_in_flight);
+        if budget == 0 {
+            stop.run_until_cancelled(self.wakeup.wait(Duration::from_millis(10))).await;
+            return None;
+        }
+        let free = free.min(window.payloads.that_fit(budget)).min(MAX_CLAIM);
         let wanted = match &self.subscription.gate {
-            None => free.min(MAX_CLAIM),
+            None => free,
             Some(gate) => {
                 // Before the permit is asked for, so that no change after it is missed.
                 let changed = gate.changed();
                 match gate.acquire() {
-                    ClaimPermit::Unlimited => free.min(MAX_CLAIM),
+                    ClaimPermit::Unlimited => free,
                     ClaimPermit::Probe => 1,
                     ClaimPermit::Denied(wait) => {
                         stop.run_until_cancelled(self.wait_for_gate(wait, changed)).await;
@@ -208,6 +215,7 @@ impl Claimer {
         sent_at: Instant,
         window: &mut PrefetchWindow,
     ) -> Result<IdleAction, Error> {
+        let bytes = claimed.iter().map(|claimed| claimed.message.payload().len()).sum();
         let (count, is_full) = (claimed.len(), claimed.len() >= limit);
         let oldest = claimed.iter().map(|claimed| claimed.due_at).min();
         self.subscription.metrics.record_claimed(claimed.len(), oldest);
@@ -228,6 +236,7 @@ impl Claimer {
             self.settle_buffer.push(deliveries.map(unstarted), true);
         }
         window.on_filled(is_full, count);
+        window.payloads.on_claimed(count, bytes);
         self.idle.deregister_idle().await?;
         Ok(IdleAction::ClaimAgain)
     }
@@ -258,6 +267,7 @@ struct PrefetchWindow {
     in_flight: usize,
     /// The last full claim: when it was, and the number of messages in flight after it.
     filled: Option<(Instant, usize)>,
+    payloads: PayloadSize,
 }
 
 const GROW_BELOW: Duration = Duration::from_millis(50);
@@ -273,7 +283,7 @@ impl PrefetchWindow {
     }
 
     fn between(min: usize, max: usize) -> Self {
-        Self { size: min, min, max, in_flight: 0, filled: None }
+        Self { size: min, min, max, in_flight: 0, filled: None, payloads: PayloadSize::default() }
     }
 
     /// A claim returned this many messages: as many as requested, or fewer.
@@ -294,6 +304,31 @@ impl PrefetchWindow {
         } else if lasted > SHRINK_ABOVE {
             self.size = (self.size / 2).max(self.min);
         }
+    }
+}
+
+/// The expected payload size of the messages that are claimed next: the mean of the last claim, or a part of larger means before it.
+/// Until the first claim it is unknown, and that claim is small.
+#[derive(Debug, Default)]
+struct PayloadSize(Option<usize>);
+
+/// Most queues have smaller payloads, and their second claim is as large as they can use.
+const FIRST_PAYLOAD: usize = 1 << 20;
+/// The default window of a worker.
+const FIRST_CLAIM: usize = 20;
+
+impl PayloadSize {
+    /// The number of messages that are expected to fit into this many bytes: at least one.
+    fn that_fit(&self, budget: usize) -> usize {
+        match self.0 {
+            None => (budget / FIRST_PAYLOAD).clamp(1, FIRST_CLAIM),
+            Some(size) => (budget / size.max(1)).max(1),
+        }
+    }
+
+    fn on_claimed(&mut self, count: usize, bytes: usize) {
+        let mean = bytes.div_ceil(count.max(1));
+        self.0 = Some(mean.max(self.0.unwrap_or(0) / 2));
     }
 }
 
@@ -323,6 +358,24 @@ mod tests {
             delivered = due.min(claimed);
         }
         most
+    }
+
+    #[test]
+    fn claims_follow_the_payload_size() {
+        const MIB: usize = 1 << 20;
+        let mut payloads = PayloadSize::default();
+        assert_eq!(
+            (payloads.that_fit(64 * MIB), payloads.that_fit(8 * MIB), payloads.that_fit(1)),
+            (16, 8, 1)
+        );
+        payloads.on_claimed(16, 16 * 4 * MIB);
+        assert_eq!((payloads.that_fit(64 * MIB), payloads.that_fit(MIB)), (16, 1));
+        payloads.on_claimed(1_000, 100_000);
+        assert_eq!(payloads.that_fit(64 * MIB), 32, "large payloads are remembered for a while");
+        (0..20).for_each(|_| payloads.on_claimed(1_000, 100_000));
+        assert!(payloads.that_fit(64 * MIB) > MAX_CLAIM);
+        payloads.on_claimed(1, 0);
+        assert!(payloads.that_fit(64 * MIB) > MAX_CLAIM, "an empty payload");
     }
 
     #[tokio::test(start_paused = true)]

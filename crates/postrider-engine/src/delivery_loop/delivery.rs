@@ -80,6 +80,10 @@ impl Delivery {
         }
     }
 
+    pub(super) fn payload_bytes(&self) -> usize {
+        self.claimed.message.payload().len()
+    }
+
     /// Whether the message may be killing its processes: then it is delivered while nothing else of its queue is.
     pub(super) fn is_suspect(&self) -> bool {
         self.claimed.expired_leases() >= SUSPECT_AFTER

@@ -34,6 +34,8 @@ struct ClaimBatch {
     deliveries: Vec<Option<Arc<Delivery>>>,
     /// Number of them that are still in flight.
     in_flight: usize,
+    /// The payload bytes of those.
+    bytes_in_flight: usize,
     claimed_at: Instant,
     renewed_at: Instant,
 }
@@ -60,6 +62,7 @@ impl LeaseRegistry {
             subscription: Arc::clone(subscription),
             deliveries: deliveries.iter().cloned().map(Some).collect(),
             in_flight: deliveries.len(),
+            bytes_in_flight: deliveries.iter().map(|delivery| delivery.payload_bytes()).sum(),
             claimed_at,
             renewed_at: claimed_at,
         };
@@ -76,6 +79,13 @@ impl LeaseRegistry {
     /// The number of messages in flight: waiting, running or unsettled.
     pub(super) fn in_flight(&self) -> usize {
         self.lock().batches.values().map(|batch| batch.in_flight).sum()
+    }
+
+    /// The payload bytes of the messages of a subscription in flight.
+    pub(super) fn bytes_in_flight(&self, subscription: &Arc<Subscription>) -> usize {
+        let table = self.lock();
+        let batches = table.batches.values().filter(|batch| Arc::ptr_eq(&batch.subscription, subscription));
+        batches.map(|batch| batch.bytes_in_flight).sum()
     }
 
     /// When the lease of a delivery expires, as far as this process knows.
@@ -106,6 +116,7 @@ impl LeaseTable {
                 *slot = None;
             }
             batch.in_flight -= 1;
+            batch.bytes_in_flight -= delivery.payload_bytes();
             if batch.in_flight == 0 {
                 self.batches.remove(&delivery.batch);
             }

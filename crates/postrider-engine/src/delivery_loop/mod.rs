@@ -53,6 +53,7 @@ mod wakeup;
 pub use circuit_gate::{CircuitGate, ClaimPermit};
 pub use delivery::Delivery;
 pub use engine::DeliveryEngine;
+pub(crate) use subscription::MAX_BYTES_IN_FLIGHT;
 pub use subscription::Subscription;
 
 use futures_util::future::BoxFuture;

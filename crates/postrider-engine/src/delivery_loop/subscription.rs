@@ -8,6 +8,9 @@ use std::{sync::Arc, time::Duration};
 /// The maximum number of messages per claim.
 pub(super) const MAX_CLAIM: usize = 1_000;
 
+/// The default limit of the payload bytes of a queue in flight, per process.
+pub(crate) const MAX_BYTES_IN_FLIGHT: usize = 64 << 20;
+
 /// One queue, and how its messages are delivered.
 #[derive(Debug)]
 pub struct Subscription {
@@ -17,6 +20,7 @@ pub struct Subscription {
     pub(super) weight: u32,
     pub(super) tenant_weights: TenantWeights,
     pub(super) prefetch: Option<usize>,
+    pub(super) max_bytes_in_flight: usize,
     pub(super) lease_for: Duration,
     pub(super) max_lease: Duration,
     pub(super) rate_limiter: Option<RateLimiter>,
@@ -37,6 +41,7 @@ impl Subscription {
             weight: 1,
             tenant_weights: TenantWeights::default(),
             prefetch: None,
+            max_bytes_in_flight: MAX_BYTES_IN_FLIGHT,
             lease_for: Duration::from_secs(60),
             max_lease: Duration::from_secs(15 * 60),
             rate_limiter: None,
@@ -72,6 +77,13 @@ impl Subscription {
     #[must_use]
     pub fn with_prefetch(mut self, prefetch: usize) -> Self {
         self.prefetch = Some(prefetch);
+        self
+    }
+
+    /// Byte budget: claims no more while the payloads of the messages in flight add up to this; default 64 MiB.
+    #[must_use]
+    pub fn with_max_bytes_in_flight(mut self, max_bytes_in_flight: usize) -> Self {
+        self.max_bytes_in_flight = max_bytes_in_flight;
         self
     }
 
@@ -126,6 +138,12 @@ impl Subscription {
             return rule(
                 "concurrency",
                 format!("is 0 for queue {queue}; nothing would ever run: set at least 1"),
+            );
+        }
+        if self.max_bytes_in_flight == 0 {
+            return rule(
+                "max_bytes_in_flight",
+                format!("is 0 for queue {queue}; nothing would ever be claimed: set at least 1"),
             );
         }
         if self.weight == 0 {

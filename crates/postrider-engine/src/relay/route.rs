@@ -6,7 +6,7 @@ use super::{
     fan_out::{AnyTargetGate, FanOut},
 };
 use crate::{
-    delivery_loop::{CircuitGate, Deliver, Subscription},
+    delivery_loop::{CircuitGate, Deliver, MAX_BYTES_IN_FLIGHT, Subscription},
     failure_policy::{ErrorText, FailurePolicy},
 };
 use postrider_core::{
@@ -29,6 +29,7 @@ pub struct Route {
     pub(super) queue: String,
     targets: Vec<RouteTarget>,
     concurrency: usize,
+    max_bytes_in_flight: usize,
     weight: u32,
     lease_for: Duration,
     max_lease: Duration,
@@ -120,6 +121,7 @@ impl Route {
             queue: queue.into(),
             targets: Vec::new(),
             concurrency: 2_000,
+            max_bytes_in_flight: MAX_BYTES_IN_FLIGHT,
             weight: 1,
             lease_for: Duration::from_secs(60),
             max_lease: Duration::from_secs(15 * 60),
@@ -145,9 +147,16 @@ impl Route {
     }
 
     /// Concurrency: the maximum number of messages being published; default 2,000. As many again are claimed ahead and wait
-    /// in memory: set less where messages are large.
+    /// in memory, within [`max_bytes_in_flight`](Self::max_bytes_in_flight).
     pub fn concurrency(mut self, messages: usize) -> Self {
         self.concurrency = messages;
+        self
+    }
+
+    /// Byte budget: the relay claims no more while the payloads of the messages in flight add up to this; default 64 MiB. A claim may
+    /// exceed it by its last messages, and by more when they are much larger than those before.
+    pub fn max_bytes_in_flight(mut self, max_bytes_in_flight: usize) -> Self {
+        self.max_bytes_in_flight = max_bytes_in_flight;
         self
     }
 
@@ -330,6 +339,7 @@ impl Route {
     ) -> Subscription {
         let mut subscription = Subscription::new(queue, deliver)
             .with_concurrency(self.concurrency)
+            .with_max_bytes_in_flight(self.max_bytes_in_flight)
             .with_weight(self.weight)
             .with_lease_for(self.lease_for)
             .with_max_lease(self.max_lease)

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     context::Shared,
-    delivery_loop::Subscription,
+    delivery_loop::{MAX_BYTES_IN_FLIGHT, Subscription},
     failure_policy::{ErrorText, FailurePolicy},
 };
 use postrider_core::{
@@ -51,6 +51,7 @@ pub struct Queue {
     weight: u32,
     tenant_weights: Vec<(String, u32)>,
     prefetch: Option<usize>,
+    max_bytes_in_flight: usize,
     lease_for: Duration,
     max_lease: Duration,
     timeout: Duration,
@@ -89,6 +90,7 @@ impl Queue {
             weight: 1,
             tenant_weights: Vec::new(),
             prefetch: None,
+            max_bytes_in_flight: MAX_BYTES_IN_FLIGHT,
             lease_for: Duration::from_secs(60),
             max_lease: Duration::from_secs(15 * 60),
             timeout: Duration::from_secs(30),
@@ -198,6 +200,13 @@ impl Queue {
     /// handlers.
     pub fn prefetch(mut self, prefetch: usize) -> Self {
         self.prefetch = Some(prefetch);
+        self
+    }
+
+    /// Byte budget: the worker claims no more while the payloads of the messages in flight add up to this; default 64 MiB. A claim may
+    /// exceed it by its last messages, and by more when they are much larger than those before.
+    pub fn max_bytes_in_flight(mut self, max_bytes_in_flight: usize) -> Self {
+        self.max_bytes_in_flight = max_bytes_in_flight;
         self
     }
 
@@ -388,6 +397,7 @@ impl Queue {
         let mut subscription = Subscription::new(name, Arc::new(deliver))
             .with_concurrency(self.concurrency)
             .with_weight(self.weight)
+            .with_max_bytes_in_flight(self.max_bytes_in_flight)
             .with_tenant_weights(tenant_weights)
             .with_lease_for(self.lease_for)
             .with_max_lease(self.max_lease);

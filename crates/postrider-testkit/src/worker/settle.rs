@@ -2,7 +2,7 @@
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_engine::Failure;
+use postrider_engine::{Context, Failure, Queue};
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 /// Many settlements take one round trip.
@@ -67,4 +67,21 @@ pub async fn messages_in_flight_are_bounded<F: Fixture>(fixture: F) {
     let most = probe.max_in_flight.load(SeqCst);
     // The concurrency, eight batches in the settle buffer, and one that is being written.
     assert!(most <= 50 + 2 * 80 + 50, "{most} messages were in flight at once");
+}
+
+/// Decision "memory": the payload bytes in flight are bounded, whatever the prefetch.
+pub async fn bytes_in_flight_are_bounded<F: Fixture>(fixture: F) {
+    const PAYLOAD: usize = 16 * 1024;
+    let payload = bytes::Bytes::from(vec![b'x'; PAYLOAD]);
+    let messages: Vec<_> =
+        (0..1_000).map(|_| message("orders").payload(payload.clone()).build().unwrap()).collect();
+    stage(&fixture, &messages).await;
+    let (builder, probe) = instrumented_worker(&fixture);
+    let queue = Queue::new("orders").prefetch(2_000).max_bytes_in_flight(8 * PAYLOAD);
+    let queue = queue.on_any(|_: Context| async { Ok::<(), Failure>(()) });
+    let worker = builder.queue(queue).build().unwrap();
+    assert_eq!(worker.run_until_idle().await.unwrap().delivered, 1_000);
+    let most = probe.max_in_flight.load(SeqCst);
+    assert!(most <= 8, "{most} messages were in flight at once");
+    assert!(most > 1, "claims grow when the payload size is known");
 }
