@@ -164,6 +164,7 @@ impl Resolver for Webhook {
             }
             PublishError::Retry { source, .. } => Failure::retry(source).named(name),
             PublishError::Unavailable { source } => Failure::retry(source).named("Unavailable"),
+            PublishError::AddressUnavailable { source } => Failure::retry(source).named(name),
             error => Failure::retry(error).named("NoResponse"),
         })
     }

@@ -117,6 +117,13 @@ pub enum PublishError {
         /// The cause.
         source: BoxError,
     },
+    /// The address accepts no message: it is missing, forbidden, or fails every message. The message did not arrive. The relay opens the
+    /// circuit, unless other addresses of the destination accept messages: then it is a failed attempt of this message.
+    #[error("address unavailable: {source}")]
+    AddressUnavailable {
+        /// The cause, with its fix.
+        source: BoxError,
+    },
 }
 
 /// A cause with a stable name. Its own source is that of the wrapped error.
@@ -164,6 +171,11 @@ impl PublishError {
         Self::Unavailable { source: source.into() }
     }
 
+    /// The address accepts no message. The error should name the fix.
+    pub fn address_unavailable(source: impl Into<BoxError>) -> Self {
+        Self::AddressUnavailable { source: source.into() }
+    }
+
     /// Names the error, such as `Unroutable`: one stable word without any content of the message.
     #[must_use]
     pub fn named(self, name: &'static str) -> Self {
@@ -173,6 +185,7 @@ impl PublishError {
             Self::Unknown { source } => Self::Unknown { source: named(source) },
             Self::Reject { source } => Self::Reject { source: named(source) },
             Self::Unavailable { source } => Self::Unavailable { source: named(source) },
+            Self::AddressUnavailable { source } => Self::AddressUnavailable { source: named(source) },
         }
     }
 
@@ -181,7 +194,8 @@ impl PublishError {
         let (Self::Retry { source, .. }
         | Self::Unknown { source }
         | Self::Reject { source }
-        | Self::Unavailable { source }) = self;
+        | Self::Unavailable { source }
+        | Self::AddressUnavailable { source }) = self;
         source.downcast_ref::<Named>().map_or_else(|| self.kind(), |named| named.name)
     }
 
@@ -192,6 +206,7 @@ impl PublishError {
             Self::Unknown { .. } => "PublishUnknown",
             Self::Reject { .. } => "PublishRejected",
             Self::Unavailable { .. } => "DestinationDown",
+            Self::AddressUnavailable { .. } => "AddressUnavailable",
         }
     }
 }
@@ -219,7 +234,12 @@ mod tests {
             told
         };
         assert_eq!(chain(&plain), chain(&named));
-        for error in [PublishError::unknown("x"), PublishError::reject("x"), PublishError::unavailable("x")] {
+        for error in [
+            PublishError::unknown("x"),
+            PublishError::reject("x"),
+            PublishError::unavailable("x"),
+            PublishError::address_unavailable("x"),
+        ] {
             let kind = error.kind();
             let named = error.named("Named");
             assert_eq!((named.name(), named.kind()), ("Named", kind));

@@ -63,6 +63,9 @@ macro_rules! relay_suite {
                     an_outage_of_one_destination_does_not_stop_another
                     run_until_idle_does_not_wait_for_an_outage_to_end
                     run_batch_does_not_wait_for_an_outage_to_end
+                    a_missing_address_counts_no_attempts
+                    one_missing_address_among_several_counts_attempts
+                    a_missing_address_does_not_block_the_probe_of_another
                 }
                 pause {
                     a_paused_destination_claims_nothing

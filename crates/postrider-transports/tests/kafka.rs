@@ -126,7 +126,7 @@ async fn publish_to_missing_topic_does_not_create_it_and_error_names_command() {
     let transport = transport(&url);
     let results = publish(&transport, &orders(2, &topic)).await;
     for result in &results {
-        let Err(PublishError::Retry { source, .. }) = result else { panic!("{results:?}") };
+        let Err(PublishError::AddressUnavailable { source }) = result else { panic!("{results:?}") };
         let text = source.to_string();
         assert!(
             text.contains(&format!("topic {topic} does not exist; create it: kafka-topics.sh")),

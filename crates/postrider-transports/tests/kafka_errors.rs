@@ -107,13 +107,13 @@ async fn missing_replicas_until_timeout_are_unknown() {
 }
 
 #[tokio::test]
-async fn missing_permission_is_retried_with_broker_error() {
+async fn missing_permission_makes_the_topic_unavailable() {
     let mock = cluster();
     let transport = transport(&mock);
     mock.request_errors(Api::Produce, &[Respond::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED]);
     let results = publish(&transport, &orders(3, TOPIC)).await;
     for result in &results {
-        let Err(PublishError::Retry { source, .. }) = result else { panic!("{results:?}") };
+        let Err(PublishError::AddressUnavailable { source }) = result else { panic!("{results:?}") };
         assert!(source.to_string().contains("Topic authorization failed"), "{source}");
     }
     for result in publish(&transport, &orders(3, TOPIC)).await {

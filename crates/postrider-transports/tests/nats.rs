@@ -123,7 +123,7 @@ async fn duplicate_message_is_reported_and_stored_once() {
 #[tokio::test]
 async fn missing_stream_error_names_the_create_command() {
     let results = publish(&transport(&shared::url(Kind::Nats)), &orders(1, "missing.stream.subject")).await;
-    let Err(PublishError::Retry { source, .. }) = &results[0] else { panic!("{results:?}") };
+    let Err(PublishError::AddressUnavailable { source }) = &results[0] else { panic!("{results:?}") };
     let text = source.to_string();
     assert!(text.contains("nats stream add MISSING --subjects 'missing.stream.subject'"), "{text}");
 }
@@ -344,7 +344,7 @@ async fn tls_accepts_only_certificates_of_the_ca_bundle() {
 
 /// The server does not say which message it refused, so the result is unknown.
 #[tokio::test]
-async fn permission_error_contains_the_server_text() {
+async fn missing_permission_makes_the_subject_unavailable() {
     let (server, _folder) = configured(
         r#"authorization { default_permissions: { publish: { deny: "secret.>" } },
         users: [{ user: ann, password: pw }] }"#,
@@ -353,8 +353,9 @@ async fn permission_error_contains_the_server_text() {
     let url = server.url().replace("nats://", "nats://ann:pw@");
     let transport = NatsTransport::connect(client(url, Duration::from_secs(2))).unwrap();
     let results = publish(&transport, &orders(1, "secret.plans")).await;
-    let Err(PublishError::Unknown { source }) = &results[0] else { panic!("{results:?}") };
-    assert!(source.to_string().contains("Permissions Violation"), "{source}");
+    let Err(PublishError::AddressUnavailable { source }) = &results[0] else { panic!("{results:?}") };
+    let text = source.to_string();
+    assert!(text.contains("allow it for this user") && text.contains("Permissions Violation"), "{text}");
 }
 
 #[test]

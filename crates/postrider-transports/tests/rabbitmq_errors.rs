@@ -323,11 +323,12 @@ async fn user_without_configure_permission_publishes_and_gets_a_note() {
     }
     assert_eq!(arrived(&rabbit, &queue, 3).await.len(), 3);
 
-    // Without the write permission a message is retried, without harm to the others.
+    // Without the write permission an exchange is unavailable, without harm to the others.
     control(&broker, &["set_permissions", "relay", "", "^$|amq\\.default", ""]);
     let mut batch = orders(2, &queue);
     batch.push(order("amq.topic/key"));
     let results = within_timeout(transport.publish(&batch)).await;
     assert!(all_ok(&results[..2]), "{results:?}");
-    assert!(matches!(results[2], Err(PublishError::Retry { .. })), "{results:?}");
+    assert!(matches!(results[2], Err(PublishError::AddressUnavailable { .. })), "{results:?}");
+    assert!(results[2].as_ref().unwrap_err().to_string().contains("grant `write`"), "{results:?}");
 }

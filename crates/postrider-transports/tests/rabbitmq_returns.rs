@@ -45,7 +45,7 @@ async fn unroutable_message_is_never_accepted() {
             if sent.destination == unbound {
                 unroutable += 1;
                 assert!(matches!(&result, Err(error) if error.name() == "Unroutable"), "{result:?}");
-                let Err(PublishError::Retry { source, .. }) = result else { panic!("{result:?}") };
+                let Err(PublishError::AddressUnavailable { source }) = result else { panic!("{result:?}") };
                 let text = source.to_string();
                 assert!(text.contains("unroutable") && text.contains(&unbound), "{text}");
             } else {

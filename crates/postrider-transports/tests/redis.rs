@@ -137,7 +137,7 @@ async fn first_message_creates_the_stream_unless_it_must_exist() {
     let stream = new_stream();
     let strict = builder(&url).must_exist().build().unwrap();
     let results = publish(&strict, &orders(1, &stream)).await;
-    let Err(PublishError::Retry { source, .. }) = &results[0] else { panic!("{results:?}") };
+    let Err(PublishError::AddressUnavailable { source }) = &results[0] else { panic!("{results:?}") };
     assert!(source.to_string().contains(&format!("XGROUP CREATE {stream} readers $ MKSTREAM")), "{source}");
     publish(&transport(&url), &orders(1, &stream)).await.remove(0).unwrap();
     publish(&strict, &orders(1, &stream)).await.remove(0).unwrap();
@@ -149,7 +149,10 @@ async fn full_server_is_retried() {
     let (transport, batch) = (transport(server.url()), orders(3, "orders"));
     run::<()>(server.url(), "CONFIG SET maxmemory 1").await;
     let results = publish(&transport, &batch).await;
-    assert!(results.iter().all(|result| matches!(result, Err(PublishError::Retry { .. }))), "{results:?}");
+    assert!(
+        results.iter().all(|result| matches!(result, Err(PublishError::Unavailable { .. }))),
+        "{results:?}"
+    );
     run::<()>(server.url(), "CONFIG SET maxmemory 0").await;
     for result in publish(&transport, &batch).await {
         result.unwrap();
@@ -215,7 +218,7 @@ async fn node() -> Redis {
 }
 
 #[tokio::test]
-async fn cluster_down_is_unavailable_and_moved_is_retried() {
+async fn cluster_down_and_moved_are_unavailable() {
     let (first, second) = (node().await, node().await);
     let transport = transport(second.url());
     let results = publish(&transport, &orders(1, "orders")).await;
@@ -227,7 +230,7 @@ async fn cluster_down_is_unavailable_and_moved_is_retried() {
     let result = soon(async {
         loop {
             match publish(&transport, &orders(1, "orders")).await.remove(0) {
-                Err(PublishError::Retry { source, .. }) => return source.to_string(),
+                Err(PublishError::AddressUnavailable { source }) => return source.to_string(),
                 Err(PublishError::Unavailable { .. }) => tokio::task::yield_now().await,
                 other => panic!("{other:?}"),
             }

@@ -204,7 +204,7 @@ async fn queue_is_addressed_by_name_or_url() {
     assert_eq!(aws.drain(&queue).await.len(), 1);
     let gone = queue.replace(&name, "missing");
     let result = publish(&sqs(), &orders(1, &gone)).await.remove(0);
-    let Err(PublishError::Retry { source, .. }) = result else { panic!("{result:?}") };
+    let Err(PublishError::AddressUnavailable { source }) = result else { panic!("{result:?}") };
     assert!(source.to_string().ends_with("aws sqs create-queue --queue-name missing"), "{source}");
 }
 
@@ -217,7 +217,7 @@ async fn topic_is_addressed_by_name_or_arn() {
     publish(&sns, &orders(1, &topic)).await.remove(0).unwrap();
     assert_eq!(aws.drain(&queue).await.len(), 1);
     let result = publish(&sns, &orders(1, "missing.fifo")).await.remove(0);
-    let Err(PublishError::Retry { source, .. }) = result else { panic!("{result:?}") };
+    let Err(PublishError::AddressUnavailable { source }) = result else { panic!("{result:?}") };
     let command = "aws sns create-topic --name missing.fifo --attributes FifoTopic=true";
     assert!(source.to_string().ends_with(command), "{source}");
 }
@@ -240,7 +240,7 @@ async fn recreated_queue_is_resolved_again() {
     publish(&sqs, &orders(1, &name)).await.remove(0).unwrap();
     aws.sqs.delete_queue().queue_url(&queue).send().await.unwrap();
     let result = publish(&sqs, &orders(1, &name)).await.remove(0);
-    assert!(matches!(result, Err(PublishError::Retry { .. })), "{result:?}");
+    assert!(matches!(result, Err(PublishError::AddressUnavailable { .. })), "{result:?}");
     let queue = aws.queue(&name, &[]).await;
     publish(&sqs, &orders(1, &name)).await.remove(0).unwrap();
     assert_eq!(aws.drain(&queue).await.len(), 1);

@@ -213,8 +213,8 @@ async fn refused_request_is_classified_by_code() {
     let receiver = Receiver::start().await;
     let sqs = transport(&receiver);
     for (status, code, kind) in [
-        (400, "QueueDoesNotExist", "PublishRefused"),
-        (403, "AccessDenied", "PublishRefused"),
+        (400, "QueueDoesNotExist", "AddressUnavailable"),
+        (403, "AccessDenied", "AddressUnavailable"),
         (403, "RequestThrottled", "PublishRefused"),
         (503, "ServiceUnavailable", "PublishRefused"),
         (403, "InvalidClientTokenId", "DestinationDown"),

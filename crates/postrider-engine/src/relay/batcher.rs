@@ -5,7 +5,7 @@
 //! submitted while they publish go with the next batch, so batches grow with the load and no message waits for a batch to fill.
 //! A send task is a task of its own: a delivery that is dropped while its message is in flight does not affect the others.
 
-use super::circuit_breaker::CircuitBreaker;
+use super::{address_health::AddressHealth, circuit_breaker::CircuitBreaker};
 use crate::delivery_loop::rate_limiter::RateLimiter;
 use futures_util::FutureExt;
 use metrics::{Counter, Histogram, counter, histogram};
@@ -36,6 +36,7 @@ pub(super) struct Batcher {
     pub(super) max_send_tasks: usize,
     pub(super) rate_limiter: Option<RateLimiter>,
     pub(super) breaker: Arc<CircuitBreaker>,
+    addresses: AddressHealth,
     queue: Mutex<SendQueue>,
     metrics: PublishMetrics,
 }
@@ -100,6 +101,7 @@ impl Batcher {
             max_send_tasks,
             rate_limiter,
             breaker,
+            addresses: AddressHealth::default(),
             queue: Mutex::default(),
             metrics,
         }
@@ -191,7 +193,7 @@ impl Batcher {
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<PublishResult> {
-        let began = Instant::now();
+        let (began, is_probe) = (Instant::now(), self.breaker.is_open());
         let span =
             tracing::debug_span!("postrider.publish", destination = self.destination, messages = batch.len());
         let publishing = AssertUnwindSafe(self.transport.publish(batch)).catch_unwind();
@@ -213,6 +215,7 @@ impl Batcher {
             );
             results = all_unknown("the transport returned the wrong number of results");
         }
+        self.addresses.resolve(batch, &mut results, is_probe);
         self.update_breaker(&results);
         self.metrics.count(&results);
         results
@@ -224,7 +227,9 @@ impl Batcher {
             matches!(result, Ok(_) | Err(PublishError::Reject { .. } | PublishError::Retry { .. }))
         };
         let unavailable = results.iter().find_map(|result| match result {
-            Err(error @ PublishError::Unavailable { .. }) => Some(error),
+            Err(error @ (PublishError::Unavailable { .. } | PublishError::AddressUnavailable { .. })) => {
+                Some(error)
+            }
             _ => None,
         });
         match (unavailable, results.iter().find_map(|result| result.as_ref().err())) {
@@ -335,7 +340,7 @@ impl PublishMetrics {
         let result = match error {
             PublishError::Retry { .. } => "retry",
             PublishError::Reject { .. } => "reject",
-            PublishError::Unavailable { .. } => "unavailable",
+            PublishError::Unavailable { .. } | PublishError::AddressUnavailable { .. } => "unavailable",
             _ => "unknown",
         };
         for (name, counter) in &self.failed {

@@ -87,6 +87,11 @@ impl CircuitBreaker {
         }
     }
 
+    /// Whether batches are probes.
+    pub(super) fn is_open(&self) -> bool {
+        self.state().open.is_some()
+    }
+
     /// The destination accepted or rejected a message: it is available.
     pub(super) fn record_result(&self) {
         let mut state = self.state();
@@ -188,10 +193,9 @@ impl CircuitGate for CircuitBreaker {
 
 impl fmt::Debug for CircuitBreaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_open = self.state().open.is_some();
         f.debug_struct("CircuitBreaker")
             .field("destination", &self.destination)
-            .field("is_open", &is_open)
+            .field("is_open", &self.is_open())
             .finish()
     }
 }

@@ -179,6 +179,8 @@ impl SingleTarget {
             Ok(_) => Settlement::Done,
             // Not the message's fault: it is released, and no attempt is counted.
             Err(PublishError::Unavailable { .. }) => Settlement::Release,
+            // The next probe is a message that may have another address.
+            Err(PublishError::AddressUnavailable { .. }) => Settlement::Snooze { after: PROBED_DELAY },
             Err(error) => self.failure_policy.settle(&failure_of(error), delivery),
         }
     }
@@ -196,7 +198,9 @@ pub(super) fn settle_policy_mismatch(is_ordered: Option<bool>, delivery: &Delive
     Some(Settlement::Snooze { after: POLICY_MISMATCH_DELAY })
 }
 
-/// Delay of messages of such a queue.
+/// Delay of a probe whose address is unavailable.
+const PROBED_DELAY: Duration = Duration::from_secs(5);
+/// Delay of messages of a queue whose policy differs.
 const POLICY_MISMATCH_DELAY: Duration = Duration::from_secs(10);
 
 fn failure_of(error: PublishError) -> Failure {

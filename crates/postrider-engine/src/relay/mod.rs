@@ -10,6 +10,7 @@
 //! | retryable error, or outcome unknown | sent again under the same id, by the route's retry strategy |
 //! | rejected permanently, too large, no address, undecodable | dead-lettered at once |
 //! | destination unavailable | released, no attempt counted; the circuit breaker opens: nothing is claimed for that destination until a probe succeeds |
+//! | address unavailable | the same if no other address of the destination accepts messages (`address_health.rs`); otherwise sent again, by the route's retry strategy |
 //! | (an operator has paused the destination) | the same, until it is resumed |
 //!
 //! A route may have several destinations: each of them accepts or fails on its own (`fan_out.rs`).
@@ -17,6 +18,7 @@
 //! On a queue ordered by key, the next message of a key is sent when the one before was accepted, and a key stops at its first
 //! message that was not.
 
+mod address_health;
 mod batcher;
 mod circuit_breaker;
 mod deliver;

@@ -21,6 +21,58 @@ pub async fn an_outage_counts_no_attempts<F: Fixture>(fixture: F) {
     }
 }
 
+/// A missing exchange, stream, topic or queue is an outage as well: the messages wait for whoever creates it, however long that takes.
+pub async fn a_missing_address_counts_no_attempts<F: Fixture>(fixture: F) {
+    let transport = ScriptedTransport::default();
+    transport.fail_with(|| PublishError::address_unavailable("exchange \"shop\" does not exist: declare it"));
+    let staged = stage_orders(&fixture, 50).await;
+    let running = relay(&fixture, &transport, to_billing().retry(three_times())).start();
+    eventually(async || transport.calls().len() >= 10).await;
+    for id in &staged {
+        let entry = get(&fixture, "orders", *id).await.unwrap();
+        assert_eq!((entry.attempts, entry.reason), (0, None));
+    }
+    transport.accept_all();
+    // A probe waits a few seconds of the store's clock.
+    eventually(async || {
+        fixture.advance(Duration::from_secs(1)).await;
+        transport.accepted().len() == 50
+    })
+    .await;
+    let stopped = running.stop(Duration::from_secs(30)).await;
+    assert_eq!((stopped.report.retried, stopped.report.dead), (0, 0));
+    assert_eq!(sorted(published(&transport)), sorted(staged), "each once");
+}
+
+/// One missing address among others that accept messages is a failure of its own messages.
+pub async fn one_missing_address_among_several_counts_attempts<F: Fixture>(fixture: F) {
+    let transport = ScriptedTransport::default();
+    transport.set_script(|outgoing| match number_of(outgoing) {
+        5 => Step::Fail(PublishError::address_unavailable("no such exchange")),
+        _ => Step::Accept,
+    });
+    let staged = stage_orders(&fixture, 20).await;
+    let report = relay_all(&fixture, &transport, to_billing().retry(three_times())).await;
+    assert_eq!((report.delivered, report.retried, report.dead), (19, 1, 0));
+    let entry = entry_in(&fixture, "orders", staged[5], State::Scheduled).await;
+    assert_eq!(entry.attempts, 1);
+}
+
+/// A probe to a missing address does not keep the messages to other addresses waiting: the next probe is another message.
+pub async fn a_missing_address_does_not_block_the_probe_of_another<F: Fixture>(fixture: F) {
+    let transport = ScriptedTransport::default();
+    transport.set_script(|outgoing| match number_of(outgoing) {
+        0 => Step::Fail(PublishError::address_unavailable("no such exchange")),
+        _ => Step::Accept,
+    });
+    stage_orders(&fixture, 1).await;
+    let running = relay(&fixture, &transport, to_billing().retry(three_times())).start();
+    eventually(async || transport.calls().len() == 1).await;
+    stage(&fixture, &[Order { number: 17 }.message().build().unwrap()]).await;
+    eventually(async || transport.accepted().iter().any(|sent| number_of(sent) == 17)).await;
+    running.stop(Duration::from_secs(30)).await;
+}
+
 /// After the first failure only probes are sent, and nothing else is claimed.
 pub async fn an_open_circuit_claims_nothing<F: Fixture>(fixture: F) {
     let transport = ScriptedTransport::default();

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | no connection, no TLS, no credentials, an access key that is not accepted | unavailable |
 //! | throttled, service unavailable | retry, after a wait |
-//! | no such queue or topic, no permission, a KMS key that cannot be used | retry: somebody has to fix it |
+//! | no such queue or topic, no permission, a KMS key that cannot be used | address unavailable: somebody has to fix it |
 //! | contents or attributes that are not allowed, too long | rejected permanently |
 //! | a timeout, a reset, a response that cannot be read, a status of 5xx | unknown |
 //!
@@ -31,6 +31,8 @@ pub(crate) enum FailureKind {
     Retry(Option<Duration>),
     /// The queue or topic does not exist.
     Missing,
+    /// The user has no permission for the queue or topic, or for its key.
+    Forbidden,
     Unknown,
     Reject,
     Unavailable,
@@ -81,7 +83,12 @@ impl From<ServiceError> for PublishError {
     fn from(error: ServiceError) -> Self {
         match error.kind {
             FailureKind::Retry(Some(after)) => Self::retry_after(after, error.reason).named("Throttled"),
-            FailureKind::Missing => Self::retry(error.reason).named("Missing"),
+            FailureKind::Missing => Self::address_unavailable(error.reason).named("Missing"),
+            FailureKind::Forbidden => Self::address_unavailable(format!(
+                "{}; grant the permission in the policy of the user, the queue or topic, or the key",
+                error.reason
+            ))
+            .named("AccessRefused"),
             FailureKind::Retry(None) => Self::retry(error.reason),
             FailureKind::Unknown => Self::unknown(error.reason),
             FailureKind::Reject => Self::reject(error.reason),
@@ -101,7 +108,9 @@ impl From<ServiceError> for SourceError {
 pub(super) fn classify_entry(code: &str, is_senders_fault: bool) -> FailureKind {
     match classify_request(strip_namespace(code), 0) {
         FailureKind::Reject if !is_senders_fault => FailureKind::Retry(None),
-        FailureKind::Unknown | FailureKind::Unavailable | FailureKind::Missing => FailureKind::Retry(None),
+        FailureKind::Unknown | FailureKind::Unavailable | FailureKind::Missing | FailureKind::Forbidden => {
+            FailureKind::Retry(None)
+        }
         kind => kind,
     }
 }
@@ -125,6 +134,20 @@ fn classify_request(code: &str, status: u16) -> FailureKind {
         | "IncompleteSignature"
         | "RequestExpired"
         | "OptInRequired" => FailureKind::Unavailable,
+        "AccessDenied"
+        | "AccessDeniedException"
+        | "AuthorizationError"
+        | "AuthorizationErrorException"
+        | "KmsAccessDenied"
+        | "KMSAccessDeniedException"
+        | "KmsDisabled"
+        | "KMSDisabledException"
+        | "KmsInvalidState"
+        | "KMSInvalidStateException"
+        | "KmsNotFound"
+        | "KMSNotFoundException"
+        | "KmsOptInRequired"
+        | "KMSOptInRequired" => FailureKind::Forbidden,
         "InvalidMessageContents"
         | "InvalidParameterValue"
         | "InvalidParameterValueException"
@@ -212,8 +235,9 @@ mod tests {
             ("InvalidClientTokenId", 403, FailureKind::Unavailable),
             ("SignatureDoesNotMatch", 403, FailureKind::Unavailable),
             ("ExpiredToken", 403, FailureKind::Unavailable),
-            ("AccessDenied", 403, FailureKind::Retry(None)),
-            ("KmsDisabled", 400, FailureKind::Retry(None)),
+            ("AccessDenied", 403, FailureKind::Forbidden),
+            ("AuthorizationError", 403, FailureKind::Forbidden),
+            ("KmsDisabled", 400, FailureKind::Forbidden),
             ("KmsThrottled", 400, wait),
             ("RequestThrottled", 403, wait),
             ("ThrottlingException", 400, wait),

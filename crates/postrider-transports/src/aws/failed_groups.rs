@@ -15,13 +15,13 @@ impl FailedGroups {
         }
     }
 
-    /// The error of the next message of a group, which is not sent. It did not fail itself: it is retried, and while the service is
-    /// unavailable, so is its result.
+    /// The error of the next message of a group, which is not sent. It did not fail itself: it is retried, and while the service or
+    /// the address is unavailable, so is its result.
     pub(super) fn error_behind(&self, group: Option<&str>) -> Option<ServiceError> {
         let first = self.0.get(group?)?;
         let kind = match first.kind {
-            FailureKind::Unavailable | FailureKind::Retry(_) => first.kind,
-            FailureKind::Missing | FailureKind::Unknown | FailureKind::Reject => FailureKind::Retry(None),
+            FailureKind::Unknown | FailureKind::Reject => FailureKind::Retry(None),
+            kind => kind,
         };
         let reason = format!("not sent: an earlier message of its group was not accepted: {}", first.reason);
         Some(ServiceError::new(kind, reason))

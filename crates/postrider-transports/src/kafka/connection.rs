@@ -241,6 +241,9 @@ impl TopicRefusal {
             Some(Code::InvalidTopic) => {
                 PublishError::reject(format!("topic {topic}: {}", Code::InvalidTopic)).named("InvalidTopic")
             }
+            Some(code @ (Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)) => {
+                error::forbidden_topic(topic, &code.to_string())
+            }
             Some(code) => PublishError::retry(format!("topic {topic}: {code}")),
         }
     }

@@ -27,6 +27,9 @@ pub(super) fn from_delivery_report(error: &KafkaError, topic: &str) -> PublishEr
             missing_topic(topic)
         }
         Some(Code::InvalidTopic) => PublishError::reject(describe(error)).named("InvalidTopic"),
+        Some(Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed) => {
+            forbidden_topic(topic, &describe(error))
+        }
         code => match code.and_then(refusal_name) {
             Some(name) => PublishError::retry(format!("topic {topic}: {}", describe(error))).named(name),
             // Timeouts, lost connections, and every code that is not listed here: the record may be in the log.
@@ -41,7 +44,6 @@ fn refusal_name(code: Code) -> Option<&'static str> {
         Code::NotEnoughReplicas => "NotEnoughReplicas",
         Code::NotLeaderForPartition | Code::LeaderNotAvailable => "NoLeader",
         Code::KafkaStorageError => "StorageError",
-        Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed => "AccessRefused",
         Code::PolicyViolation => "PolicyViolation",
         Code::ThrottlingQuotaExceeded => "Throttled",
         Code::InvalidRequiredAcks | Code::InvalidTimestamp | Code::UnsupportedForMessageFormat => {
@@ -53,7 +55,15 @@ fn refusal_name(code: Code) -> Option<&'static str> {
 
 /// The topic does not exist.
 pub(super) fn missing_topic(topic: &str) -> PublishError {
-    PublishError::retry(missing_topic_text(topic)).named("NoTopic")
+    PublishError::address_unavailable(missing_topic_text(topic)).named("NoTopic")
+}
+
+/// The user may not write to the topic.
+pub(super) fn forbidden_topic(topic: &str, why: &str) -> PublishError {
+    PublishError::address_unavailable(format!(
+        "topic {topic}: {why}; grant it: kafka-acls.sh --bootstrap-server … --add --allow-principal User:… --producer --topic {topic}"
+    ))
+    .named("AccessRefused")
 }
 
 /// Whether a broker refused one record, and with it all others of the same batch of records.

@@ -7,7 +7,8 @@
 //! | event | publish result |
 //! |---|---|
 //! | acknowledged by all in-sync replicas | accepted |
-//! | the topic does not exist, may not be written to, or has too few in-sync replicas | retry |
+//! | the topic does not exist, or may not be written to | address unavailable |
+//! | the topic has too few in-sync replicas | retry |
 //! | the client's queue is full | the call waits; retry if the queue is still full at the deadline of the call |
 //! | too large, an invalid topic name, a header with a reserved name | rejected permanently |
 //! | no acknowledgement within the request timeout, a lost connection | unknown |
@@ -220,7 +221,9 @@ impl KafkaTransport {
         for (index, outgoing) in messages {
             match &results[*index] {
                 Some(Err(PublishError::Unknown { .. })) => guard.is_complete = false,
-                Some(Err(PublishError::Retry { .. })) => connection.forget_topic(&outgoing.destination),
+                Some(Err(PublishError::Retry { .. } | PublishError::AddressUnavailable { .. })) => {
+                    connection.forget_topic(&outgoing.destination)
+                }
                 _ => {}
             }
         }

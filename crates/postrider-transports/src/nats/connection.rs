@@ -119,13 +119,18 @@ impl NatsConnection {
         if results.iter().all(Option::is_some) {
             self.idle_inboxes().push(inbox);
         }
-        let unacknowledged = || {
-            Err(PublishError::unknown(match end {
-                WaitEnd::Lost => "the connection was lost before the acknowledgement".to_owned(),
-                WaitEnd::TimedOut => self.timeout_message(),
-            }))
+        let unacknowledged = |subject: &str| match end {
+            WaitEnd::Lost => PublishError::unknown("the connection was lost before the acknowledgement"),
+            WaitEnd::TimedOut => self
+                .last_server_error()
+                .as_ref()
+                .and_then(|last_server_error| error::permission_error(subject, last_server_error))
+                .unwrap_or_else(|| PublishError::unknown(self.timeout_message())),
         };
-        results.into_iter().map(|result| result.unwrap_or_else(unacknowledged)).collect()
+        let result = |(result, outgoing): (Option<PublishResult>, &Outgoing)| {
+            result.unwrap_or_else(|| Err(unacknowledged(&outgoing.destination)))
+        };
+        results.into_iter().zip(part).map(result).collect()
     }
 
     /// Hands a message to the client's connection. Success says nothing about the server.
@@ -181,9 +186,12 @@ impl NatsConnection {
         is_lost.wait_for(|is_lost| *is_lost).await.ok();
     }
 
+    fn last_server_error(&self) -> MutexGuard<'_, Option<String>> {
+        self.last_server_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn timeout_message(&self) -> String {
-        let last_server_error = self.last_server_error.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last_server_error {
+        match &*self.last_server_error() {
             Some(last_server_error) => {
                 format!("no acknowledgement within the timeout; last server error: {last_server_error}")
             }

@@ -14,6 +14,10 @@ pub(super) type PublishResult = Result<Receipt, PublishError>;
 /// A header block above 64 kB. The client has no constant for it.
 const HEADERS_TOO_LARGE: ErrorCode = ErrorCode(10097);
 
+/// The server or the account has no memory or storage left for JetStream.
+const INSUFFICIENT_RESOURCES: ErrorCode = ErrorCode(10023);
+const STORAGE_RESOURCES_EXCEEDED: ErrorCode = ErrorCode(10047);
+
 /// A stream's publish acknowledgement.
 #[derive(Deserialize)]
 struct PubAck<'s> {
@@ -69,14 +73,31 @@ fn classify_api_error(error: &jetstream::Error, subject: &str) -> PublishError {
             "{error}: another stream has the subject {subject}; set `with_stream` to its name, or move the subject"
         ))
         .named("OtherStream"),
+        INSUFFICIENT_RESOURCES | STORAGE_RESOURCES_EXCEEDED => {
+            PublishError::unavailable(format!("{error}: raise the server's limits of JetStream, or free storage"))
+        }
         _ => PublishError::retry(error.to_string()),
     }
 }
 
+/// The server's last error says that this subject may not be published to. The server has dropped the message.
+pub(super) fn permission_error(subject: &str, last_server_error: &str) -> Option<PublishError> {
+    let is_about = last_server_error.to_lowercase().contains("permissions violation for publish")
+        && last_server_error.contains(&format!("\"{subject}\""));
+    is_about.then(|| {
+        PublishError::address_unavailable(format!(
+            "no permission to publish to {subject}: allow it for this user ({last_server_error})"
+        ))
+        .named("AccessRefused")
+    })
+}
+
 fn no_stream_error(subject: &str) -> PublishError {
     let command = create_stream_command(subject);
-    PublishError::retry(format!("no stream has the subject {subject}, or JetStream is disabled: {command}"))
-        .named("NoStream")
+    PublishError::address_unavailable(format!(
+        "no stream has the subject {subject}, or JetStream is disabled: {command}"
+    ))
+    .named("NoStream")
 }
 
 /// The command that creates a stream for a subject.

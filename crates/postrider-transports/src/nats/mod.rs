@@ -7,7 +7,9 @@
 //! | reply | publish result |
 //! |---|---|
 //! | acknowledged, or acknowledged as a duplicate | accepted |
-//! | no stream has the subject, no responders, the stream is full, no leader yet | retry |
+//! | no stream has the subject, no responders, publishing to the subject is not permitted | address unavailable |
+//! | the stream is full, no leader yet | retry |
+//! | JetStream has no memory or storage left | unavailable |
 //! | too large for the server or the stream, invalid subject, invalid header | reject |
 //! | timeout, lost connection, unreadable reply | unknown |
 //! | no connection | unavailable |

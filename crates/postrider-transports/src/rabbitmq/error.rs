@@ -8,12 +8,14 @@ use lapin::{
 };
 use postrider_core::PublishError;
 
-/// The broker returned the message: no queue is bound for it.
+/// The broker returned the message: no queue is bound for it. By the default exchange the queue itself is missing.
 pub(super) fn unroutable(address: &Address, message: &BasicReturnMessage) -> PublishError {
-    PublishError::retry(format!(
-        "unroutable: {address} leads to no queue ({} {}): bind one to it",
-        message.reply_code, message.reply_text
-    ))
+    let (code, text) = (message.reply_code, &message.reply_text);
+    let why = |fix: &str| format!("unroutable: {address} leads to no queue ({code} {text}): {fix}");
+    match address.exchange.as_str() {
+        "" => PublishError::address_unavailable(why("declare it")),
+        _ => PublishError::retry(why("bind one to it")),
+    }
     .named("Unroutable")
 }
 
@@ -36,11 +38,19 @@ pub(super) fn channel_closed(
     let Some(reason) = soft_error(&error) else { return PublishError::unknown(error) };
     match reason {
         // This concerns the whole batch: its messages have the exchange in common.
-        AMQPSoftError::NOTFOUND => PublishError::retry(format!(
+        AMQPSoftError::NOTFOUND => PublishError::address_unavailable(format!(
             "exchange {:?} does not exist: declare it ({error})",
             publication.address.exchange.as_str()
         ))
         .named("NoExchange"),
+        // And so does this. A permission for topics, in contrast, depends on the routing key.
+        AMQPSoftError::ACCESSREFUSED if error.to_string().contains("access to exchange") => {
+            PublishError::address_unavailable(format!(
+                "no permission to publish to exchange {:?}: grant `write` on it ({error})",
+                publication.address.exchange.as_str()
+            ))
+            .named("AccessRefused")
+        }
         AMQPSoftError::PRECONDITIONFAILED | AMQPSoftError::CONTENTTOOLARGE if is_alone => {
             PublishError::reject(error).named("TooLarge")
         }

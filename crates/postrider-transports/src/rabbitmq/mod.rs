@@ -6,8 +6,8 @@
 //! | broker's reply | publish result |
 //! |---|---|
 //! | confirmed, not returned | accepted |
-//! | returned: no queue is bound, or the queue does not exist | retry, with exchange and routing key |
-//! | the exchange does not exist, or publishing to it is not permitted | retry |
+//! | returned: no queue is bound | retry, with exchange and routing key |
+//! | the exchange does not exist, or publishing to it is not permitted; the queue of the default exchange does not exist | address unavailable |
 //! | nacked: a queue is full and rejects | retry |
 //! | too large, or not representable in AMQP | reject |
 //! | memory or disk alarm (`connection.blocked`) | unavailable, before anything is sent; messages in flight wait |

@@ -9,7 +9,7 @@ pub(super) fn classify_reply(value: Value, stream: &str) -> Result<Receipt, Publ
         // The id of the new entry.
         Value::BulkString(id) if is_entry_id(&id) => Ok(Receipt::new()),
         Value::SimpleString(id) if is_entry_id(id.as_bytes()) => Ok(Receipt::new()),
-        Value::Nil => Err(PublishError::retry(format!(
+        Value::Nil => Err(PublishError::address_unavailable(format!(
             "stream {stream} does not exist, and `must_exist` is set: XGROUP CREATE {stream} readers $ MKSTREAM"
         ))
         .named("NoStream")),
@@ -34,7 +34,7 @@ pub(super) fn classify_server_error(error: &ServerError) -> PublishError {
             PublishError::reject(format!("{text}; choose another stream name, or move the existing key"))
                 .named("WrongType")
         }
-        "MOVED" | "ASK" => PublishError::retry(format!(
+        "MOVED" | "ASK" => PublishError::address_unavailable(format!(
             "{text}; another node of the cluster has this stream: configure its URL"
         ))
         .named("Moved"),
@@ -45,8 +45,12 @@ pub(super) fn classify_server_error(error: &ServerError) -> PublishError {
         "ERR" if error.details().is_some_and(|details| details.contains("too large")) => {
             PublishError::reject(text).named("TooLarge")
         }
-        "OOM" => PublishError::retry(text).named("OutOfMemory"),
-        "NOPERM" => PublishError::retry(text).named("AccessRefused"),
+        "OOM" => PublishError::unavailable(format!("{text}; raise maxmemory, or trim streams"))
+            .named("OutOfMemory"),
+        "NOPERM" => PublishError::address_unavailable(format!(
+            "{text}; grant the command and the key: ACL SETUSER … +xadd ~stream"
+        ))
+        .named("AccessRefused"),
         // Busy, moving, or an error of a later version.
         _ => PublishError::retry(text),
     }
@@ -86,9 +90,10 @@ mod tests {
     fn every_reply_has_its_publish_result() {
         assert_eq!(classified("+1-1"), "accepted");
         assert_eq!(classified("$3\r\n1-1"), "accepted");
-        for line in
-            ["$-1", "-MOVED 1 a:1", "-ASK 1 a:1", "-TRYAGAIN later", "-OOM full", "-NOPERM no", "-BUSY a"]
-        {
+        for line in ["$-1", "-MOVED 1 a:1", "-ASK 1 a:1", "-NOPERM no"] {
+            assert_eq!(classified(line), "AddressUnavailable", "{line}");
+        }
+        for line in ["-TRYAGAIN later", "-BUSY a"] {
             assert_eq!(classified(line), "PublishRefused", "{line}");
         }
         for line in [
@@ -99,6 +104,7 @@ mod tests {
             "-MISCONF a",
             "-NOREPLICAS a",
             "-NOAUTH a",
+            "-OOM full",
         ] {
             assert_eq!(classified(line), "DestinationDown", "{line}");
         }

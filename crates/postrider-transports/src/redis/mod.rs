@@ -6,10 +6,10 @@
 //! | reply | publish result |
 //! |---|---|
 //! | an entry id (and enough replicas have the entry, with `with_replicas`) | accepted |
-//! | out of memory, not permitted, on another node, no such stream with `must_exist` | retry |
+//! | not permitted, on another node, no such stream with `must_exist` | address unavailable |
 //! | another type of key has that name, a value is too large, a header has the name of a field | reject |
 //! | timeout, lost connection, too few replicas | unknown |
-//! | no connection, a replica, still loading, disk errors | unavailable |
+//! | no connection, a replica, still loading, disk errors, out of memory | unavailable |
 //!
 //! **Entry.** The destination is the stream. The fields are `id`, `key` if there is one, `content_type`, CloudEvents attributes
 //! as `ce_…`, the message's own headers under their own names, and last `body`. Values are stored byte for byte. Redis does not

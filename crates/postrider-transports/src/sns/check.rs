@@ -21,7 +21,7 @@ pub(super) async fn findings(sns: &Sns, destination: &str) -> Result<Vec<Finding
                     .fixed_by(Sns::create_command(destination)),
             ]);
         }
-        Err(ServiceError { kind: FailureKind::Retry(_), reason }) => {
+        Err(ServiceError { kind: FailureKind::Retry(_) | FailureKind::Forbidden, reason }) => {
             return Ok(vec![
                 Finding::note("not_visible", destination)
                     .because(format!("its settings cannot be read: {reason}"))

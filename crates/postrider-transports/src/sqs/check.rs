@@ -46,7 +46,7 @@ pub(super) fn or_finding<T>(
                 .because(format!("the queue does not exist: {consequence}"))
                 .fixed_by(Sqs::create_command(destination))))
         }
-        Err(ServiceError { kind: FailureKind::Retry(_), reason }) => {
+        Err(ServiceError { kind: FailureKind::Retry(_) | FailureKind::Forbidden, reason }) => {
             Ok(Err(Finding::note("not_visible", destination)
                 .because(format!("its settings cannot be read: {reason}"))
                 .fixed_by("grant sqs:GetQueueUrl and sqs:GetQueueAttributes")))
@@ -160,7 +160,7 @@ pub(super) async fn dead_letter_finding(
             ));
         }
         // The queue belongs to another account, or may not be read.
-        Err(ServiceError { kind: FailureKind::Retry(_), .. }) => return Ok(None),
+        Err(ServiceError { kind: FailureKind::Retry(_) | FailureKind::Forbidden, .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
     let (own, theirs) = (number(queue, "MessageRetentionPeriod"), number(&dead, "MessageRetentionPeriod"));

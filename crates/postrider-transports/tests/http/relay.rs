@@ -57,3 +57,33 @@ async fn outage_uses_no_attempts() {
     assert_eq!((report.delivered, report.retried), (100, 0), "{report:?}");
     assert_eq!(receiver.arrived("/hooks/order.placed", 100).await.len(), 100);
 }
+
+/// The only URL refuses every message, for example because its route is not deployed yet: after ten different messages that is an outage.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn url_that_refuses_every_message_is_an_outage() {
+    for status in [401, 404, 503] {
+        let (receiver, store) = (Receiver::start().await, MemoryStore::new());
+        receiver.respond_with(move |_| ScriptedResponse::Status(status));
+        stage(&store, "acme", 50).await;
+        let transport = transport(open());
+        let first = relay(&store, transport.clone(), &receiver.url("/in")).await;
+        assert!(first.retried <= 10 && first.dead == 0, "{status}: {first:?}");
+        receiver.respond_with(|_| ScriptedResponse::Status(200));
+        let second = relay(&store, transport, &receiver.url("/in")).await;
+        assert!(second.delivered >= 35 && second.retried == 0, "{status}: {second:?}");
+    }
+}
+
+/// One of several URLs refuses every message: its messages fail, and the others arrive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn url_that_refuses_every_message_stops_no_other() {
+    let (receiver, store) = (Receiver::start().await, MemoryStore::new());
+    receiver.respond_with(|arrived| ScriptedResponse::Status(if arrived.path == "/bad" { 404 } else { 200 }));
+    for _ in 0..20 {
+        stage(&store, "bad", 2).await;
+        stage(&store, "good", 2).await;
+    }
+    let options = HttpOptions::below(receiver.url("/")).unwrap().allow_http().allow_host("127.0.0.1");
+    let report = relay(&store, transport(options), "{tenant}").await;
+    assert_eq!((report.delivered, report.retried, report.dead), (40, 40, 0), "{report:?}");
+}

@@ -8,6 +8,7 @@ mod error;
 mod guard;
 mod hosts;
 mod options;
+mod refusals;
 mod status;
 mod target;
 mod wire;
@@ -21,6 +22,7 @@ use futures_util::future::join_all;
 use guard::{AddressGuard, Resolver};
 use hosts::Hosts;
 use postrider_core::{Capacity, Finding, Invalid, Outgoing, PublishError, Receipt, Transport};
+use refusals::Refusals;
 use reqwest::{Client, Response, Url, redirect, retry};
 use std::{
     collections::BTreeSet,
@@ -65,6 +67,7 @@ type PublishResult = Result<Receipt, PublishError>;
 /// | 2xx, and the body was read to its end or to the limit | accepted |
 /// | 410 | rejected permanently; no more messages are sent to that URL, see [`HttpTransport::gone`] |
 /// | 413, 414, 415, 431, and statuses of [`HttpOptions::with_rejected`] | rejected permanently |
+/// | 401, 403, 404, 429 or 5xx, for the last ten different messages to that URL | address unavailable |
 /// | every other status, including 3xx | retry; `Retry-After` is obeyed, up to a limit |
 /// | an invalid URL, http or a private address in it, headers that HTTP cannot carry | rejected permanently |
 /// | no address or only a private one, no connection, no TLS | see below |
@@ -85,6 +88,7 @@ struct Inner {
     options: HttpOptions,
     guard: Arc<AddressGuard>,
     hosts: Hosts,
+    refusals: Refusals,
     /// `None` when closed. Calls hold the read lock; closing takes the write lock, and so waits for all calls.
     client: RwLock<Option<Client>>,
 }
@@ -128,7 +132,8 @@ impl HttpTransport {
             .build()
             .map_err(|error| Invalid::rule("options", format!("cannot create an HTTP client: {error}")))?;
         let hosts = Hosts::new(options.concurrency);
-        Ok(Self(Arc::new(Inner { options, guard, hosts, client: RwLock::new(Some(client)) })))
+        let (refusals, client) = (Refusals::default(), RwLock::new(Some(client)));
+        Ok(Self(Arc::new(Inner { options, guard, hosts, refusals, client })))
     }
 
     /// The URLs that responded with 410. No more messages are sent to them, until a new transport is created.
@@ -179,7 +184,7 @@ impl Inner {
         let left = deadline.saturating_duration_since(Instant::now());
         let request = client.post(url.clone()).headers(headers).body(outgoing.body.clone()).timeout(left);
         match request.send().await.map_err(RequestError::from) {
-            Ok(response) => SendOutcome::Reached(self.read(response, &url, &origin).await),
+            Ok(response) => SendOutcome::Reached(self.read(response, outgoing, &url, &origin).await),
             Err(RequestError::NoResponse(why)) => {
                 SendOutcome::Reached(Err(PublishError::unknown(format!("{origin} did not respond: {why}"))))
             }
@@ -196,7 +201,13 @@ impl Inner {
         }
     }
 
-    async fn read(&self, mut response: Response, url: &Url, origin: &str) -> PublishResult {
+    async fn read(
+        &self,
+        mut response: Response,
+        outgoing: &Outgoing,
+        url: &Url,
+        origin: &str,
+    ) -> PublishResult {
         let (status, headers) = (response.status(), response.headers().clone());
         let mut body = Vec::new();
         let end = loop {
@@ -217,7 +228,10 @@ impl Inner {
             self.hosts.mark_gone(url);
         }
         let body: String = String::from_utf8_lossy(&body).chars().take(QUOTED_CHARS).collect();
-        self.options.classifier.classify(origin, status, &headers, body.trim(), SystemTime::now())
+        let result =
+            self.options.classifier.classify(origin, status, &headers, body.trim(), SystemTime::now());
+        let is_unavailable = self.refusals.record(url, outgoing.id, status, result.is_ok());
+        result.map_err(|error| if is_unavailable { refusals::unavailable(error) } else { error })
     }
 
     /// Decides whether unreachable hosts are an error of their own messages, or an outage of the destination.

@@ -210,7 +210,8 @@ fn unavailable(error: PublishError) -> SourceError {
         PublishError::Retry { source, .. }
         | PublishError::Unknown { source }
         | PublishError::Reject { source }
-        | PublishError::Unavailable { source } => SourceError::Unavailable { source },
+        | PublishError::Unavailable { source }
+        | PublishError::AddressUnavailable { source } => SourceError::Unavailable { source },
         other => SourceError::unavailable(other),
     }
 }
