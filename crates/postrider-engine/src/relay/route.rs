@@ -106,6 +106,7 @@ impl RouteTarget {
             batcher: Arc::clone(batcher),
             queue: destination_queue(queue.as_str(), &self.destination)?,
             address: Template::parse(self.address.as_str())?,
+            route_queue: queue.clone(),
             format: self.format,
             filter: self.filter.clone(),
             transform: self.transform.clone(),
