@@ -6,7 +6,7 @@
 mod support;
 
 use nix::{sys::signal::Signal, unistd::geteuid};
-use postrider::{FollowUp, Reason, Reference};
+use postrider::{FollowUp, Message, Reason, Reference};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row, SqliteConnection};
 use std::{
     fs,
@@ -207,6 +207,45 @@ async fn lag_is_found_and_delivered() {
 }
 
 #[tokio::test]
+/// The route had a destination that has not accepted everything: it is removed, and then added again.
+#[tokio::test]
+async fn queue_of_a_removed_destination_is_found_and_routed() {
+    let shop = Shop::open().await;
+    let folder = shop.folder.path();
+    let configure = |destinations: &[&str]| {
+        let mut text =
+            "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"off\"\n".to_owned();
+        let mut to = Vec::new();
+        for name in destinations {
+            text += &format!("[destinations.{name}]\nkind = \"stdout\"\n");
+            to.push(format!("{{ destination = \"{name}\", address = \"orders\" }}"));
+        }
+        text += &format!("[[routes]]\nqueue = \"orders\"\nto = [{}]\n", to.join(", "));
+        fs::write(folder.join("postrider.toml"), text).unwrap();
+    };
+    let look = || Diagnosis::of(doctor(&["--skip", "pipe"]).current_dir(folder));
+    configure(&["mail"]);
+    shop.stage([Message::builder("orders>mail").json(&1)]).await;
+    look().is_silent();
+    shop.stage([1, 2].map(|number| Message::builder("orders>billing").json(&number))).await;
+    let diagnosis = look();
+    let found = diagnosis.finding("unrouted_queue");
+    assert_eq!(
+        (&found["severity"], &found["subject"]),
+        (&"warning".into(), &"queue orders>billing".into()),
+        "{found}"
+    );
+    assert!(found["reason"].as_str().unwrap().starts_with("2 messages of queue orders "), "{found}");
+    assert_eq!(
+        diagnosis.fix("unrouted_queue"),
+        "add destination billing to the route of queue orders in postrider.toml until queue orders>billing is empty"
+    );
+    configure(&["mail", "billing"]);
+    look().is_silent();
+    // Without a configuration, the routes are unknown.
+    diagnose(folder, &[]).is_silent();
+}
+
 async fn parked_key_and_dead_letters_are_found_and_fixed() {
     let shop = Shop::parked().await;
     cures(shop.folder.path(), "parked_keys", "postrider keys release --queue invoices ann --why").await;

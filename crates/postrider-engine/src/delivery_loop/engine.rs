@@ -162,7 +162,10 @@ impl DeliveryEngine {
                 store_outage: Arc::clone(&store_outage),
                 wakeup: Arc::clone(wakeup),
                 is_listening: Arc::clone(&is_listening),
-                idle: IdleState::new(Arc::clone(subscription), notifier.clone()),
+                idle: IdleState::new(
+                    Arc::clone(subscription),
+                    notifier.clone().filter(|_| subscription.has_notifications),
+                ),
                 idle_detector: idle_detector.cloned(),
                 stop: stop.clone(),
             };

@@ -2,6 +2,7 @@
 
 use super::{
     batcher::{Batcher, PublishResult, no_result},
+    drain_gate::DrainGate,
     route::{Filter, Transform},
 };
 use crate::{
@@ -23,6 +24,8 @@ pub(super) struct SingleTarget {
     pub(super) max_deliveries: Option<u32>,
     /// The declared ordering of its queue: a per-destination queue of a route must be ordered as its source queue is.
     pub(super) is_ordered: Option<bool>,
+    /// Holds back messages of ordered queues while earlier ones wait in the per-destination queue.
+    pub(super) drain_gate: Option<Arc<DrainGate>>,
 }
 
 /// A resolved route target: a destination, the address there, and the message format.
@@ -30,11 +33,11 @@ pub(super) struct ResolvedTarget {
     pub(super) batcher: Arc<Batcher>,
     /// The queue of messages that other destinations of the route accepted, and this one has not.
     pub(super) queue: QueueName,
+    /// The queue of the route, from which messages come to the other one.
+    pub(super) route_queue: QueueName,
     pub(super) address: Template,
     pub(super) format: Format,
     pub(super) filter: Option<Filter>,
-    /// The queue of the route, from which messages come to the other one.
-    pub(super) route_queue: QueueName,
     pub(super) transform: Option<Transform>,
 }
 
@@ -152,6 +155,12 @@ fn span_of(delivery: &Delivery, destination: &str) -> Span {
 
 impl SingleTarget {
     async fn settle(&self, delivery: &Arc<Delivery>) -> Settlement {
+        if let Some(gate) = &self.drain_gate
+            && let Some(settlement) = gate.hold_back(delivery).await
+        {
+            self.target.batcher.breaker.release();
+            return settlement;
+        }
         match self.prepare(delivery) {
             Ok(outgoing) => self.settlement_for(self.target.batcher.send(outgoing).await, delivery),
             Err(settlement) => {

@@ -21,9 +21,11 @@ mod batcher;
 mod circuit_breaker;
 mod deliver;
 mod destination;
+mod drain_gate;
 mod fan_out;
 mod operator_pauses;
 mod route;
+mod unrouted;
 
 pub use destination::Destination;
 pub use route::{Route, RouteTarget};
@@ -34,8 +36,13 @@ use crate::{
     setup::Setup,
 };
 use operator_pauses::OperatorPauses;
-use postrider_core::{Backend, Error, Invalid, cloudevents::check_source};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use postrider_core::{Backend, Error, Invalid, QueueName, cloudevents::check_source, inspect::CappedCount};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use unrouted::{unrouted_queues, warn_of_unrouted_queues};
 
 /// Claims messages, publishes them and settles the accepted ones.
 ///
@@ -67,6 +74,8 @@ pub struct Relay {
     backend: Arc<dyn Backend>,
     engine: DeliveryEngine,
     setup: Setup,
+    /// The queues that its routes deliver.
+    routed: BTreeSet<QueueName>,
 }
 
 /// Builder of a [`Relay`]; [`build`](Self::build) checks the settings.
@@ -105,12 +114,25 @@ impl Relay {
         &self.setup.warnings
     }
 
-    /// Declares the policies of its queues in the store. Call it once after migrating.
+    /// Declares the policies of its queues in the store, and logs a warning for each of the
+    /// [unrouted queues](Self::unrouted_queues). Call it once after migrating, and after a change of the routes.
     ///
     /// # Errors
     /// When the store fails, or rejects a policy.
     pub async fn declare(&self) -> Result<(), Error> {
-        self.setup.declare(&*self.backend).await
+        self.setup.declare(&*self.backend).await?;
+        warn_of_unrouted_queues(&*self.backend, &self.routed).await;
+        Ok(())
+    }
+
+    /// The per-destination queues, such as `orders>billing`, that hold messages and belong to no route of this relay, with the
+    /// number of their messages. That happens when a destination is renamed, or removed from a route while it was behind. Unless
+    /// another relay has a route for them, nothing delivers these messages.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn unrouted_queues(&self) -> Result<BTreeMap<QueueName, CappedCount>, Error> {
+        unrouted_queues(&*self.backend, &self.routed).await
     }
 
     /// Starts the relay. It runs until it is stopped. Call it within a tokio runtime; a stopped relay can be started again.
@@ -202,14 +224,15 @@ impl RelayBuilder {
             engine = engine.with_settle_batch(size, age);
         }
         let source: Arc<str> = self.source.into();
-        let mut setup = Setup::default();
+        let (mut setup, mut routed) = (Setup::default(), BTreeSet::new());
         for route in self.routes {
             setup.warnings.extend(route.warnings());
             setup.policies.extend(route.declared()?);
-            for subscription in route.open(&source, &batchers)? {
+            routed.extend(route.queues()?);
+            for subscription in route.open(&source, &batchers, &self.backend)? {
                 engine = engine.subscribe(subscription)?;
             }
         }
-        Ok(Relay { backend: self.backend, engine, setup })
+        Ok(Relay { backend: self.backend, engine, routed, setup })
     }
 }
