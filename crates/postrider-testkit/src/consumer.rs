@@ -91,6 +91,7 @@ macro_rules! consumer_suite {
                     a_failure_without_a_limit_is_retried_and_never_dead_lettered
                     a_panic_is_a_failure
                     a_handler_past_its_timeout_is_a_failure
+                    an_error_text_with_binary_data_is_dead_lettered
                     in_process_retries_need_no_redelivery
                     a_snooze_is_not_a_failure
                 }
