@@ -72,6 +72,7 @@ macro_rules! worker_suite {
                     a_message_is_delivered_only_after_the_store_settled_it
                     a_message_not_settled_in_time_is_redelivered
                     messages_in_flight_are_bounded
+                    messages_behind_a_refused_settlement_of_their_turn_wait
                 }
                 shutdown {
                     a_stop_finishes_running_handlers_and_releases_the_rest
