@@ -37,7 +37,8 @@ async fn sql(folder: &Path, sql: &str) {
 
 /// Applies a printed fix: a statement in the database, a command in a shell.
 async fn apply_fix(folder: &Path, fix: &str) {
-    let is_sql = ["pragma ", "create ", "drop ", "alter "].iter().any(|verb| fix.starts_with(verb));
+    let is_sql =
+        ["pragma ", "create ", "drop ", "alter ", "delete "].iter().any(|verb| fix.starts_with(verb));
     if is_sql { sql(folder, fix).await } else { shell(fix, folder, &[]) }
 }
 
@@ -206,7 +207,6 @@ async fn lag_is_found_and_delivered() {
     look().is_silent();
 }
 
-#[tokio::test]
 /// The route had a destination that has not accepted everything: it is removed, and then added again.
 #[tokio::test]
 async fn queue_of_a_removed_destination_is_found_and_routed() {
@@ -246,6 +246,7 @@ async fn queue_of_a_removed_destination_is_found_and_routed() {
     diagnose(folder, &[]).is_silent();
 }
 
+#[tokio::test]
 async fn parked_key_and_dead_letters_are_found_and_fixed() {
     let shop = Shop::parked().await;
     cures(shop.folder.path(), "parked_keys", "postrider keys release --queue invoices ann --why").await;
@@ -263,6 +264,19 @@ async fn long_pause_is_found_and_resumed() {
     diagnose(folder, &["--max-lag", "1ms"]).is_silent();
     sql(folder, "update postrider_pause set since = since - 2 * 86400 * 1000000").await;
     cures(folder, "paused", "postrider resume --queue orders --why 'the pause is over' --db shop.db").await;
+}
+
+/// The clock of the machine was in the year 2100 once, when a tick was staged.
+#[tokio::test]
+async fn schedule_ahead_of_the_clock_is_found_and_begins_anew() {
+    let folder = closed().await;
+    sql(folder.path(), "insert into postrider_schedule (name, last_at) values ('nightly', 4102444800000000)")
+        .await;
+    sql(folder.path(), "insert into postrider_schedule (name, last_at) values ('hourly', 1700000000000000)")
+        .await;
+    let found = diagnose(folder.path(), &[]);
+    assert_eq!(found.finding("schedule_ahead")["subject"], "schedule nightly");
+    cures(folder.path(), "schedule_ahead", "delete from postrider_schedule where name = 'nightly';").await;
 }
 
 #[tokio::test]

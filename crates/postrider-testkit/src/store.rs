@@ -242,6 +242,7 @@ macro_rules! store_suite {
                 a_tick_wakes_an_idle_worker
             }
             trace_context {
+                schedules_are_listed_with_their_last_ticks
                 a_message_staged_in_a_trace_carries_it
                 an_explicit_trace_is_kept
                 a_message_staged_outside_a_trace_carries_none
