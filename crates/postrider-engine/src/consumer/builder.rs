@@ -14,6 +14,7 @@ use crate::{
     failure::Failure,
     failure_policy::{ErrorText, FailurePolicy},
     worker::{
+    pruner::{PRUNE_INTERVAL, check_prune_interval},
         Context, OnUnknownType, Tx,
         handler::{event, json},
     },
@@ -58,6 +59,7 @@ pub struct ConsumerBuilder<R: TxBackend> {
     redelivery_window: Option<Duration>,
 }
 
+    prune_interval: Option<Duration>,
 impl<R: TxBackend> ConsumerBuilder<R> {
     pub(super) fn new(name: String, source: Arc<dyn Source>, store: R) -> Self {
         Self {
@@ -86,6 +88,7 @@ impl<R: TxBackend> ConsumerBuilder<R> {
         }
     }
 
+            prune_interval: Some(PRUNE_INTERVAL),
     /// Registers the handler of one event type. Writes and staged messages in the transaction commit with the deduplication
     /// record of the message, or not at all. Do not commit the transaction. It must be dropped before the handler ends,
     /// which happens by itself.
@@ -266,8 +269,16 @@ impl<R: TxBackend> ConsumerBuilder<R> {
         });
         let backend: Arc<dyn Backend> = Arc::new(self.store.backend());
         let subscription =
+    /// Prunes expired deduplication records, and delivered messages past their retention, about this often while the consumer
+    /// runs, in small steps; `None`: never, if `postrider gc` does it. Default: every ten minutes.
+    pub fn prune_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.prune_interval = interval.into();
+        self
+    }
+
             Subscription::new(queue.clone(), Arc::clone(&replay) as _).with_concurrency(self.concurrency);
-        let engine = DeliveryEngine::new(&backend).subscribe(subscription)?;
+        // The consumer prunes, including its deduplication records.
+        let engine = DeliveryEngine::new(&backend).with_prune_interval(None).subscribe(subscription)?;
         let processor = Arc::new(Processor {
             metrics: ConsumerMetrics::new(&name),
             origin: format!("{} {}", self.source.kind(), self.source.origin()),
@@ -325,6 +336,7 @@ impl<R: TxBackend> ConsumerBuilder<R> {
         }
         self.retry_in_place.as_ref().map_or(Ok(()), RetryStrategy::check)?;
         self.retry.check()
+            prune_interval: self.prune_interval,
     }
 
     fn warnings(&self, name: &ConsumerName, queue: &QueueName) -> Vec<String> {
@@ -354,6 +366,7 @@ impl<R: TxBackend> ConsumerBuilder<R> {
             ));
         }
         if queue.as_str() == self.source.origin() {
+        check_prune_interval(self.prune_interval)?;
             warnings.push(format!(
                 "consumer {name}: dead letters go to the queue {queue} of the store, which has the same name as its source; these are two different queues"
             ));

@@ -67,6 +67,7 @@ pub(super) struct Processor<R: TxBackend> {
     pub(super) redelivery_window: Option<Duration>,
 }
 
+    pub(super) prune_interval: Option<Duration>,
 /// The outcome of a received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageOutcome {

@@ -32,6 +32,7 @@ pub use route::{Route, RouteTarget};
 
 use crate::{
     delivery_loop::DeliveryEngine,
+    pruner::{PRUNE_INTERVAL, check_prune_interval},
     runner::{Report, Running, Stopped},
     setup::Setup,
 };
@@ -73,9 +74,9 @@ use unrouted::{unrouted_queues, warn_of_unrouted_queues};
 pub struct Relay {
     backend: Arc<dyn Backend>,
     engine: DeliveryEngine,
-    setup: Setup,
     /// The queues that its routes deliver.
     routed: BTreeSet<QueueName>,
+    setup: Setup,
 }
 
 /// Builder of a [`Relay`]; [`build`](Self::build) checks the settings.
@@ -88,6 +89,7 @@ pub struct RelayBuilder {
     destinations: Vec<Destination>,
     routes: Vec<Route>,
     settle_batch: Option<(usize, Duration)>,
+    prune_interval: Option<Duration>,
 }
 
 impl Relay {
@@ -106,6 +108,7 @@ impl Relay {
             destinations: Vec::new(),
             routes: Vec::new(),
             settle_batch: None,
+            prune_interval: Some(PRUNE_INTERVAL),
         }
     }
 
@@ -190,6 +193,13 @@ impl RelayBuilder {
         self
     }
 
+    /// Prunes delivered messages past their retention about this often while the relay runs, in small steps; `None`: never, if
+    /// `postrider gc` does it. Default: every ten minutes.
+    pub fn prune_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.prune_interval = interval.into();
+        self
+    }
+
     /// Polls only: for databases behind a pooler that breaks LISTEN, and for producers that never notify.
     pub fn without_notifications(mut self) -> Self {
         self.has_notifications = false;
@@ -216,7 +226,8 @@ impl RelayBuilder {
                 return Err(Invalid::rule("destination", rule));
             }
         }
-        let mut engine = DeliveryEngine::new(&self.backend);
+        check_prune_interval(self.prune_interval)?;
+        let mut engine = DeliveryEngine::new(&self.backend).with_prune_interval(self.prune_interval);
         if !self.has_notifications {
             engine = engine.without_notifications();
         }

@@ -20,6 +20,7 @@ pub use transaction::Tx;
 use crate::{
     context::Shared,
     delivery_loop::DeliveryEngine,
+    pruner::{PRUNE_INTERVAL, check_prune_interval},
     runner::{Report, Running, Stopped},
     setup::Setup,
 };
@@ -69,6 +70,7 @@ pub struct WorkerBuilder {
     shared: Shared,
     concurrency: Option<usize>,
     settle_batch: Option<(usize, Duration)>,
+    prune_interval: Option<Duration>,
 }
 
 impl Worker {
@@ -86,6 +88,7 @@ impl Worker {
             shared: Shared::default(),
             concurrency: None,
             settle_batch: None,
+            prune_interval: Some(PRUNE_INTERVAL),
         }
     }
 
@@ -171,6 +174,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// Prunes delivered messages past their retention about this often while the worker runs, in small steps; `None`: never, if
+    /// `postrider gc` does it. Default: every ten minutes.
+    pub fn prune_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.prune_interval = interval.into();
+        self
+    }
+
     /// Checks the settings and builds the worker.
     ///
     /// # Errors
@@ -183,7 +193,8 @@ impl WorkerBuilder {
             return Err(Invalid::rule("concurrency", "is 0; nothing would ever run: set at least 1"));
         }
         let shared = Arc::new(self.shared);
-        let mut engine = DeliveryEngine::new(&self.backend);
+        check_prune_interval(self.prune_interval)?;
+        let mut engine = DeliveryEngine::new(&self.backend).with_prune_interval(self.prune_interval);
         if !self.has_notifications {
             engine = engine.without_notifications();
         }

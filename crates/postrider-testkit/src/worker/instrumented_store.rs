@@ -148,6 +148,8 @@ impl Store for InstrumentedStore {
     }
 
     async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
+        self.probe.prunes.fetch_add(1, SeqCst);
+        self.probe.check(&self.probe.failing_prunes)?;
         self.store.prune(request).await
     }
 

@@ -58,7 +58,6 @@ pub async fn a_message_not_settled_in_time_is_redelivered<F: Fixture>(fixture: F
     assert_empty(&fixture, "orders").await;
 }
 
-/// The number of messages in flight is bounded, however many are pending.
 /// The store refuses the settlement of one message of a turn: later messages of the turn are not settled before it, since the last
 /// one ends the turn, and the refused one would be delivered after it.
 pub async fn messages_behind_a_refused_settlement_of_their_turn_wait<F: Fixture>(fixture: F) {
@@ -76,6 +75,7 @@ pub async fn messages_behind_a_refused_settlement_of_their_turn_wait<F: Fixture>
     assert_empty(&fixture, "orders").await;
 }
 
+/// The number of messages in flight is bounded, however many are pending.
 pub async fn messages_in_flight_are_bounded<F: Fixture>(fixture: F) {
     stage(&fixture, &orders(3_000)).await;
     let (builder, probe) = instrumented_worker(&fixture);
