@@ -81,6 +81,9 @@ macro_rules! consumer_suite {
                     a_transaction_kept_by_its_handler_is_a_failure
                 }
                 poison_messages {
+                    a_message_is_deduplicated_by_an_identity_of_its_own
+                    a_panicking_deduplicate_by_affects_only_its_message
+                    staged_messages_inherit_the_tenant_and_a_later_time
                     an_unreadable_message_is_rejected_and_dead_lettered
                     an_undecodable_payload_is_dead_lettered
                     a_rejected_message_is_dead_lettered_with_its_origin

@@ -2,6 +2,7 @@
 
 use super::{
     Consumer,
+    decoder::{Decoder, DeduplicateBy},
     handler::{Handler, Handlers, Plain, Typed},
     metrics::ConsumerMetrics,
     processor::Processor,
@@ -20,8 +21,8 @@ use crate::{
     },
 };
 use postrider_core::{
-    Backend, ConsumerName, Event, Invalid, QueueName, RetryStrategy, Source, TxBackend, hlc::HybridClock,
-    retry::Retry,
+    Backend, ConsumerName, Event, Incoming, Invalid, QueueName, RetryStrategy, Source, TxBackend,
+    hlc::HybridClock, retry::Retry,
 };
 use serde::de::DeserializeOwned;
 use std::{
@@ -44,6 +45,7 @@ pub struct ConsumerBuilder<R: TxBackend> {
     unknown: OnUnknownType,
     shared: Shared,
     clock: Option<Arc<HybridClock>>,
+    deduplicate_by: Option<DeduplicateBy>,
     concurrency: usize,
     batch_size: usize,
     prefetch: usize,
@@ -72,6 +74,7 @@ impl<R: TxBackend> ConsumerBuilder<R> {
             unknown: OnUnknownType::default(),
             shared: Shared::default(),
             clock: None,
+            deduplicate_by: None,
             concurrency: 5,
             batch_size: 100,
             prefetch: 1_000,
@@ -149,6 +152,31 @@ impl<R: TxBackend> ConsumerBuilder<R> {
 
     /// Queue of the consumer's dead letters; default `inbox.` followed by the consumer's name. No worker may work on it.
     pub fn dead_letter_queue(mut self, queue: impl Into<String>) -> Self {
+    /// Deduplicates messages by the identity that this function returns, instead of the identity of the event or of the protocol:
+    /// for senders that send the same message twice with different ids, or without an id. It becomes the message id, too. When
+    /// the function returns `None`, the message keeps its own identity. A function that panics makes the message undecodable.
+    ///
+    /// The tenant and the consumer are part of the identity already. Never use the ordering key: many messages share a key.
+    ///
+    /// ```
+    /// # use postrider_engine::{Consumer, Context, Failure, Tx};
+    /// # use postrider_stores::memory::{MemoryStore, MemoryTransaction};
+    /// # use postrider_transports::memory::MemoryQueue;
+    /// # let (source, store) = (MemoryQueue::new("payments").source(), MemoryStore::new());
+    /// let consumer = Consumer::builder("billing", source, store)
+    ///     .deduplicate_by(|incoming| incoming.header("idempotency-key").map(str::to_owned))
+    /// #   .on_any(|_: Tx<MemoryTransaction>, _: Context| async { Ok::<(), Failure>(()) })
+    ///     .build()?;
+    /// # Ok::<(), postrider_core::Invalid>(())
+    /// ```
+    pub fn deduplicate_by(
+        mut self,
+        identity: impl Fn(&Incoming) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.deduplicate_by = Some(Arc::new(identity));
+        self
+    }
+
         self.queue = Some(queue.into());
         self
     }
@@ -286,6 +314,7 @@ impl<R: TxBackend> ConsumerBuilder<R> {
             name,
             queue: queue.clone(),
             source: self.source,
+            decoder: Decoder { queue: queue.clone(), deduplicate_by: self.deduplicate_by },
             capabilities,
             store: self.store,
             handlers,
