@@ -14,8 +14,8 @@ use crate::{
     delivery_loop::{DeliveryEngine, Subscription, store_outage::StoreOutage},
     failure::Failure,
     failure_policy::{ErrorText, FailurePolicy},
-    worker::{
     pruner::{PRUNE_INTERVAL, check_prune_interval},
+    worker::{
         Context, OnUnknownType, Tx,
         handler::{event, json},
     },
@@ -59,9 +59,9 @@ pub struct ConsumerBuilder<R: TxBackend> {
     keep_deduplication_records_for: Option<Duration>,
     resend_window: Duration,
     redelivery_window: Option<Duration>,
+    prune_interval: Option<Duration>,
 }
 
-    prune_interval: Option<Duration>,
 impl<R: TxBackend> ConsumerBuilder<R> {
     pub(super) fn new(name: String, source: Arc<dyn Source>, store: R) -> Self {
         Self {
@@ -88,10 +88,10 @@ impl<R: TxBackend> ConsumerBuilder<R> {
             keep_deduplication_records_for: None,
             resend_window: RESEND_WINDOW,
             redelivery_window: None,
+            prune_interval: Some(PRUNE_INTERVAL),
         }
     }
 
-            prune_interval: Some(PRUNE_INTERVAL),
     /// Registers the handler of one event type. Writes and staged messages in the transaction commit with the deduplication
     /// record of the message, or not at all. Do not commit the transaction. It must be dropped before the handler ends,
     /// which happens by itself.
@@ -144,14 +144,14 @@ impl<R: TxBackend> ConsumerBuilder<R> {
     }
 
     /// Merges the senders' hybrid logical clocks into this clock: its readings after a message was received are later than
-    /// the message's timestamp. Duplicates are not merged, since their effects happened before.
+    /// the message's timestamp. Duplicates are not merged, since their effects happened before. Messages that handlers stage with
+    /// [`Context::follow`] have readings of it.
     pub fn clock(mut self, clock: Arc<HybridClock>) -> Self {
+        self.shared.put(Arc::clone(&clock));
         self.clock = Some(clock);
         self
     }
 
-    /// Queue of the consumer's dead letters; default `inbox.` followed by the consumer's name. No worker may work on it.
-    pub fn dead_letter_queue(mut self, queue: impl Into<String>) -> Self {
     /// Deduplicates messages by the identity that this function returns, instead of the identity of the event or of the protocol:
     /// for senders that send the same message twice with different ids, or without an id. It becomes the message id, too. When
     /// the function returns `None`, the message keeps its own identity. A function that panics makes the message undecodable.
@@ -177,6 +177,8 @@ impl<R: TxBackend> ConsumerBuilder<R> {
         self
     }
 
+    /// Queue of the consumer's dead letters; default `inbox.` followed by the consumer's name. No worker may work on it.
+    pub fn dead_letter_queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
@@ -267,6 +269,13 @@ impl<R: TxBackend> ConsumerBuilder<R> {
         self
     }
 
+    /// Prunes expired deduplication records, and delivered messages past their retention, about this often while the consumer
+    /// runs, in small steps; `None`: never, if `postrider gc` does it. Default: every ten minutes.
+    pub fn prune_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.prune_interval = interval.into();
+        self
+    }
+
     /// Checks the settings and builds the consumer.
     ///
     /// # Errors
@@ -297,13 +306,6 @@ impl<R: TxBackend> ConsumerBuilder<R> {
         });
         let backend: Arc<dyn Backend> = Arc::new(self.store.backend());
         let subscription =
-    /// Prunes expired deduplication records, and delivered messages past their retention, about this often while the consumer
-    /// runs, in small steps; `None`: never, if `postrider gc` does it. Default: every ten minutes.
-    pub fn prune_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
-        self.prune_interval = interval.into();
-        self
-    }
-
             Subscription::new(queue.clone(), Arc::clone(&replay) as _).with_concurrency(self.concurrency);
         // The consumer prunes, including its deduplication records.
         let engine = DeliveryEngine::new(&backend).with_prune_interval(None).subscribe(subscription)?;
@@ -312,9 +314,9 @@ impl<R: TxBackend> ConsumerBuilder<R> {
             origin: format!("{} {}", self.source.kind(), self.source.origin()),
             engine,
             name,
+            decoder: Decoder { queue: queue.clone(), deduplicate_by: self.deduplicate_by },
             queue: queue.clone(),
             source: self.source,
-            decoder: Decoder { queue: queue.clone(), deduplicate_by: self.deduplicate_by },
             capabilities,
             store: self.store,
             handlers,
@@ -334,6 +336,7 @@ impl<R: TxBackend> ConsumerBuilder<R> {
             keep_deduplication_records_for: self.keep_deduplication_records_for,
             resend_window: self.resend_window,
             redelivery_window: self.redelivery_window,
+            prune_interval: self.prune_interval,
         });
         replay.processor.get_or_init(|| Arc::downgrade(&processor));
         Ok(Consumer { processor })
@@ -363,9 +366,9 @@ impl<R: TxBackend> ConsumerBuilder<R> {
                 return Err(Invalid::rule(field, "is zero: set a duration above zero"));
             }
         }
+        check_prune_interval(self.prune_interval)?;
         self.retry_in_place.as_ref().map_or(Ok(()), RetryStrategy::check)?;
         self.retry.check()
-            prune_interval: self.prune_interval,
     }
 
     fn warnings(&self, name: &ConsumerName, queue: &QueueName) -> Vec<String> {
@@ -395,7 +398,6 @@ impl<R: TxBackend> ConsumerBuilder<R> {
             ));
         }
         if queue.as_str() == self.source.origin() {
-        check_prune_interval(self.prune_interval)?;
             warnings.push(format!(
                 "consumer {name}: dead letters go to the queue {queue} of the store, which has the same name as its source; these are two different queues"
             ));

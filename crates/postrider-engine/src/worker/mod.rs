@@ -24,7 +24,7 @@ use crate::{
     runner::{Report, Running, Stopped},
     setup::Setup,
 };
-use postrider_core::{Backend, Error, Invalid, QueueName};
+use postrider_core::{Backend, Error, Invalid, QueueName, hlc::HybridClock};
 use std::{sync::Arc, time::Duration};
 
 /// Claims messages, runs their handlers and settles them.
@@ -154,6 +154,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// Gives messages that handlers stage with [`Context::follow`] readings of this hybrid logical clock, later than those of the
+    /// messages that caused them.
+    pub fn clock(self, clock: Arc<HybridClock>) -> Self {
+        self.share(clock)
+    }
+
     /// Concurrency over all queues; the queues' weights decide which one runs next. Default: the sum of the queues' own
     /// limits.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
@@ -168,16 +174,16 @@ impl WorkerBuilder {
         self
     }
 
-    /// Polls only: for databases behind a pooler that breaks LISTEN, and for producers that never notify.
-    pub fn without_notifications(mut self) -> Self {
-        self.has_notifications = false;
-        self
-    }
-
     /// Prunes delivered messages past their retention about this often while the worker runs, in small steps; `None`: never, if
     /// `postrider gc` does it. Default: every ten minutes.
     pub fn prune_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.prune_interval = interval.into();
+        self
+    }
+
+    /// Polls only: for databases behind a pooler that breaks LISTEN, and for producers that never notify.
+    pub fn without_notifications(mut self) -> Self {
+        self.has_notifications = false;
         self
     }
 
