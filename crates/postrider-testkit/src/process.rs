@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The variable with the argument of the child process. Without it, the test that is the body of the child does nothing.
+/// The variable with the argument of the child process. The test that is the body of the child is ignored, so that it does not count
+/// as a test; without the variable it does nothing.
 const ARGUMENT: &str = "POSTRIDER_TEST_ARGUMENT";
 
 /// A child process. Dropping it kills the process.
@@ -18,13 +19,15 @@ const ARGUMENT: &str = "POSTRIDER_TEST_ARGUMENT";
 pub struct Process(Child);
 
 impl Process {
-    /// Runs the test `body` in a child process with an argument.
+    /// Runs the ignored test `body` in a child process with an argument.
     ///
     /// # Panics
     /// When it cannot be started.
     pub fn start(body: &str, argument: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([body, "--exact", "--nocapture", "--test-threads=1"]).env(ARGUMENT, argument);
+        command
+            .args([body, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(ARGUMENT, argument);
         // Closed when this process dies for any reason.
         Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
     }

@@ -26,6 +26,7 @@ const BODY: &str = "worker_process";
 
 /// Not a test of its own: the body of a worker process, which does nothing without arguments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn worker_process() {
     let Some(args) = process::argument() else { return };
     shop::work::<postgres_shop::PostgresShop>(&args).await;
