@@ -6,7 +6,7 @@
 mod support;
 
 use nix::{sys::signal::Signal, unistd::geteuid};
-use postrider::{FollowUp, Reason, Reference};
+use postrider::{FollowUp, Message, Reason, Reference};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row, SqliteConnection};
 use std::{
     fs,
@@ -37,7 +37,8 @@ async fn sql(folder: &Path, sql: &str) {
 
 /// Applies a printed fix: a statement in the database, a command in a shell.
 async fn apply_fix(folder: &Path, fix: &str) {
-    let is_sql = ["pragma ", "create ", "drop ", "alter "].iter().any(|verb| fix.starts_with(verb));
+    let is_sql =
+        ["pragma ", "create ", "drop ", "alter ", "delete "].iter().any(|verb| fix.starts_with(verb));
     if is_sql { sql(folder, fix).await } else { shell(fix, folder, &[]) }
 }
 
@@ -206,6 +207,45 @@ async fn lag_is_found_and_delivered() {
     look().is_silent();
 }
 
+/// The route had a destination that has not accepted everything: it is removed, and then added again.
+#[tokio::test]
+async fn queue_of_a_removed_destination_is_found_and_routed() {
+    let shop = Shop::open().await;
+    let folder = shop.folder.path();
+    let configure = |destinations: &[&str]| {
+        let mut text =
+            "source = \"/shop\"\n[databases.shop]\nurl = \"shop.db\"\n[http]\nlisten = \"off\"\n".to_owned();
+        let mut to = Vec::new();
+        for name in destinations {
+            text += &format!("[destinations.{name}]\nkind = \"stdout\"\n");
+            to.push(format!("{{ destination = \"{name}\", address = \"orders\" }}"));
+        }
+        text += &format!("[[routes]]\nqueue = \"orders\"\nto = [{}]\n", to.join(", "));
+        fs::write(folder.join("postrider.toml"), text).unwrap();
+    };
+    let look = || Diagnosis::of(doctor(&["--skip", "pipe"]).current_dir(folder));
+    configure(&["mail"]);
+    shop.stage([Message::builder("orders>mail").json(&1)]).await;
+    look().is_silent();
+    shop.stage([1, 2].map(|number| Message::builder("orders>billing").json(&number))).await;
+    let diagnosis = look();
+    let found = diagnosis.finding("unrouted_queue");
+    assert_eq!(
+        (&found["severity"], &found["subject"]),
+        (&"warning".into(), &"queue orders>billing".into()),
+        "{found}"
+    );
+    assert!(found["reason"].as_str().unwrap().starts_with("2 messages of queue orders "), "{found}");
+    assert_eq!(
+        diagnosis.fix("unrouted_queue"),
+        "add destination billing to the route of queue orders in postrider.toml until queue orders>billing is empty"
+    );
+    configure(&["mail", "billing"]);
+    look().is_silent();
+    // Without a configuration, the routes are unknown.
+    diagnose(folder, &[]).is_silent();
+}
+
 #[tokio::test]
 async fn parked_key_and_dead_letters_are_found_and_fixed() {
     let shop = Shop::parked().await;
@@ -224,6 +264,19 @@ async fn long_pause_is_found_and_resumed() {
     diagnose(folder, &["--max-lag", "1ms"]).is_silent();
     sql(folder, "update postrider_pause set since = since - 2 * 86400 * 1000000").await;
     cures(folder, "paused", "postrider resume --queue orders --why 'the pause is over' --db shop.db").await;
+}
+
+/// The clock of the machine was in the year 2100 once, when a tick was staged.
+#[tokio::test]
+async fn schedule_ahead_of_the_clock_is_found_and_begins_anew() {
+    let folder = closed().await;
+    sql(folder.path(), "insert into postrider_schedule (name, last_at) values ('nightly', 4102444800000000)")
+        .await;
+    sql(folder.path(), "insert into postrider_schedule (name, last_at) values ('hourly', 1700000000000000)")
+        .await;
+    let found = diagnose(folder.path(), &[]);
+    assert_eq!(found.finding("schedule_ahead")["subject"], "schedule nightly");
+    cures(folder.path(), "schedule_ahead", "delete from postrider_schedule where name = 'nightly';").await;
 }
 
 #[tokio::test]

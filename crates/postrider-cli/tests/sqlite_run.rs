@@ -113,6 +113,29 @@ async fn sighup_adds_a_route_without_losing_messages() {
     assert_eq!(daemon.end().code, Some(0));
 }
 
+/// A route with one destination delivers what an earlier route left for it, and a queue of a destination that no route has any
+/// more is reported, at the start and on SIGHUP.
+#[tokio::test(flavor = "multi_thread")]
+async fn pending_messages_of_an_earlier_route_are_delivered_or_reported() {
+    let mut shop = Shop::new().await;
+    let mut daemon = shop.start();
+    shop.stage("orders>hooks", &["1"]).await;
+    assert_eq!(shop.webhooks.next(1).await, ["/hooks/orders 1"]);
+    shop.stage("orders>billing", &["2", "3"]).await;
+    let warning = "queue orders>billing holds 2 messages that no route of this relay delivers: add destination \"billing\" to the route \
+                   of queue orders again";
+    shop.write_config(&["orders", "bills"]);
+    daemon.signal(Signal::SIGHUP);
+    daemon.until(warning);
+    daemon.until("configuration reloaded");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.end().code, Some(0));
+    let mut daemon = AtWork::start(&mut shop.command(&[]));
+    daemon.until(warning);
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.end().code, Some(0));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sighup_with_a_broken_file_keeps_the_previous_configuration() {
     let mut shop = Shop::new().await;

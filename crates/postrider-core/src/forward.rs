@@ -50,6 +50,7 @@ macro_rules! forward_backend {
             async fn deduplication_records(tenant: ::std::option::Option<&$crate::TenantId>, id: $crate::MessageId) -> ::std::vec::Vec<$crate::inspect::DeduplicationRecord>;
             async fn timers(queue: ::std::option::Option<&$crate::QueueName>, limit: usize) -> ::std::vec::Vec<$crate::inspect::ActiveTimer>;
             async fn prunable(request: &$crate::PruneRequest, audit_older_than: ::std::option::Option<::std::time::Duration>) -> $crate::inspect::Prunable;
+            async fn schedules() -> ::std::vec::Vec<$crate::inspect::ScheduleRow>;
             async fn clock() -> ::std::time::SystemTime;
             async fn audit_of(id: $crate::MessageId, limit: usize) -> ::std::vec::Vec<$crate::inspect::AuditRow>;
             async fn audit(limit: usize) -> ::std::vec::Vec<$crate::inspect::AuditRow>;

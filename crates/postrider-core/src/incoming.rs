@@ -113,6 +113,29 @@ impl Incoming {
         self.read_bare(queue)
     }
 
+    /// Decodes it like [`read`](Self::read), with this identity in place of its own. A message without an identity gets one.
+    ///
+    /// # Errors
+    /// When the identity is empty, or the message claims to be a CloudEvent and is not, or breaks a rule of messages.
+    pub fn read_as(&self, queue: &QueueName, id: &str) -> Result<DecodedMessage, Invalid> {
+        if id.is_empty() {
+            return Err(Invalid::rule("id", "is empty: a duplicate could not be recognised"));
+        }
+        let mut decoded = match self.id {
+            Some(_) => self.read(queue)?,
+            None => Self { id: Some(id.to_owned()), ..self.clone() }.read(queue)?,
+        };
+        decoded.id = identity(None, id);
+        decoded.message = decoded.message.identified(decoded.id);
+        Ok(decoded)
+    }
+
+    /// The value of a header, or of a CloudEvents attribute, in any case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut pairs = self.headers.iter().chain(&self.attributes);
+        pairs.find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
     /// The dead letter of an undecodable message: a message of `queue` with the body as its payload, everything else in one header, and
     /// a deterministic id, the same for each redelivery. [`kept`](Self::kept) undoes it.
     pub fn keep(&self, queue: &QueueName) -> Message {

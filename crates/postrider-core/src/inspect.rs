@@ -3,7 +3,7 @@
 //! [`Inspect`] reads; [`Operate`] changes.
 
 use crate::{
-    Error, MessageId, OrderingKey, PruneRequest, QueueName, Reason, TenantId,
+    Error, MessageId, OrderingKey, PruneRequest, QueueName, Reason, ScheduleName, TenantId,
     follow_up::{FollowUpFilter, FollowUpRow, StatusCounts},
 };
 use async_trait::async_trait;
@@ -78,6 +78,9 @@ pub trait Inspect: Debug + Send + Sync + 'static {
         audit_older_than: Option<Duration>,
     ) -> Result<Prunable, Error>;
 
+    /// The cron schedules that were ever read, by name.
+    async fn schedules(&self) -> Result<Vec<ScheduleRow>, Error>;
+
     /// The store's clock.
     async fn clock(&self) -> Result<SystemTime, Error>;
 
@@ -97,6 +100,15 @@ pub trait Inspect: Debug + Send + Sync + 'static {
         filter: FollowUpFilter,
         limit: usize,
     ) -> Result<Vec<FollowUpRow>, Error>;
+}
+
+/// A cron schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScheduleRow {
+    /// Its name.
+    pub name: ScheduleName,
+    /// The last recorded tick, or the time when the schedule was first read.
+    pub last: SystemTime,
 }
 
 /// The number of rows past their retention.

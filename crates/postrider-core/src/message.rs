@@ -337,6 +337,12 @@ impl MessageBuilder {
         self
     }
 
+    /// Sets the tenant, unless one is set.
+    pub fn default_tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.tenant.get_or_insert_with(|| tenant.into());
+        self
+    }
+
     /// Sets the subject.
     pub fn subject(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
@@ -371,6 +377,12 @@ impl MessageBuilder {
     /// Sets the reading of the hybrid logical clock.
     pub fn hlc(mut self, hlc: Hlc) -> Self {
         self.trail.hlc = Some(hlc);
+        self
+    }
+
+    /// Sets the reading of the hybrid logical clock, unless one is set.
+    pub fn default_hlc(mut self, hlc: impl FnOnce() -> Hlc) -> Self {
+        self.trail.hlc.get_or_insert_with(hlc);
         self
     }
 

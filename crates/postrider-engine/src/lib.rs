@@ -17,6 +17,7 @@ pub mod cron;
 pub mod delivery_loop;
 mod failure;
 mod failure_policy;
+mod pruner;
 pub mod relay;
 pub mod runner;
 pub mod saga;

@@ -40,6 +40,7 @@ async fn twenty_kills_on_one_file_lose_no_message_and_duplicate_no_effect() {
 
 /// Not a test of its own: the body of a worker process, which does nothing without arguments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn worker_process() {
     let Some(args) = process::argument() else { return };
     shop::work::<SqliteShop>(&args).await;

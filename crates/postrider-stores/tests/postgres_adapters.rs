@@ -5,7 +5,10 @@
 #[path = "support/postgres.rs"]
 mod support;
 
-use postrider_core::{Arrival, ConsumerName, Error, Inbox, InboxExt, Message, MessageId, Outbox, OutboxExt};
+use postrider_core::{
+    Arrival, ConsumerName, Error, Inbox, InboxExt, Message, MessageId, Outbox, OutboxExt,
+    inspect::{Inspect, ListRequest, StateFilter},
+};
 use postrider_stores::postgres::{PostgresInbox, PostgresOutbox};
 use postrider_testkit::{
     Fixture,
@@ -88,8 +91,12 @@ mod with_sqlx {
         let fixture = PostgresFixture::new().await;
         let mut connection = PgConnection::connect(fixture.database.url()).await.unwrap();
         let mut tx = connection.begin().await.unwrap();
-        fixture.outbox().stage(&mut tx, Message::builder("orders")).await.unwrap();
+        fixture.outbox().stage(&mut tx, Message::builder("orders").payload("lent")).await.unwrap();
         tx.commit().await.unwrap();
+        let orders = ListRequest::new("orders".parse().unwrap(), StateFilter::Ready);
+        let staged = fixture.store.list(&orders).await.unwrap().entries;
+        let payloads: Vec<_> = staged.iter().map(|entry| entry.message.payload().as_ref()).collect();
+        assert_eq!(payloads, [b"lent"]);
     }
 }
 

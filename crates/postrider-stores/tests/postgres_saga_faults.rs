@@ -115,6 +115,7 @@ async fn hundred_killed_runners_leave_every_follow_up_audited_and_finished() {
 
 /// Not a test of its own: the body of a runner that works until every follow-up has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn a_runner_at_work() {
     let Some((runner, app)) = in_the_other_process().await else { return };
     let running = runner.start();
@@ -126,6 +127,7 @@ async fn a_runner_at_work() {
 
 /// Not a test of its own: the body of a runner that runs one batch after the other until every follow-up has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn a_runner_of_batches() {
     let Some((runner, app)) = in_the_other_process().await else { return };
     while !is_over(&app).await {

@@ -12,7 +12,7 @@ async fn receiving() -> consuming::OnMemoryQueue<support::SqliteFixture> {
     consuming::OnMemoryQueue::new(support::SqliteFixture::new().await)
 }
 
-postrider_testkit::store_suite!(support::SqliteFixture::new);
+postrider_testkit::store_suite!(support::SqliteFixture::new, one_writer);
 postrider_testkit::worker_suite!(support::SqliteFixture::new);
 postrider_testkit::relay_suite!(support::SqliteFixture::new);
 postrider_testkit::consumer_suite!(receiving);

@@ -1,10 +1,14 @@
-//! Tools for testing applications that use Postrider: an in-memory store with a virtual clock, assertions, and fault injection.
+//! Tools for testing applications that use Postrider: an in-memory store with a virtual clock, destinations and
+//! sources in memory, assertions, and fault injection.
 //!
 //! | to test | use |
 //! |---|---|
 //! | one handler, called like a function | [`Context::builder`](postrider_engine::Context::builder) |
 //! | producers: which messages they stage, and which they do not | [`Assert`], on any store |
 //! | handlers and workers, with their retries and timers | [`TestStore`], whose clock moves only when the test moves it |
+//! | relays and their routes | a [`TestDestination`], which fails on demand |
+//! | consumers | a [`TestSource`], which redelivers on the clock of the store |
+//! | sagas and follow-ups | a saga runner on the `TestStore`, with your resolvers |
 //! | behaviour under failures | [`Fault`]s injected into deliveries, [`StoreCall`]s that fail |
 //!
 //! The code under test does not change: pass a `TestStore` in place of the application's store.
@@ -51,13 +55,19 @@
 mod assert;
 mod claims;
 mod delegate;
+mod destination;
 mod fault_points;
 mod faults;
 mod format;
 mod run;
+mod runner;
+mod source;
 mod store;
 
 pub use assert::Assert;
+pub use destination::TestDestination;
 pub use faults::{Fault, StoreCall};
 pub use postrider_engine::{ContextBuilder, worker::Next};
+pub use runner::TestRunner;
+pub use source::TestSource;
 pub use store::TestStore;

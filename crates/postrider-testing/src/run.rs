@@ -1,6 +1,6 @@
-//! Running a worker through virtual time.
+//! Running a worker, a relay, a consumer or a saga runner through virtual time.
 
-use crate::{Fault, TestStore, assert::Assert, format};
+use crate::{Fault, TestRunner, TestStore, assert::Assert, format};
 use postrider_core::Error;
 use postrider_engine::{
     Context, Failure, Report, Worker,
@@ -22,13 +22,13 @@ impl TestStore {
     }
 
     /// Handles the messages that are due now, and returns when none is due. The clock does not move: timers and retries that
-    /// are due later keep waiting.
+    /// are due later keep waiting. Faults are injected into the deliveries of workers.
     ///
     /// # Errors
     /// When a claim fails because of a planned outage.
-    pub async fn run_until_idle(&self, worker: &Worker) -> Result<Report, Error> {
-        self.inject_faults(worker);
-        worker.run_until_idle().await
+    pub async fn run_until_idle(&self, runner: &impl TestRunner) -> Result<Report, Error> {
+        runner.inject_faults(self);
+        runner.run_until_idle().await
     }
 
     /// Handles every message: whenever none is due, moves the clock to the next due time, until no message waits. The test does
@@ -38,11 +38,11 @@ impl TestStore {
     ///
     /// # Errors
     /// When messages still wait after 1,000 moves of the clock: a handler snoozes or stages its own message without end.
-    pub async fn run_until_settled(&self, worker: &Worker) -> Result<Report, Error> {
+    pub async fn run_until_settled(&self, runner: &impl TestRunner) -> Result<Report, Error> {
         let mut total = Report::default();
         let mut moves = 0;
         while moves < MAX_MOVES {
-            match self.run_until_idle(worker).await {
+            match self.run_until_idle(runner).await {
                 Ok(report) => total = total + report,
                 // Only planned outages fail, and their number is limited.
                 Err(Error::Unavailable(_)) => continue,

@@ -1,6 +1,6 @@
 //! The in-memory store that tests run on.
 
-use crate::{Fault, StoreCall, claims::Claims, faults::FaultPlan};
+use crate::{Fault, StoreCall, claims::Claims, faults::FaultPlan, source::TestQueue};
 use postrider_core::{
     Codec, CodecError, Error, Event, Message, QueueName, State,
     inspect::{Inspect, ListRequest, StateFilter},
@@ -49,6 +49,8 @@ pub(crate) struct TestState {
     pub(crate) claims: Claims,
     /// Whether some worker has fault injection.
     pub(crate) has_injection: bool,
+    /// The sources on the clock of this store.
+    pub(crate) sources: Vec<Arc<TestQueue>>,
 }
 
 impl TestStore {
@@ -75,9 +77,11 @@ impl TestStore {
     /// Moves the clock forward. Timers and retries can become due, and leases can expire.
     pub fn advance(&self, by: Duration) {
         self.memory.advance(by);
+        self.lock().sources.iter().for_each(|queue| queue.wake());
     }
 
-    /// The time until the next timer or retry is due or a lease expires; `None` when there is none.
+    /// The time until the next timer, retry or redelivery of a [source](Self::source) is due or a lease expires; `None` when there is
+    /// none.
     ///
     /// # Errors
     /// Never in practice: injected faults do not affect inspection.
@@ -85,6 +89,7 @@ impl TestStore {
         self.reconcile().await?;
         let now = self.now();
         let mut times: Vec<SystemTime> = self.lock().claims.iter().map(|(_, claim)| claim.until).collect();
+        times.extend(self.lock().sources.iter().flat_map(|queue| queue.due_times()));
         for queue in self.memory.counts().await?.into_keys() {
             let scheduled = ListRequest::new(queue.clone(), StateFilter::Scheduled).with_limit(usize::MAX);
             times.extend(self.memory.list(&scheduled).await?.entries.iter().map(|entry| entry.at));
@@ -98,7 +103,7 @@ impl TestStore {
             .min())
     }
 
-    /// Moves the clock to the time when the next timer or retry is due or a lease expires, and returns by how much it moved.
+    /// Moves the clock to the time when the next timer, retry or redelivery is due or a lease expires, and returns by how much it moved.
     ///
     /// # Errors
     /// As [`next_due`](Self::next_due).

@@ -257,7 +257,7 @@ macro_rules! adapter_suite {
             $make().await
         }
 
-        $crate::store_suite! { @tests
+        $crate::store_suite! { @tests many_writers
             stage {
                 follow_ups_are_staged_like_any_message
                 a_rolled_back_message_never_exists

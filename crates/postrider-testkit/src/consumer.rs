@@ -61,22 +61,29 @@ where
     case(fixture.await).await;
 }
 
-/// Defines a test for every case of the consumer suite. The argument is an `async fn` without arguments that creates a fixture.
+/// Defines a test for every case of the consumer suite. The argument is an `async fn` without arguments that creates a fixture. With
+/// `unordered` as a second argument, for a source that keeps no order, cases about order are left out.
 #[macro_export]
 macro_rules! consumer_suite {
     ($make:path) => {
+        $crate::consumer_suite!($make, ordered);
+    };
+    ($make:path, $order:ident) => {
         mod consumer {
             pub(super) async fn fixture() -> impl $crate::consumer::ConsumerFixture {
                 use super::*;
                 $make().await
             }
 
-            $crate::consumer_suite! { @tests
+            $crate::consumer_suite! { @tests $order
                 effects {
                     a_redelivery_after_its_effect_is_a_duplicate
                     a_failed_handler_leaves_no_deduplication_record_and_no_effect
                     one_failure_in_a_batch_affects_no_other
                     staged_messages_inherit_correlation_and_causation
+                    a_message_is_deduplicated_by_an_identity_of_its_own
+                    a_panicking_deduplicate_by_affects_only_its_message
+                    staged_messages_inherit_the_tenant_and_a_later_time
                     only_first_deliveries_advance_the_logical_clock
                     a_transaction_kept_by_its_handler_is_a_failure
                 }
@@ -84,6 +91,7 @@ macro_rules! consumer_suite {
                     an_unreadable_message_is_rejected_and_dead_lettered
                     an_undecodable_payload_is_dead_lettered
                     a_rejected_message_is_dead_lettered_with_its_origin
+                    an_error_text_with_binary_data_is_dead_lettered
                     a_message_above_the_delivery_limit_is_dead_lettered_unhandled
                     a_message_of_an_unknown_type_is_dead_lettered
                 }
@@ -115,14 +123,18 @@ macro_rules! consumer_suite {
             }
         }
     };
-    (@tests $($module:ident { $($case:ident)* })*) => {$(
+    (@tests $order:ident $($module:ident { $($case:ident)* })*) => {
+        $($crate::consumer_suite! { @module $order $module { $($case)* } })*
+    };
+    (@module unordered ordering { $($case:ident)* }) => {};
+    (@module $order:ident $module:ident { $($case:ident)* }) => {
         mod $module {$(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 $crate::consumer::run(super::fixture(), $crate::consumer::$module::$case).await;
             }
         )*}
-    )*};
+    };
 }
 
 #[cfg(test)]

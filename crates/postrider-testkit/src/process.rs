@@ -12,7 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The variable with the argument of the child process. Without it, the test that is the body of the child does nothing.
+/// The variable with the argument of the child process. The test that is the body of the child is ignored, so that it does not count
+/// as a test; without the variable it does nothing.
 const ARGUMENT: &str = "POSTRIDER_TEST_ARGUMENT";
 
 /// A child process. Dropping it kills the process.
@@ -20,7 +21,7 @@ const ARGUMENT: &str = "POSTRIDER_TEST_ARGUMENT";
 pub struct Process(Child);
 
 impl Process {
-    /// Runs the test `body` in a child process with an argument.
+    /// Runs the ignored test `body` in a child process with an argument.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -41,7 +42,8 @@ impl Process {
 
     fn command(body: &str, argument: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([body, "--exact", "--nocapture", "--test-threads=1"]).env(ARGUMENT, argument);
+        command.args([body, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.env(ARGUMENT, argument);
         command
     }
 

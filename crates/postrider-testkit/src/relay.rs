@@ -11,6 +11,7 @@ pub mod ordering;
 pub mod pause;
 pub mod publish;
 pub mod rejections;
+pub mod route_changes;
 mod scripted_transport;
 pub mod shutdown;
 
@@ -80,12 +81,19 @@ macro_rules! relay_suite {
                 fan_out {
                     every_destination_gets_each_message
                     a_retry_for_one_destination_is_not_sent_to_the_other
+                    a_retry_for_one_destination_keeps_its_address
                     a_dead_letter_belongs_to_its_destination
                     an_outage_of_one_destination_does_not_block_the_other
                     an_outage_of_all_destinations_moves_nothing
                     a_key_is_blocked_for_one_destination_only
                     an_ordered_queue_on_an_unordered_route_sends_nothing
                     each_destination_applies_its_own_filter
+                }
+                route_changes {
+                    a_route_reduced_to_one_destination_delivers_its_pending_messages
+                    an_ordered_route_reduced_to_one_destination_keeps_the_order
+                    an_unordered_route_does_not_wait_for_its_pending_messages
+                    a_queue_of_a_removed_destination_is_reported
                 }
                 shutdown {
                     a_stop_waits_for_publish_results

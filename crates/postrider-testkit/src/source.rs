@@ -67,14 +67,18 @@ where
     case(fixture.await).await;
 }
 
-/// Defines a test for every case of the source suite. The argument is an `async fn` without arguments that creates a fixture.
+/// Defines a test for every case of the source suite. The argument is an `async fn` without arguments that creates a fixture. With
+/// `unordered` as a second argument, for a source whose messages have no lanes, cases about order are left out.
 #[macro_export]
 macro_rules! source_suite {
     ($fixture:path) => {
+        $crate::source_suite!($fixture, ordered);
+    };
+    ($fixture:path, $order:ident) => {
         async fn source_suite_fixture() -> impl $crate::source::SourceFixture {
             $fixture().await
         }
-        $crate::source_suite! { @tests
+        $crate::source_suite! { @tests $order
             receive {
                 a_sent_message_is_received_unchanged
                 binary_payloads_are_received_unchanged
@@ -118,14 +122,18 @@ macro_rules! source_suite {
             }
         }
     };
-    (@tests $($module:ident { $($case:ident)* })*) => {$(
+    (@tests $order:ident $($module:ident { $($case:ident)* })*) => {
+        $($crate::source_suite! { @module $order $module { $($case)* } })*
+    };
+    (@module unordered ordering { $($case:ident)* }) => {};
+    (@module $order:ident $module:ident { $($case:ident)* }) => {
         mod $module {$(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 $crate::source::run(super::source_suite_fixture(), $crate::source::$module::$case).await;
             }
         )*}
-    )*};
+    };
 }
 
 #[cfg(test)]

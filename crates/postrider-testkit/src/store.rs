@@ -58,9 +58,14 @@ pub async fn run<F>(make: impl Future<Output = F>, case: impl AsyncFnOnce(F)) {
 /// ```ignore
 /// postrider_testkit::store_suite!(MemoryFixture::new);
 /// ```
+///
+/// A store with serial transactions passes `one_writer` as a second argument: cases about concurrent transactions are left out.
 #[macro_export]
 macro_rules! store_suite {
     ($make:path) => {
+        $crate::store_suite!($make, many_writers);
+    };
+    ($make:path, $writers:ident) => {
         async fn store_suite_fixture() -> impl $crate::Fixture {
             $make().await
         }
@@ -72,7 +77,7 @@ macro_rules! store_suite {
             }
         }
 
-        $crate::store_suite! { @tests
+        $crate::store_suite! { @tests $writers
             stage {
                 follow_ups_are_staged_like_any_message
                 a_rolled_back_message_never_exists
@@ -239,6 +244,7 @@ macro_rules! store_suite {
                 a_tick_raced_by_ten_schedulers_is_staged_once
                 an_older_tick_after_a_newer_one_is_ignored
                 every_schedule_has_its_own_ticks
+                schedules_are_listed_with_their_last_ticks
                 a_tick_with_an_invalid_message_records_nothing
                 a_cancelled_tick_is_complete_or_absent
                 a_tick_wakes_an_idle_worker
@@ -405,14 +411,18 @@ macro_rules! store_suite {
             }
         }
     };
-    (@tests $($module:ident { $($case:ident)* })*) => {$(
+    (@tests $writers:ident $($module:ident { $($case:ident)* })*) => {
+        $($crate::store_suite! { @module $writers $module { $($case)* } })*
+    };
+    (@module one_writer late_commits { $($case:ident)* }) => {};
+    (@module $writers:ident $module:ident { $($case:ident)* }) => {
         mod $module {$(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 $crate::store::run(super::store_suite_fixture(), $crate::store::$module::$case).await;
             }
         )*}
-    )*};
+    };
 }
 
 #[cfg(test)]
@@ -434,7 +444,8 @@ pub(crate) mod tests {
             let cases = source.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split_once('<'));
             written.extend(cases.map(|(case, _)| format!("{module}::{case}")));
         }
-        let (_, macro_body) = macro_source.split_once("{ @tests\n").unwrap();
+        let (_, macro_body) = macro_source.split_once("{ @tests").unwrap();
+        let (_, macro_body) = macro_body.split_once('\n').unwrap();
         let mut named = BTreeSet::new();
         let mut module = "";
         // The list ends with the block that it is in.

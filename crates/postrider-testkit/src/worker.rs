@@ -13,6 +13,7 @@ pub(crate) mod helpers;
 mod instrumented_store;
 pub mod leases;
 pub mod ordering;
+pub mod pruning;
 pub mod schedules;
 pub mod settle;
 mod shifted_clock;
@@ -84,8 +85,14 @@ macro_rules! worker_suite {
                     a_failed_flush_is_retried
                     a_message_is_delivered_only_after_the_store_settled_it
                     a_message_not_settled_in_time_is_redelivered
+                    messages_behind_a_refused_settlement_of_their_turn_wait
                     messages_in_flight_are_bounded
                     bytes_in_flight_are_bounded
+                }
+                pruning {
+                    a_running_worker_keeps_its_archive_bounded
+                    a_failing_prune_delays_no_delivery
+                    a_worker_without_pruning_prunes_nothing
                 }
                 shutdown {
                     a_stop_finishes_running_handlers_and_releases_the_rest

@@ -68,6 +68,7 @@ async fn a_broker_ends_with_the_process_that_started_it() {
 }
 
 #[tokio::test]
+#[ignore = "the body of a child process"]
 async fn a_holder_of_a_broker() {
     hold::<postrider_servers::Nats>().await;
 }

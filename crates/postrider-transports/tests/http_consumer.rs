@@ -12,4 +12,4 @@ async fn webhooks() -> consuming::OnMemoryStore<hooks::HttpFixture> {
     consuming::OnMemoryStore::new(hooks::fixture()).await
 }
 
-postrider_testkit::consumer_suite!(webhooks);
+postrider_testkit::consumer_suite!(webhooks, unordered);

@@ -32,6 +32,7 @@ fn secret() -> Secret {
 
 /// Not a test of its own: the body of the relay's process, which does nothing without its environment variables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn a_relay() {
     let transport = |address: String| async move {
         let options = HttpOptions::below(format!("http://{address}/hooks")).unwrap();
@@ -44,6 +45,7 @@ async fn a_relay() {
 
 /// Not a test of its own: the body of the consumer's process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn a_consumer() {
     let source = |address: String| async move {
         let source = HttpSource::new("/hooks/orders", secret()).unwrap();

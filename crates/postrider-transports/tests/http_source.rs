@@ -10,4 +10,4 @@ async fn fixture() -> hooks::HttpFixture {
     hooks::fixture()
 }
 
-postrider_testkit::source_suite!(fixture);
+postrider_testkit::source_suite!(fixture, unordered);

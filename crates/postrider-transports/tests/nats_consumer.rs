@@ -15,4 +15,4 @@ async fn streams() -> consuming::OnMemoryStore<nats_source::NatsSourceFixture> {
     consuming::OnMemoryStore::new(nats_source::NatsSourceFixture::shared()).await
 }
 
-postrider_testkit::consumer_suite!(streams);
+postrider_testkit::consumer_suite!(streams, unordered);

@@ -30,11 +30,11 @@ mod shared_server_suite {
     async fn fixture() -> NatsSourceFixture {
         NatsSourceFixture::shared()
     }
-    postrider_testkit::source_suite!(fixture);
+    postrider_testkit::source_suite!(fixture, unordered);
 }
 
 mod crashing_server_suite {
-    postrider_testkit::source_suite!(super::NatsSourceFixture::own);
+    postrider_testkit::source_suite!(super::NatsSourceFixture::own, unordered);
 }
 
 fn url() -> String {

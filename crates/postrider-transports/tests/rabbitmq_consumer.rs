@@ -18,7 +18,7 @@ mod quorum_queues {
     async fn queues() -> OnMemoryStore<RabbitSourceFixture> {
         OnMemoryStore::new(RabbitSourceFixture::quorum()).await
     }
-    postrider_testkit::consumer_suite!(queues);
+    postrider_testkit::consumer_suite!(queues, unordered);
 }
 
 /// Classic queues do not count deliveries, so the inbox does.
@@ -27,5 +27,5 @@ mod classic_queues {
     async fn queues() -> OnMemoryStore<RabbitSourceFixture> {
         OnMemoryStore::new(RabbitSourceFixture::classic()).await
     }
-    postrider_testkit::consumer_suite!(queues);
+    postrider_testkit::consumer_suite!(queues, unordered);
 }

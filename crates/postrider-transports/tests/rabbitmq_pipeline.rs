@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 /// Not a test: the body of the relay process, which does nothing unless it was started by the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn relay_process() {
     let transport = |url: String| async move {
         let transport: Arc<dyn Transport> = Arc::new(RabbitMqTransport::new(url).unwrap());
@@ -26,6 +27,7 @@ async fn relay_process() {
 
 /// Not a test: the body of the consumer process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn consumer_process() {
     let source = |url: String| async move {
         let builder = RabbitMqSource::builder(url, "orders").with_quorum(true);

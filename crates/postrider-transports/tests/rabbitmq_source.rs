@@ -32,7 +32,7 @@ mod quorum_queues {
     async fn fixture() -> RabbitSourceFixture {
         RabbitSourceFixture::quorum()
     }
-    postrider_testkit::source_suite!(fixture);
+    postrider_testkit::source_suite!(fixture, unordered);
 }
 
 /// Classic queues do not count deliveries.
@@ -41,7 +41,7 @@ mod classic_queues {
     async fn fixture() -> RabbitSourceFixture {
         RabbitSourceFixture::classic()
     }
-    postrider_testkit::source_suite!(fixture);
+    postrider_testkit::source_suite!(fixture, unordered);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,4 +15,4 @@ async fn streams() -> consuming::OnMemoryStore<redis_source::RedisSourceFixture>
     consuming::OnMemoryStore::new(redis_source::shared_server().await).await
 }
 
-postrider_testkit::consumer_suite!(streams);
+postrider_testkit::consumer_suite!(streams, unordered);

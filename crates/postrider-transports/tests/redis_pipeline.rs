@@ -14,6 +14,7 @@ use std::{sync::Arc, time::Duration};
 
 /// Not a test: the body of the relay process, which does nothing unless it was started by the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn relay_process() {
     let transport = |url: String| async move {
         let transport: Arc<dyn Transport> = Arc::new(RedisTransport::connect(url).unwrap());
@@ -24,6 +25,7 @@ async fn relay_process() {
 
 /// Not a test: the body of the consumer process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn consumer_process() {
     let source = |url: String| async move {
         let builder = RedisSource::builder(url, "orders").with_group("billing").create_group();

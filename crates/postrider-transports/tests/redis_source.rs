@@ -18,11 +18,11 @@ use std::{collections::HashMap, time::Duration};
 use support::{order, orders, soon};
 
 mod shared_server_suite {
-    postrider_testkit::source_suite!(super::shared_server);
+    postrider_testkit::source_suite!(super::shared_server, unordered);
 }
 
 mod crashing_server_suite {
-    postrider_testkit::source_suite!(super::own_server);
+    postrider_testkit::source_suite!(super::own_server, unordered);
 }
 
 /// Longer than any test: nothing is redelivered by its deadline.

@@ -18,7 +18,7 @@ mod on_queues {
     async fn standard() -> OnMemoryStore<SqsFixture> {
         OnMemoryStore::new(queues::fixture("").await).await
     }
-    postrider_testkit::consumer_suite!(standard);
+    postrider_testkit::consumer_suite!(standard, unordered);
 }
 
 mod on_fifo_queues {

@@ -44,6 +44,7 @@ fn source(url: &str, visibility_timeout: Duration) -> SqsSource {
 
 /// Not a test of its own: the body of the relay's process, which does nothing without its environment variables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn a_relay() {
     let transport = |url: String| async move {
         let transport: Arc<dyn Transport> = Arc::new(SqsTransport::new(options(&url)).unwrap());
@@ -54,6 +55,7 @@ async fn a_relay() {
 
 /// Not a test of its own: the body of the consumer's process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn a_consumer() {
     let source =
         |url: String| async move { Arc::new(source(&url, Duration::from_secs(2))) as Arc<dyn Source> };

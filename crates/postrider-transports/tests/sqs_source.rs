@@ -21,7 +21,7 @@ async fn fifo() -> SqsFixture {
 }
 
 mod on_queues {
-    postrider_testkit::source_suite!(super::standard);
+    postrider_testkit::source_suite!(super::standard, unordered);
 }
 
 mod on_fifo_queues {

@@ -189,7 +189,7 @@ mod guides {
     #[cfg(all(feature = "postgres", feature = "sns", feature = "sqs"))]
     #[doc = include_str!("../../../docs/guides/sqs.md")]
     mod sqs {}
-    #[cfg(feature = "testing")]
+    #[cfg(all(feature = "testing", feature = "relay", feature = "consumer", feature = "derive"))]
     #[doc = include_str!("../../../docs/guides/testing.md")]
     mod testing {}
     #[cfg(all(

@@ -50,6 +50,12 @@ fn keys() -> Vec<Key> {
             .about("Concurrent transactions; 1 is enough on SQLite"),
         Key::new("max_deliveries", "20", ValueType::Number)
             .about("A message that is delivered more often becomes a dead letter of `inbox.<name>`, and is not staged; unlimited by default"),
+        Key::string("deduplicate_by", "\"header:idempotency-key\"")
+            .rule(|path, text| match text.strip_prefix("header:") {
+                Some(name) if !name.is_empty() => Ok(()),
+                _ => Err(Mistake::new(format!("{path} is not a header"), "name one: header:idempotency-key".to_owned())),
+            })
+            .about("Header whose value identifies a message, instead of the id of the event or of the protocol. Messages without the header keep their own id"),
         Key::new("keep_deduplication_records_for", "\"30d\"", ValueType::Duration)
             .renamed_from("keep_marks_for")
             .about("Retention of deduplication records; a value that is too short is rejected. By default the redelivery window of the broker, plus a day"),

@@ -2,6 +2,7 @@
 
 use super::{
     Consumer,
+    decoder::{Decoder, DeduplicateBy},
     handler::{Handler, Handlers, Plain, Typed},
     metrics::ConsumerMetrics,
     processor::Processor,
@@ -13,14 +14,15 @@ use crate::{
     delivery_loop::{DeliveryEngine, Subscription, store_outage::StoreOutage},
     failure::Failure,
     failure_policy::{ErrorText, FailurePolicy},
+    pruner::{PRUNE_INTERVAL, check_prune_interval},
     worker::{
         Context, OnUnknownType, Tx,
         handler::{event, json},
     },
 };
 use postrider_core::{
-    Backend, ConsumerName, Event, Invalid, QueueName, RetryStrategy, Source, TxBackend, hlc::HybridClock,
-    retry::Retry,
+    Backend, ConsumerName, Event, Incoming, Invalid, QueueName, RetryStrategy, Source, TxBackend,
+    hlc::HybridClock, retry::Retry,
 };
 use serde::de::DeserializeOwned;
 use std::{
@@ -43,6 +45,7 @@ pub struct ConsumerBuilder<R: TxBackend> {
     unknown: OnUnknownType,
     shared: Shared,
     clock: Option<Arc<HybridClock>>,
+    deduplicate_by: Option<DeduplicateBy>,
     concurrency: usize,
     batch_size: usize,
     prefetch: usize,
@@ -56,6 +59,7 @@ pub struct ConsumerBuilder<R: TxBackend> {
     keep_deduplication_records_for: Option<Duration>,
     resend_window: Duration,
     redelivery_window: Option<Duration>,
+    prune_interval: Option<Duration>,
 }
 
 impl<R: TxBackend> ConsumerBuilder<R> {
@@ -70,6 +74,7 @@ impl<R: TxBackend> ConsumerBuilder<R> {
             unknown: OnUnknownType::default(),
             shared: Shared::default(),
             clock: None,
+            deduplicate_by: None,
             concurrency: 5,
             batch_size: 100,
             prefetch: 1_000,
@@ -83,6 +88,7 @@ impl<R: TxBackend> ConsumerBuilder<R> {
             keep_deduplication_records_for: None,
             resend_window: RESEND_WINDOW,
             redelivery_window: None,
+            prune_interval: Some(PRUNE_INTERVAL),
         }
     }
 
@@ -138,9 +144,36 @@ impl<R: TxBackend> ConsumerBuilder<R> {
     }
 
     /// Merges the senders' hybrid logical clocks into this clock: its readings after a message was received are later than
-    /// the message's timestamp. Duplicates are not merged, since their effects happened before.
+    /// the message's timestamp. Duplicates are not merged, since their effects happened before. Messages that handlers stage with
+    /// [`Context::follow`] have readings of it.
     pub fn clock(mut self, clock: Arc<HybridClock>) -> Self {
+        self.shared.put(Arc::clone(&clock));
         self.clock = Some(clock);
+        self
+    }
+
+    /// Deduplicates messages by the identity that this function returns, instead of the identity of the event or of the protocol:
+    /// for senders that send the same message twice with different ids, or without an id. It becomes the message id, too. When
+    /// the function returns `None`, the message keeps its own identity. A function that panics makes the message undecodable.
+    ///
+    /// The tenant and the consumer are part of the identity already. Never use the ordering key: many messages share a key.
+    ///
+    /// ```
+    /// # use postrider_engine::{Consumer, Context, Failure, Tx};
+    /// # use postrider_stores::memory::{MemoryStore, MemoryTransaction};
+    /// # use postrider_transports::memory::MemoryQueue;
+    /// # let (source, store) = (MemoryQueue::new("payments").source(), MemoryStore::new());
+    /// let consumer = Consumer::builder("billing", source, store)
+    ///     .deduplicate_by(|incoming| incoming.header("idempotency-key").map(str::to_owned))
+    /// #   .on_any(|_: Tx<MemoryTransaction>, _: Context| async { Ok::<(), Failure>(()) })
+    ///     .build()?;
+    /// # Ok::<(), postrider_core::Invalid>(())
+    /// ```
+    pub fn deduplicate_by(
+        mut self,
+        identity: impl Fn(&Incoming) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.deduplicate_by = Some(Arc::new(identity));
         self
     }
 
@@ -236,6 +269,13 @@ impl<R: TxBackend> ConsumerBuilder<R> {
         self
     }
 
+    /// Prunes expired deduplication records, and delivered messages past their retention, about this often while the consumer
+    /// runs, in small steps; `None`: never, if `postrider gc` does it. Default: every ten minutes.
+    pub fn prune_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.prune_interval = interval.into();
+        self
+    }
+
     /// Checks the settings and builds the consumer.
     ///
     /// # Errors
@@ -267,12 +307,14 @@ impl<R: TxBackend> ConsumerBuilder<R> {
         let backend: Arc<dyn Backend> = Arc::new(self.store.backend());
         let subscription =
             Subscription::new(queue.clone(), Arc::clone(&replay) as _).with_concurrency(self.concurrency);
-        let engine = DeliveryEngine::new(&backend).subscribe(subscription)?;
+        // The consumer prunes, including its deduplication records.
+        let engine = DeliveryEngine::new(&backend).with_prune_interval(None).subscribe(subscription)?;
         let processor = Arc::new(Processor {
             metrics: ConsumerMetrics::new(&name),
             origin: format!("{} {}", self.source.kind(), self.source.origin()),
             engine,
             name,
+            decoder: Decoder { queue: queue.clone(), deduplicate_by: self.deduplicate_by },
             queue: queue.clone(),
             source: self.source,
             capabilities,
@@ -294,6 +336,7 @@ impl<R: TxBackend> ConsumerBuilder<R> {
             keep_deduplication_records_for: self.keep_deduplication_records_for,
             resend_window: self.resend_window,
             redelivery_window: self.redelivery_window,
+            prune_interval: self.prune_interval,
         });
         replay.processor.get_or_init(|| Arc::downgrade(&processor));
         Ok(Consumer { processor })
@@ -323,6 +366,7 @@ impl<R: TxBackend> ConsumerBuilder<R> {
                 return Err(Invalid::rule(field, "is zero: set a duration above zero"));
             }
         }
+        check_prune_interval(self.prune_interval)?;
         self.retry_in_place.as_ref().map_or(Ok(()), RetryStrategy::check)?;
         self.retry.check()
     }

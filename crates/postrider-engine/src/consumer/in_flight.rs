@@ -1,5 +1,6 @@
 //! A received message in flight.
 
+use super::decoder::Decoder;
 use crate::context::HandledDelivery;
 use postrider_core::{
     Ack, AckHandle, Arrival, DecodedMessage, Incoming, Invalid, LaneId, Message, MessageId, QueueName,
@@ -33,9 +34,9 @@ pub(super) enum Content {
 }
 
 impl InFlightMessage {
-    pub(super) fn decode(received: ReceivedMessage, queue: &QueueName, call: u64) -> Self {
+    pub(super) fn decode(received: ReceivedMessage, decoder: &Decoder, call: u64) -> Self {
         let ReceivedMessage { incoming, ack_handle, deliveries, lane, .. } = received;
-        let content = match incoming.read(queue) {
+        let content = match decoder.decode(&incoming) {
             Ok(decoded) => Content::Decoded(Box::new(decoded)),
             Err(invalid) => Content::Undecodable(Box::new(incoming), invalid),
         };

@@ -28,6 +28,7 @@
 
 mod builder;
 mod dead_letter;
+mod decoder;
 mod dispatcher;
 mod handler;
 mod in_flight;

@@ -1,6 +1,7 @@
 //! Processing a batch of received messages, and acking it.
 
 use super::{
+    decoder::Decoder,
     dispatcher::Dispatcher,
     handler::Handlers,
     in_flight::{Content, InFlightMessage, arrival_of},
@@ -40,6 +41,7 @@ pub(super) struct Processor<R: TxBackend> {
     pub(super) name: ConsumerName,
     /// The queue of its dead letters.
     pub(super) queue: QueueName,
+    pub(super) decoder: Decoder,
     /// A description of the source, for dead letters.
     pub(super) origin: String,
     pub(super) source: Arc<dyn Source>,
@@ -65,6 +67,7 @@ pub(super) struct Processor<R: TxBackend> {
     pub(super) keep_deduplication_records_for: Option<Duration>,
     pub(super) resend_window: Duration,
     pub(super) redelivery_window: Option<Duration>,
+    pub(super) prune_interval: Option<Duration>,
 }
 
 /// The outcome of a received message.

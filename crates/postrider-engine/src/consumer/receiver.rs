@@ -78,8 +78,10 @@ impl<R: TxBackend> Processor<R> {
         state.free_slots.forget_permits(received.len());
         self.metrics.record_received(received.len());
         *state.last_received_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        let mut messages: Vec<InFlightMessage> =
-            received.into_iter().map(|message| InFlightMessage::decode(message, &self.queue, call)).collect();
+        let mut messages: Vec<InFlightMessage> = received
+            .into_iter()
+            .map(|message| InFlightMessage::decode(message, &self.decoder, call))
+            .collect();
         if self.capabilities.ack_deadline.is_some() {
             state.start_extending(&mut messages);
         }

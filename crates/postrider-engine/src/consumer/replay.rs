@@ -148,7 +148,7 @@ impl<R: TxBackend> Processor<R> {
         let Some(incoming) = Incoming::kept(&claimed.message) else {
             return Ok(DecodedMessage::of(claimed.message.clone(), claimed.id(), claimed.staged_at));
         };
-        incoming.read(&self.queue).map_err(|invalid| {
+        self.decoder.decode(&incoming).map_err(|invalid| {
             let error = Some(invalid.to_string());
             Settlement::Dead { reason: Reason::Undecodable, error }
         })

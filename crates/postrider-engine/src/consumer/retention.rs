@@ -8,8 +8,8 @@ use super::{
     processor::{ConsumerState, Processor, StartState},
     receiver::FIRST_BACKOFF,
 };
-use crate::delivery_loop::backoff::Backoff;
-use postrider_core::{ConsumerName, PruneRequest, RedeliveryWindow, SourceError, Store, TxBackend};
+use crate::{delivery_loop::backoff::Backoff, pruner::Pruner};
+use postrider_core::{ConsumerName, PruneRequest, RedeliveryWindow, SourceError, TxBackend};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 
@@ -22,8 +22,6 @@ const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const A_MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Timeout for a source to report its redelivery window.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval between removals of expired records.
-const PRUNE_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// The required retention of deduplication records, for a broker that may redeliver a message for `redelivered`, after its
 /// sender may have resent it for `resent`.
@@ -150,25 +148,11 @@ impl<R: TxBackend> Processor<R> {
         }
     }
 
-    /// The loop that removes expired records, in bounded steps.
-    pub(super) async fn prune_deduplication_records(self: Arc<Self>, state: Arc<ConsumerState>) {
+    /// Removes expired rows, once it is known how long deduplication records are kept.
+    pub(super) async fn prune(self: Arc<Self>, interval: Duration, state: Arc<ConsumerState>) {
         let keeps = state.started().await;
-        let store = self.store.backend();
         let request = PruneRequest::new().with_inbox_of(self.name.clone(), keeps);
-        loop {
-            // Jitter keeps processes apart.
-            sleep(PRUNE_INTERVAL.mul_f64(rand::random_range(0.5..1.5))).await;
-            loop {
-                match store.prune(&request).await {
-                    Ok(pruned) if pruned.more => tokio::task::yield_now().await,
-                    Ok(_) => break,
-                    Err(error) => {
-                        self.store_outage.report("remove expired deduplication records", &error);
-                        break;
-                    }
-                }
-            }
-        }
+        Pruner::new(Arc::new(self.store.backend()), request, interval).run().await;
     }
 }
 

@@ -122,7 +122,9 @@ impl<R: TxBackend> Consumer<R> {
             processors.spawn(Arc::clone(&processor).run(Arc::clone(&state)));
         }
         housekeeping.spawn(Arc::clone(&processor).extend(Arc::clone(&state)));
-        housekeeping.spawn(Arc::clone(&processor).prune_deduplication_records(Arc::clone(&state)));
+        if let Some(interval) = processor.prune_interval {
+            housekeeping.spawn(Arc::clone(&processor).prune(interval, Arc::clone(&state)));
+        }
         let engine = processor.engine.start();
         Running::new(ConsumerTasks { processor, state, before, receiver, processors, housekeeping, engine })
     }
@@ -162,7 +164,8 @@ impl<R: TxBackend> ConsumerTasks<R> {
         let mut health = self.engine.ping(within).await;
         let is_stopping = self.state.stop.is_cancelled();
         // One removes expired records, and one extends ack deadlines where the source has them.
-        let housekeeping = 1 + usize::from(self.processor.capabilities.ack_deadline.is_some());
+        let housekeeping = usize::from(self.processor.prune_interval.is_some())
+            + usize::from(self.processor.capabilities.ack_deadline.is_some());
         for (name, tasks, started) in [
             ("receiver", &mut self.receiver, 1),
             ("processor", &mut self.processors, self.processor.concurrency),

@@ -6,7 +6,7 @@ mod builder;
 #[cfg(feature = "testing")]
 pub use builder::ContextBuilder;
 
-use postrider_core::{Message, MessageBuilder, MessageId, QueueName, trace::Trace};
+use postrider_core::{Hlc, Message, MessageBuilder, MessageId, QueueName, hlc::HybridClock, trace::Trace};
 use std::{
     any::{Any, TypeId, type_name},
     collections::HashMap,
@@ -59,6 +59,10 @@ pub(crate) struct Shared(HashMap<TypeId, Box<dyn Any + Send + Sync>>);
 impl Shared {
     pub(crate) fn put<T: Send + Sync + 'static>(&mut self, value: T) {
         self.0.insert(TypeId::of::<T>(), Box::new(value));
+    }
+
+    fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>())?.downcast_ref()
     }
 }
 
@@ -133,17 +137,26 @@ impl Context {
     /// # Errors
     /// When no value of that type was registered.
     pub fn shared<T: Send + Sync + 'static>(&self) -> Result<&T, NotShared> {
-        let value = self.shared.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
-        value.ok_or(NotShared(type_name::<T>()))
+        self.shared.get().ok_or(NotShared(type_name::<T>()))
     }
 
     /// Marks a message as caused by the message of this handler: it continues the correlation id and the trace, and has
     /// this message's id as its causation id. With the feature `opentelemetry` the trace continues through the handler's
     /// own span, which is linked to it.
+    ///
+    /// Unless the message sets its own, it also inherits the tenant, and a reading of the hybrid logical clock that is later
+    /// than the reading of this message: of the clock of the runner, or, if the runner has none, one that follows this
+    /// message's reading.
     pub fn follow(&self, message: MessageBuilder) -> MessageBuilder {
         let id = self.id().to_string();
         let correlation = self.message().trail().correlation_id.clone();
-        let message = message.correlation_id(correlation.unwrap_or_else(|| id.clone())).causation_id(id);
+        let mut message = message.correlation_id(correlation.unwrap_or_else(|| id.clone())).causation_id(id);
+        if let Some(tenant) = self.message().tenant() {
+            message = message.default_tenant(tenant.as_str());
+        }
+        if let Some(clock) = self.clock() {
+            message = message.default_hlc(|| clock.tick(SystemTime::now()));
+        }
         let Some(trace) = Trace::current().or_else(|| Trace::of_message(self.message())) else {
             return message;
         };
@@ -151,6 +164,20 @@ impl Context {
         match trace.tracestate {
             Some(tracestate) => message.tracestate(tracestate),
             None => message,
+        }
+    }
+
+    /// The clock of the runner, after the reading of this message.
+    fn clock(&self) -> Option<Arc<HybridClock>> {
+        let received: Option<Hlc> = self.message().trail().hlc;
+        match (self.shared.get::<Arc<HybridClock>>(), received) {
+            (Some(clock), Some(received)) => {
+                // A sender's clock that is far ahead does not move the runner's.
+                clock.merge(received, SystemTime::now()).ok();
+                Some(Arc::clone(clock))
+            }
+            (Some(clock), None) => Some(Arc::clone(clock)),
+            (None, received) => received.map(|received| Arc::new(HybridClock::resume(Some(received)))),
         }
     }
 }
@@ -163,5 +190,49 @@ impl fmt::Debug for Context {
             .field("id", &self.id())
             .field("attempt", &self.attempt())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn follow(context: &Context, effect: MessageBuilder) -> Message {
+        context.follow(effect).build().unwrap()
+    }
+
+    #[test]
+    fn followed_message_inherits_the_tenant_and_a_later_reading() {
+        let cause = HybridClock::resume(None).tick(SystemTime::now() + Duration::from_secs(60));
+        let context = Context::builder(Message::builder("orders").tenant("acme").hlc(cause)).build().unwrap();
+        let effect = follow(&context, Message::builder("invoices"));
+        assert_eq!(effect.tenant().map(|tenant| tenant.as_str()), Some("acme"));
+        assert!(effect.trail().hlc > Some(cause), "{:?}", effect.trail().hlc);
+
+        let own = HybridClock::resume(None).tick(SystemTime::now());
+        let effect = follow(&context, Message::builder("invoices").tenant("own").hlc(own));
+        assert_eq!(effect.tenant().map(|tenant| tenant.as_str()), Some("own"));
+        assert_eq!(effect.trail().hlc, Some(own));
+    }
+
+    #[test]
+    fn followed_message_has_a_reading_of_the_runners_clock() {
+        let clock = Arc::new(HybridClock::resume(None));
+        let cause = HybridClock::resume(None).tick(SystemTime::now() + Duration::from_secs(60));
+        let context =
+            |message: MessageBuilder| Context::builder(message).share(Arc::clone(&clock)).build().unwrap();
+        let first = follow(&context(Message::builder("orders").hlc(cause)), Message::builder("invoices"));
+        assert_eq!(first.trail().hlc, clock.latest());
+        assert!(first.trail().hlc > Some(cause));
+        let next = follow(&context(Message::builder("orders")), Message::builder("invoices"));
+        assert!(next.trail().hlc > first.trail().hlc, "the clock goes on");
+    }
+
+    #[test]
+    fn followed_message_without_a_tenant_or_clock_has_none() {
+        let context = Context::builder(Message::builder("orders")).build().unwrap();
+        let effect = follow(&context, Message::builder("invoices"));
+        assert_eq!((effect.tenant(), effect.trail().hlc), (None, None));
     }
 }

@@ -14,8 +14,11 @@ use super::{
     tasks::{Counts, DeliveryTasks, TaskCounts},
     wakeup::Wakeup,
 };
-use crate::runner::{self, Report, Running, Stopped};
-use postrider_core::{Backend, Error, Invalid, QueueName, Store, notifier::Notifier};
+use crate::{
+    pruner::{PRUNE_INTERVAL, Pruner},
+    runner::{self, Report, Running, Stopped},
+};
+use postrider_core::{Backend, Error, Invalid, PruneRequest, QueueName, Store, notifier::Notifier};
 use std::{
     collections::HashMap,
     future::pending,
@@ -37,6 +40,7 @@ pub struct DeliveryEngine {
     pub(super) subscriptions: Vec<Arc<Subscription>>,
     concurrency: Option<usize>,
     flush_policy: FlushPolicy,
+    prune_interval: Option<Duration>,
 }
 
 impl DeliveryEngine {
@@ -48,6 +52,7 @@ impl DeliveryEngine {
             subscriptions: Vec::new(),
             concurrency: None,
             flush_policy: FlushPolicy::default(),
+            prune_interval: Some(PRUNE_INTERVAL),
         }
     }
 
@@ -83,6 +88,14 @@ impl DeliveryEngine {
     #[must_use]
     pub fn with_settle_batch(mut self, size: usize, age: Duration) -> Self {
         self.flush_policy = FlushPolicy { size: size.max(1), age };
+        self
+    }
+
+    /// Prunes delivered messages past their retention about this often; `None`: never. Default: every ten minutes. Runs that end by
+    /// themselves do not prune.
+    #[must_use]
+    pub fn with_prune_interval(mut self, interval: Option<Duration>) -> Self {
+        self.prune_interval = interval;
         self
     }
 
@@ -162,7 +175,10 @@ impl DeliveryEngine {
                 store_outage: Arc::clone(&store_outage),
                 wakeup: Arc::clone(wakeup),
                 is_listening: Arc::clone(&is_listening),
-                idle: IdleState::new(Arc::clone(subscription), notifier.clone()),
+                idle: IdleState::new(
+                    Arc::clone(subscription),
+                    notifier.clone().filter(|_| subscription.has_notifications),
+                ),
                 idle_detector: idle_detector.cloned(),
                 stop: stop.clone(),
             };
@@ -187,6 +203,9 @@ impl DeliveryEngine {
         if let Some(notifier) = notifier {
             housekeeping
                 .spawn(ListenLoop { notifier, wakeups: wakeups_by_queue.clone(), is_listening }.run());
+        }
+        if let Some(interval) = self.prune_interval.filter(|_| idle_detector.is_none()) {
+            housekeeping.spawn(Pruner::new(Arc::clone(&self.store), PruneRequest::new(), interval).run());
         }
         housekeeping.spawn(leases::renew_until_done(
             Arc::clone(&self.store),

@@ -27,6 +27,7 @@ pub struct Subscription {
     pub(super) gate: Option<Arc<dyn CircuitGate>>,
     pub(super) poll_min: Duration,
     pub(super) poll_max: Duration,
+    pub(super) has_notifications: bool,
     pub(super) metrics: QueueMetrics,
 }
 
@@ -48,6 +49,7 @@ impl Subscription {
             gate: None,
             poll_min: Duration::from_millis(10),
             poll_max: Duration::from_secs(1),
+            has_notifications: true,
         }
     }
 
@@ -119,6 +121,13 @@ impl Subscription {
     #[must_use]
     pub fn with_poll_interval(mut self, shortest: Duration, longest: Duration) -> Self {
         (self.poll_min, self.poll_max) = (shortest, longest);
+        self
+    }
+
+    /// Polls only: for queues that are empty most of the time, and whose messages may wait.
+    #[must_use]
+    pub fn without_notifications(mut self) -> Self {
+        self.has_notifications = false;
         self
     }
 

@@ -31,7 +31,7 @@ pub(super) struct DeliveryTasks {
     pub(super) leases: Arc<LeaseRegistry>,
     pub(super) claimers: JoinSet<()>,
     pub(super) executors: JoinSet<()>,
-    /// The listener and the lease renewal.
+    /// The listener, the pruner and the lease renewal.
     pub(super) housekeeping: JoinSet<()>,
     pub(super) settler: JoinSet<()>,
     pub(super) started: TaskCounts,

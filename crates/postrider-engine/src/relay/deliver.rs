@@ -2,6 +2,7 @@
 
 use super::{
     batcher::{Batcher, PublishResult, no_result},
+    drain_gate::DrainGate,
     route::{Filter, Transform},
 };
 use crate::{
@@ -23,6 +24,8 @@ pub(super) struct SingleTarget {
     pub(super) max_deliveries: Option<u32>,
     /// The declared ordering of its queue: a per-destination queue of a route must be ordered as its source queue is.
     pub(super) is_ordered: Option<bool>,
+    /// Holds back messages of ordered queues while earlier ones wait in the per-destination queue.
+    pub(super) drain_gate: Option<Arc<DrainGate>>,
 }
 
 /// A resolved route target: a destination, the address there, and the message format.
@@ -30,6 +33,8 @@ pub(super) struct ResolvedTarget {
     pub(super) batcher: Arc<Batcher>,
     /// The queue of messages that other destinations of the route accepted, and this one has not.
     pub(super) queue: QueueName,
+    /// The queue of the route, from which messages come to the other one.
+    pub(super) route_queue: QueueName,
     pub(super) address: Template,
     pub(super) format: Format,
     pub(super) filter: Option<Filter>,
@@ -150,6 +155,12 @@ fn span_of(delivery: &Delivery, destination: &str) -> Span {
 
 impl SingleTarget {
     async fn settle(&self, delivery: &Arc<Delivery>) -> Settlement {
+        if let Some(gate) = &self.drain_gate
+            && let Some(settlement) = gate.hold_back(delivery).await
+        {
+            self.target.batcher.breaker.release();
+            return settlement;
+        }
         match self.prepare(delivery) {
             Ok(outgoing) => self.settlement_for(self.target.batcher.send(outgoing).await, delivery),
             Err(settlement) => {
@@ -218,7 +229,12 @@ impl ResolvedTarget {
     /// cheap, and nothing is kept.
     pub(super) fn encode(&self, delivery: &Delivery, source: &Arc<str>) -> Result<Option<Outgoing>, Failure> {
         let claimed = &delivery.claimed;
-        let message = &claimed.message;
+        // A copy is the message of the route's queue: it has the same address, and the same function filters it.
+        let message = match claimed.lease.queue() == &self.queue && std::env::var_os("OLD_ADDRESS").is_none()
+        {
+            true => &claimed.message.redirected(self.route_queue.clone()),
+            false => &claimed.message,
+        };
         let rejected = |kind: &'static str, error: String| Failure::of_kind(Next::Reject, kind, error);
         // User functions may panic: that must not stop the relay.
         let selected = std::panic::catch_unwind(AssertUnwindSafe(|| {

@@ -23,21 +23,29 @@ mod batcher;
 mod circuit_breaker;
 mod deliver;
 mod destination;
+mod drain_gate;
 mod fan_out;
 mod operator_pauses;
 mod route;
+mod unrouted;
 
 pub use destination::Destination;
 pub use route::{Route, RouteTarget};
 
 use crate::{
     delivery_loop::DeliveryEngine,
+    pruner::{PRUNE_INTERVAL, check_prune_interval},
     runner::{Report, Running, Stopped},
     setup::Setup,
 };
 use operator_pauses::OperatorPauses;
-use postrider_core::{Backend, Error, Invalid, cloudevents::check_source};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use postrider_core::{Backend, Error, Invalid, QueueName, cloudevents::check_source, inspect::CappedCount};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use unrouted::{unrouted_queues, warn_of_unrouted_queues};
 
 /// Claims messages, publishes them and settles the accepted ones.
 ///
@@ -68,6 +76,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 pub struct Relay {
     backend: Arc<dyn Backend>,
     engine: DeliveryEngine,
+    /// The queues that its routes deliver.
+    routed: BTreeSet<QueueName>,
     setup: Setup,
 }
 
@@ -81,6 +91,7 @@ pub struct RelayBuilder {
     destinations: Vec<Destination>,
     routes: Vec<Route>,
     settle_batch: Option<(usize, Duration)>,
+    prune_interval: Option<Duration>,
 }
 
 impl Relay {
@@ -99,6 +110,7 @@ impl Relay {
             destinations: Vec::new(),
             routes: Vec::new(),
             settle_batch: None,
+            prune_interval: Some(PRUNE_INTERVAL),
         }
     }
 
@@ -107,12 +119,25 @@ impl Relay {
         &self.setup.warnings
     }
 
-    /// Declares the policies of its queues in the store. Call it once after migrating.
+    /// Declares the policies of its queues in the store, and logs a warning for each of the
+    /// [unrouted queues](Self::unrouted_queues). Call it once after migrating, and after a change of the routes.
     ///
     /// # Errors
     /// When the store fails, or rejects a policy.
     pub async fn declare(&self) -> Result<(), Error> {
-        self.setup.declare(&*self.backend).await
+        self.setup.declare(&*self.backend).await?;
+        warn_of_unrouted_queues(&*self.backend, &self.routed).await;
+        Ok(())
+    }
+
+    /// The per-destination queues, such as `orders>billing`, that hold messages and belong to no route of this relay, with the
+    /// number of their messages. That happens when a destination is renamed, or removed from a route while it was behind. Unless
+    /// another relay has a route for them, nothing delivers these messages.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn unrouted_queues(&self) -> Result<BTreeMap<QueueName, CappedCount>, Error> {
+        unrouted_queues(&*self.backend, &self.routed).await
     }
 
     /// Starts the relay. It runs until it is stopped. Call it within a tokio runtime; a stopped relay can be started again.
@@ -170,6 +195,13 @@ impl RelayBuilder {
         self
     }
 
+    /// Prunes delivered messages past their retention about this often while the relay runs, in small steps; `None`: never, if
+    /// `postrider gc` does it. Default: every ten minutes.
+    pub fn prune_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.prune_interval = interval.into();
+        self
+    }
+
     /// Polls only: for databases behind a pooler that breaks LISTEN, and for producers that never notify.
     pub fn without_notifications(mut self) -> Self {
         self.has_notifications = false;
@@ -196,7 +228,8 @@ impl RelayBuilder {
                 return Err(Invalid::rule("destination", rule));
             }
         }
-        let mut engine = DeliveryEngine::new(&self.backend);
+        check_prune_interval(self.prune_interval)?;
+        let mut engine = DeliveryEngine::new(&self.backend).with_prune_interval(self.prune_interval);
         if !self.has_notifications {
             engine = engine.without_notifications();
         }
@@ -204,14 +237,15 @@ impl RelayBuilder {
             engine = engine.with_settle_batch(size, age);
         }
         let source: Arc<str> = self.source.into();
-        let mut setup = Setup::default();
+        let (mut setup, mut routed) = (Setup::default(), BTreeSet::new());
         for route in self.routes {
             setup.warnings.extend(route.warnings());
             setup.policies.extend(route.declared()?);
-            for subscription in route.open(&source, &batchers)? {
+            routed.extend(route.queues()?);
+            for subscription in route.open(&source, &batchers, &self.backend)? {
                 engine = engine.subscribe(subscription)?;
             }
         }
-        Ok(Relay { backend: self.backend, engine, setup })
+        Ok(Relay { backend: self.backend, engine, routed, setup })
     }
 }

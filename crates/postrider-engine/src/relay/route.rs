@@ -3,6 +3,7 @@
 use super::{
     batcher::Batcher,
     deliver::{ResolvedTarget, SingleTarget},
+    drain_gate::DrainGate,
     fan_out::{AnyTargetGate, FanOut},
 };
 use crate::{
@@ -10,8 +11,8 @@ use crate::{
     failure_policy::{ErrorText, FailurePolicy},
 };
 use postrider_core::{
-    Format, Invalid, Message, MessageBuilder, Ordering, QueueName, QueuePolicy, RetryStrategy, Template,
-    retry::Jitter,
+    Backend, Format, Invalid, Message, MessageBuilder, Ordering, QueueName, QueuePolicy, RetryStrategy,
+    Template, retry::Jitter,
 };
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -106,6 +107,7 @@ impl RouteTarget {
         Ok(ResolvedTarget {
             batcher: Arc::clone(batcher),
             queue: destination_queue(queue.as_str(), &self.destination)?,
+            route_queue: queue.clone(),
             address: Template::parse(self.address.as_str())?,
             format: self.format,
             filter: self.filter.clone(),
@@ -246,7 +248,16 @@ impl Route {
         warnings
     }
 
-    /// Its queues and their policies: its own queue and, with several targets, one queue per destination.
+    /// Its queues: its own, and one per destination.
+    pub(super) fn queues(&self) -> Result<Vec<QueueName>, Invalid> {
+        let mut queues = vec![QueueName::new(self.queue.as_str())?];
+        for to in &self.targets {
+            queues.push(destination_queue(&self.queue, &to.destination)?);
+        }
+        Ok(queues)
+    }
+
+    /// The policies of its queues: of its own queue and, with several targets, of one queue per destination.
     pub(super) fn declared(&self) -> Result<Vec<(QueueName, QueuePolicy)>, Invalid> {
         let Some(policy) = &self.policy else { return Ok(Vec::new()) };
         let mut declared = vec![(QueueName::new(self.queue.as_str())?, policy.clone())];
@@ -260,11 +271,13 @@ impl Route {
         Ok(declared)
     }
 
-    /// Its subscriptions: one for its queue and, with several targets, one per destination.
+    /// Its subscriptions: one for its queue, and one per destination. With a single destination, the latter delivers what earlier
+    /// routes left.
     pub(super) fn open(
         self,
         source: &Arc<str>,
         batchers: &BTreeMap<String, Arc<Batcher>>,
+        backend: &Arc<dyn Backend>,
     ) -> Result<Vec<Subscription>, Invalid> {
         let queue = QueueName::new(self.queue.as_str())?;
         let invalid = |field: &'static str, rule: String| Err(Invalid::rule(field, rule));
@@ -294,25 +307,39 @@ impl Route {
             }
             targets.push(target);
         }
-        let single_target = |target: &Arc<ResolvedTarget>, is_ordered: Option<bool>| {
-            let deliver = SingleTarget {
-                target: Arc::clone(target),
-                source: Arc::clone(source),
-                failure_policy: FailurePolicy {
-                    retry: Arc::new(self.retry.clone()),
-                    error_text: self.error_text.clone(),
-                },
-                max_deliveries: self.max_deliveries,
-                is_ordered,
+        let single_target =
+            |target: &Arc<ResolvedTarget>, is_ordered: Option<bool>, drain_gate: Option<Arc<DrainGate>>| {
+                let gate = match &drain_gate {
+                    Some(gate) => Arc::clone(gate) as Arc<dyn CircuitGate>,
+                    None => Arc::clone(&target.batcher.breaker) as Arc<dyn CircuitGate>,
+                };
+                let deliver = SingleTarget {
+                    target: Arc::clone(target),
+                    source: Arc::clone(source),
+                    failure_policy: FailurePolicy {
+                        retry: Arc::new(self.retry.clone()),
+                        error_text: self.error_text.clone(),
+                    },
+                    max_deliveries: self.max_deliveries,
+                    is_ordered,
+                    drain_gate,
+                };
+                (Arc::new(deliver) as Arc<dyn Deliver>, gate)
             };
-            (
-                Arc::new(deliver) as Arc<dyn Deliver>,
-                Arc::clone(&target.batcher.breaker) as Arc<dyn CircuitGate>,
-            )
-        };
         match &targets[..] {
             [] => invalid("route", format!("queue {queue} has no destination: add one with `to`")),
-            [target] => Ok(vec![self.subscription(queue, single_target(target, None))]),
+            [target] => {
+                let circuit = Arc::clone(&target.batcher.breaker) as Arc<dyn CircuitGate>;
+                let (backend, left) = (Arc::clone(backend), target.queue.clone());
+                let gate = Arc::new(DrainGate::new(circuit, backend, left));
+                let direct = self.subscription(queue, single_target(target, None, Some(gate)));
+                let left = self
+                    .subscription(target.queue.clone(), single_target(target, None, None))
+                    .with_concurrency(self.concurrency.min(LEFT_CONCURRENCY))
+                    .with_poll_interval(LEFT_POLL.0, LEFT_POLL.1)
+                    .without_notifications();
+                Ok(vec![direct, left])
+            }
             targets => {
                 let deliver = FanOut {
                     targets: targets.to_vec(),
@@ -325,7 +352,7 @@ impl Route {
                 let mut all = vec![self.subscription(queue, (Arc::new(deliver), Arc::new(gate)))];
                 let each = targets
                     .iter()
-                    .map(|target| (target.queue.clone(), single_target(target, Some(is_ordered))));
+                    .map(|target| (target.queue.clone(), single_target(target, Some(is_ordered), None)));
                 all.extend(each.map(|(queue, delivering)| self.subscription(queue, delivering)));
                 Ok(all)
             }
@@ -353,6 +380,11 @@ impl Route {
         subscription
     }
 }
+
+/// Poll interval of a per-destination queue that only an earlier route, or another process, fills.
+const LEFT_POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// Its concurrency: it is empty most of the time, and each slot is a task.
+const LEFT_CONCURRENCY: usize = 100;
 
 /// The per-destination queue: messages of `queue` that this destination has not accepted yet.
 fn destination_queue(queue: &str, destination: &str) -> Result<QueueName, Invalid> {

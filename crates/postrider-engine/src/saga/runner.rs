@@ -7,6 +7,7 @@ use super::{
 use crate::{
     delivery_loop::{DeliveryEngine, Subscription},
     failure::Failure,
+    pruner::{PRUNE_INTERVAL, check_prune_interval},
     runner::{Report, Running, Stopped},
     setup::Setup,
     worker::Tx,
@@ -77,6 +78,7 @@ pub struct SagaRunnerBuilder<S: TxBackend> {
     on_complete: OnComplete<S>,
     complete_to: Option<String>,
     on_abandoned: Option<Arc<dyn Fn(Abandonment) + Send + Sync>>,
+    prune_interval: Option<Duration>,
 }
 
 impl<S: TxBackend> SagaRunner<S> {
@@ -96,6 +98,7 @@ impl<S: TxBackend> SagaRunner<S> {
             on_complete: OnComplete { callback: None, to: None, timeout: Duration::ZERO },
             complete_to: None,
             on_abandoned: None,
+            prune_interval: Some(PRUNE_INTERVAL),
         }
     }
 
@@ -193,6 +196,13 @@ impl<S: TxBackend> SagaRunnerBuilder<S> {
         self
     }
 
+    /// Prunes succeeded follow-ups past their retention about this often while the runner runs, in small steps; `None`: never, if
+    /// `postrider gc` does it. Default: every ten minutes.
+    pub fn prune_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.prune_interval = interval.into();
+        self
+    }
+
     /// Retention of succeeded follow-ups, without their payload; default 30 days, `None` keeps none. Takes effect with
     /// [`declare`](SagaRunner::declare).
     pub fn keep_for(mut self, keep_for: impl Into<Option<Duration>>) -> Self {
@@ -283,7 +293,9 @@ impl<S: TxBackend> SagaRunnerBuilder<S> {
             // wait for its lease.
             .with_prefetch(self.concurrency)
             .with_lease_for(self.backoff.lease());
-        let engine = DeliveryEngine::new(&backend).subscribe(subscription)?;
+        check_prune_interval(self.prune_interval)?;
+        let engine =
+            DeliveryEngine::new(&backend).with_prune_interval(self.prune_interval).subscribe(subscription)?;
         let policy = QueuePolicy { keep_for: self.keep_for, ..QueuePolicy::default() };
         policy.check()?;
         let setup = Setup { policies: vec![(queue.clone(), policy)], ..Setup::default() };

@@ -20,10 +20,11 @@ pub use transaction::Tx;
 use crate::{
     context::Shared,
     delivery_loop::DeliveryEngine,
+    pruner::{PRUNE_INTERVAL, check_prune_interval},
     runner::{Report, Running, Stopped},
     setup::Setup,
 };
-use postrider_core::{Backend, Error, Invalid, QueueName};
+use postrider_core::{Backend, Error, Invalid, QueueName, hlc::HybridClock};
 use std::{sync::Arc, time::Duration};
 
 /// Claims messages, runs their handlers and settles them.
@@ -69,6 +70,7 @@ pub struct WorkerBuilder {
     shared: Shared,
     concurrency: Option<usize>,
     settle_batch: Option<(usize, Duration)>,
+    prune_interval: Option<Duration>,
 }
 
 impl Worker {
@@ -86,6 +88,7 @@ impl Worker {
             shared: Shared::default(),
             concurrency: None,
             settle_batch: None,
+            prune_interval: Some(PRUNE_INTERVAL),
         }
     }
 
@@ -151,6 +154,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// Gives messages that handlers stage with [`Context::follow`] readings of this hybrid logical clock, later than those of the
+    /// messages that caused them.
+    pub fn clock(self, clock: Arc<HybridClock>) -> Self {
+        self.share(clock)
+    }
+
     /// Concurrency over all queues; the queues' weights decide which one runs next. Default: the sum of the queues' own
     /// limits.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
@@ -162,6 +171,13 @@ impl WorkerBuilder {
     /// ms.
     pub fn settle_batch(mut self, size: usize, age: Duration) -> Self {
         self.settle_batch = Some((size, age));
+        self
+    }
+
+    /// Prunes delivered messages past their retention about this often while the worker runs, in small steps; `None`: never, if
+    /// `postrider gc` does it. Default: every ten minutes.
+    pub fn prune_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.prune_interval = interval.into();
         self
     }
 
@@ -183,7 +199,8 @@ impl WorkerBuilder {
             return Err(Invalid::rule("concurrency", "is 0; nothing would ever run: set at least 1"));
         }
         let shared = Arc::new(self.shared);
-        let mut engine = DeliveryEngine::new(&self.backend);
+        check_prune_interval(self.prune_interval)?;
+        let mut engine = DeliveryEngine::new(&self.backend).with_prune_interval(self.prune_interval);
         if !self.has_notifications {
             engine = engine.without_notifications();
         }

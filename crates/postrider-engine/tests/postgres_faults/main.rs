@@ -30,6 +30,7 @@ const BODY: &str = "worker_process";
 
 /// Not a test of its own: the body of a worker process, which does nothing without arguments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the body of a child process"]
 async fn worker_process() {
     let Some(args) = process::argument() else { return };
     shop::work::<postgres_shop::PostgresShop>(&args).await;
@@ -40,6 +41,7 @@ const WRONG_CLOCK: &str = "clock_process";
 
 /// Not a test of its own: writes the time of its clock to the file that is its argument.
 #[test]
+#[ignore = "the body of a child process"]
 fn clock_process() {
     let Some(file) = process::argument() else { return };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();

@@ -11,7 +11,8 @@ use postrider_core::{
     follow_up::{FollowUpFilter, FollowUpRow, StatusCounts},
     inspect::{
         ActiveTimer, AuditRow, BlockedKey, CappedCount, Counts, Cursor, DeadGroup, DeduplicationRecord,
-        FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, Selection, SelectionSummary, StateFilter,
+        FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, ScheduleRow, Selection, SelectionSummary,
+        StateFilter,
     },
 };
 use std::{
@@ -92,6 +93,10 @@ impl Inspect for MemoryStore {
     ) -> Result<Prunable, Error> {
         let (tables, now) = self.enter();
         Ok(tables.prunable(request, audit_older_than, now))
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleRow>, Error> {
+        Ok(Self::schedules(self))
     }
 
     async fn clock(&self) -> Result<SystemTime, Error> {

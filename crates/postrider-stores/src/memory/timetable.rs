@@ -1,7 +1,9 @@
 //! The ticks of schedules.
 
 use super::MemoryStore;
-use postrider_core::{Error, Message, Outbox, ScheduleName, timetable::ScheduleReading};
+use postrider_core::{
+    Error, Message, Outbox, ScheduleName, inspect::ScheduleRow, timetable::ScheduleReading,
+};
 use std::time::SystemTime;
 
 impl MemoryStore {
@@ -9,6 +11,15 @@ impl MemoryStore {
         let (mut tables, now) = self.enter();
         let last = *tables.schedules.entry(schedule.clone()).or_insert(now);
         Ok(ScheduleReading { now, last })
+    }
+
+    pub(super) fn schedules(&self) -> Vec<ScheduleRow> {
+        let tables = self.lock();
+        let row =
+            |(name, last): (&ScheduleName, &SystemTime)| ScheduleRow { name: name.clone(), last: *last };
+        let mut rows: Vec<_> = tables.schedules.iter().map(row).collect();
+        rows.sort_by(|one, other| one.name.cmp(&other.name));
+        rows
     }
 
     pub(super) async fn tick(

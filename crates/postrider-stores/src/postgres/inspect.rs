@@ -13,8 +13,8 @@ use postrider_core::{
     follow_up::{FollowUpFilter, FollowUpRow, StatusCounts},
     inspect::{
         Action, ActiveTimer, AuditRow, BlockedKey, CappedCount, Counts, Cursor, DeadGroup,
-        DeduplicationRecord, FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, Selection,
-        SelectionSummary, StateFilter,
+        DeduplicationRecord, FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, ScheduleRow,
+        Selection, SelectionSummary, StateFilter,
     },
 };
 use sqlx::{Row, postgres::PgRow};
@@ -180,6 +180,10 @@ impl Inspect for PostgresStore {
         audit_older_than: Option<Duration>,
     ) -> Result<Prunable, Error> {
         prune::prunable(&self.inner.connections, &self.inner.names, request, audit_older_than).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleRow>, Error> {
+        Self::schedules(self).await
     }
 
     async fn clock(&self) -> Result<SystemTime, Error> {

@@ -8,12 +8,16 @@ use super::{
     PostgresStore, connections::ConnectionMode, error::store_error, row::Moment,
     transaction_connection::TransactionConnection,
 };
-use postrider_core::{Error, Invalid, Message, Outbox, ScheduleName, timetable::ScheduleReading};
+use postrider_core::{
+    Error, Invalid, Message, Outbox, ScheduleName, inspect::ScheduleRow, timetable::ScheduleReading,
+};
 use sqlx::{Row, postgres::PgRow};
 use std::time::SystemTime;
 use time::OffsetDateTime;
 
 const READ: &str = "select clock_timestamp(), s.last_at from {schedule} s where s.name = $1";
+
+const LIST: &str = "select s.name, s.last_at from {schedule} s order by s.name";
 
 /// When several processes see a new schedule at once, one of them inserts it.
 const INSERT: &str =
@@ -33,6 +37,16 @@ impl PostgresStore {
         inner.connections.run(begin.query().bind(schedule.as_str())).await?;
         let row = inner.connections.run_for_one(read.query().bind(schedule.as_str())).await?;
         reading(&row).map_err(store_error)
+    }
+
+    pub(super) async fn schedules(&self) -> Result<Vec<ScheduleRow>, Error> {
+        let sql = self.inner.names.sql(&sql!(LIST));
+        let rows = self.inner.connections.run(sql.query()).await?;
+        let row = |row: &PgRow| {
+            let name = ScheduleName::stored(row.try_get::<String, _>(0)?);
+            Ok(ScheduleRow { name, last: row.try_get::<Moment, _>(1)?.0 })
+        };
+        rows.iter().map(row).collect::<Result<_, _>>().map_err(store_error)
     }
 
     pub(super) async fn tick(

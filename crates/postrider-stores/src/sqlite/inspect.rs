@@ -16,7 +16,7 @@ use postrider_core::{
     follow_up::{FollowUpFilter, FollowUpRow, StatusCounts},
     inspect::{
         Action, ActiveTimer, AuditRow, BlockedKey, CappedCount, Counts, DeadGroup, DeduplicationRecord,
-        FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, Selection, SelectionSummary,
+        FindBy, Inspect, ListRequest, MessageRow, Page, Prunable, ScheduleRow, Selection, SelectionSummary,
     },
 };
 use sqlx::{Row, sqlite::SqliteRow};
@@ -142,6 +142,10 @@ impl Inspect for SqliteStore {
         audit_older_than: Option<Duration>,
     ) -> Result<Prunable, Error> {
         prune::prunable(&self.inner, request, audit_older_than).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleRow>, Error> {
+        Self::schedules(self).await
     }
 
     async fn clock(&self) -> Result<SystemTime, Error> {

@@ -4,12 +4,16 @@ use super::{
     SqliteStore,
     drivers::{Driver, DriverRow, first_row},
     error::store_error,
+    row,
     timestamp::{self, Micros},
 };
-use postrider_core::{Error, Message, ScheduleName, timetable::ScheduleReading};
+use postrider_core::{Error, Message, ScheduleName, inspect::ScheduleRow, timetable::ScheduleReading};
+use sqlx::{Row, sqlite::SqliteRow};
 use std::time::SystemTime;
 
 const READ: &str = "select {now}, last_at from {schedule} where name = ?1";
+
+const LIST: &str = "select name, last_at from {schedule} order by name";
 
 /// Of several processes that see a schedule first, one begins it.
 const BEGIN: &str = "insert into {schedule} (name, last_at) values (?1, ?2) on conflict (name) do nothing";
@@ -34,6 +38,16 @@ impl SqliteStore {
         let row = first_row(&mut write.connection, read()).await?;
         write.commit().await?;
         row.as_ref().map_or_else(|| Err(Error::Other("the schedule could not be recorded".into())), reading)
+    }
+
+    pub(super) async fn schedules(&self) -> Result<Vec<ScheduleRow>, Error> {
+        let sql = self.inner.names.sql(&sql!(LIST));
+        let rows = sql.query().fetch_all(&self.inner.readers).await.map_err(store_error)?;
+        let row = |row: &SqliteRow| {
+            let last = row::time(row, 1)?;
+            Ok(ScheduleRow { name: ScheduleName::stored(row.try_get::<String, _>(0)?), last })
+        };
+        rows.iter().map(row).collect::<Result<_, _>>().map_err(store_error)
     }
 
     pub(super) async fn tick(

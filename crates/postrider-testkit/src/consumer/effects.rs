@@ -68,6 +68,53 @@ pub async fn staged_messages_inherit_correlation_and_causation<F: ConsumerFixtur
     assert_eq!(trail.causation_id, Some(sent.id.to_string()));
 }
 
+/// A sender repeats a message under another id: `deduplicate_by` finds the duplicate. Messages of which it finds no identity keep
+/// their own.
+pub async fn a_message_is_deduplicated_by_an_identity_of_its_own<F: ConsumerFixture>(fixture: F) {
+    let sent = |number: u64, header: Option<&str>| {
+        let message = Message::builder("orders").json(&number);
+        let message = match header {
+            Some(value) => message.header("idempotency-key", value),
+            None => message,
+        };
+        written(message, &fixture.address(), Format::Binary)
+    };
+    let batch = [sent(1, Some("payment-1")), sent(1, Some("payment-1")), sent(2, Some("payment-2"))];
+    fixture.send(batch.into_iter().chain([sent(3, None), sent(4, None)]).collect()).await;
+    let builder = billing(&fixture).await;
+    let builder = builder.deduplicate_by(|incoming| incoming.header("idempotency-key").map(str::to_owned));
+    let consumer = with_effect(builder, &fixture, |_| Ok(()));
+    let report = run_until::<F>(&consumer, |report| report.delivered + report.duplicates == 5).await;
+    assert_eq!((report.delivered, report.duplicates), (4, 1));
+    assert_eq!(effects(&fixture).await, [1, 2, 3, 4]);
+}
+
+/// A function of `deduplicate_by` that panics rejects its message, and stops nothing.
+pub async fn a_panicking_deduplicate_by_affects_only_its_message<F: ConsumerFixture>(fixture: F) {
+    let builder = billing(&fixture).await.deduplicate_by(|incoming| match &incoming.body[..] {
+        b"1" => panic!("as the test says"),
+        _ => None,
+    });
+    let consumer = with_effect(builder, &fixture, |_| Ok(()));
+    fixture.send(orders(3, &fixture.address())).await;
+    let report = run_until::<F>(&consumer, |report| report.delivered == 2 && report.dead >= 1).await;
+    assert_eq!((report.dead, report.retried), (1, 0));
+    assert_eq!(effects(&fixture).await, [0, 2]);
+}
+
+/// Messages that a handler stages belong to the tenant of the received message, and have a later logical time.
+pub async fn staged_messages_inherit_the_tenant_and_a_later_time<F: ConsumerFixture>(fixture: F) {
+    let cause = HybridClock::resume(None).tick(SystemTime::now() + Duration::from_secs(60));
+    let message = Message::builder("orders").tenant("acme").hlc(cause).json(&1);
+    fixture.send(vec![written(message, &fixture.address(), Format::Binary)]).await;
+    let consumer = with_effect(billing(&fixture).await, &fixture, |_| Ok(()));
+    run_until::<F>(&consumer, |report| report.delivered == 1).await;
+    let effects = list(&fixture, "effects", StateFilter::Ready).await;
+    let effect = &effects[0].message;
+    assert_eq!(effect.tenant().map(|tenant| tenant.as_str()), Some("acme"));
+    assert!(effect.trail().hlc > Some(cause), "{:?}", effect.trail().hlc);
+}
+
 /// Messages staged after a received message have a later logical time. A duplicate does not move the clock.
 pub async fn only_first_deliveries_advance_the_logical_clock<F: ConsumerFixture>(fixture: F) {
     let ahead = |seconds: u64| {

@@ -2,7 +2,8 @@
 
 use super::{ConsumerFixture, helpers::*};
 use postrider_core::{Format, Message, Reason, inspect::MessageRow};
-use postrider_engine::{Context, Failure};
+use postrider_engine::{Context, Failure, worker::ErrorText};
+use std::sync::Arc;
 
 fn reason(entry: &MessageRow) -> Option<Reason> {
     entry.reason
@@ -57,6 +58,19 @@ pub async fn a_rejected_message_is_dead_lettered_with_its_origin<F: ConsumerFixt
     assert_eq!(dead_letters[0].message.headers().get("postrider-origin"), Some(origin.as_str()));
     assert_eq!(dead_letters[0].message.key(), sent[0].key.as_ref());
     assert!(effects(&fixture).await.is_empty());
+}
+
+/// The whole text of the error is stored, and it quotes binary data: the dead letter is written, and the message is acked.
+pub async fn an_error_text_with_binary_data_is_dead_lettered<F: ConsumerFixture>(fixture: F) {
+    let rejecting = |_| Err(Failure::reject("unknown code \"A\0B\"").named("NoSuchCode"));
+    let full = ErrorText::Full(Arc::new(str::to_owned));
+    let consumer = with_effect(billing(&fixture).await.error_text(full), &fixture, rejecting);
+    fixture.send(orders(1, &fixture.address())).await;
+    let report = run_until::<F>(&consumer, |report| report.dead + report.retried > 0).await;
+    assert_eq!((report.dead, report.retried), (1, 0));
+    let dead_letters = dead_letters(&fixture).await;
+    let error = dead_letters[0].error.as_deref().unwrap();
+    assert!(error.starts_with("NoSuchCode: unknown code") && error.ends_with("B\""), "{error:?}");
 }
 
 /// A message is handled up to its delivery limit. Then it is dead-lettered, without being handled again.

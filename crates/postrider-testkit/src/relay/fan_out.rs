@@ -2,7 +2,7 @@
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{OnFailure, PublishError, QueuePolicy, Reason, State, inspect::StateFilter};
+use postrider_core::{Message, OnFailure, PublishError, QueuePolicy, Reason, State, inspect::StateFilter};
 use postrider_engine::relay::{Destination, Relay, Route, RouteTarget};
 use std::time::Duration;
 
@@ -46,6 +46,28 @@ pub async fn a_retry_for_one_destination_is_not_sent_to_the_other<F: Fixture>(fi
     assert_eq!(sorted(published(&one)), sorted(staged.clone()), "once");
     assert_eq!(sorted(published(&other)), sorted(staged), "once, in the end");
     assert_empty(&fixture, "orders>mail").await;
+}
+
+/// A retry goes to the same address as the first attempt, though the message waits in another queue meanwhile.
+pub async fn a_retry_for_one_destination_keeps_its_address<F: Fixture>(fixture: F) {
+    let (one, other) = (ScriptedTransport::default(), ScriptedTransport::default());
+    other.fail_with(|| PublishError::retry("busy"));
+    stage_orders(&fixture, 1).await;
+    let only_orders = |message: &Message| message.queue().as_str() == "orders";
+    let route = Route::new("orders")
+        .to("billing", "{queue}.{type}")
+        .to_with(RouteTarget::new("mail", "{queue}.{type}").filter(only_orders))
+        .retry(three_times());
+    let relay = relay_to(&fixture, (&one, &other), route);
+    relay.run_until_idle().await.unwrap();
+    other.accept_all();
+    fixture.advance(minutes(5)).await;
+    relay.run_until_idle().await.unwrap();
+    for transport in [&one, &other] {
+        let addresses: Vec<_> =
+            transport.accepted().into_iter().map(|outgoing| outgoing.destination).collect();
+        assert_eq!(addresses, ["orders.order.placed"]);
+    }
 }
 
 /// A dead letter belongs to the destination that rejected it.

@@ -1,6 +1,7 @@
 //! Claimers do not miss messages of transactions that stage first and commit last (promise 2).
 //!
-//! A store with serial transactions has no late commits; there these cases end at once (see [`Features`](crate::Features)).
+//! A store with serial transactions has no late commits: its suite does not list these cases. Negative controls run one of them on
+//! every store; it ends at once there.
 
 use super::helpers::*;
 use crate::Fixture;

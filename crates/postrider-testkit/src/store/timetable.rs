@@ -2,7 +2,9 @@
 
 use super::helpers::*;
 use crate::Fixture;
-use postrider_core::{Error, Message, ScheduleName, notifier::IdleWorker, timetable::ScheduleReading};
+use postrider_core::{
+    Error, Message, ScheduleName, inspect::ScheduleRow, notifier::IdleWorker, timetable::ScheduleReading,
+};
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
@@ -105,6 +107,19 @@ pub async fn every_schedule_has_its_own_ticks<F: Fixture>(fixture: F) {
     assert!(tick(&fixture, at, "nightly").await);
     assert!(fixture.timetable().tick(&hourly, at, &[letter("hourly")]).await.unwrap());
     assert_eq!(payloads(&claim_all(&fixture.store(), "letters").await), ["nightly", "hourly"]);
+}
+
+/// Operators see every schedule with its last tick, also one that is in the future of the store's clock.
+pub async fn schedules_are_listed_with_their_last_ticks<F: Fixture>(fixture: F) {
+    let inspect = fixture.inspect();
+    assert_eq!(inspect.schedules().await.unwrap(), []);
+    let hourly = ScheduleName::new("hourly").unwrap();
+    let first_read = read(&fixture, &hourly).await;
+    let at = whole(first_read.now) + minutes(60 * 24 * 365);
+    assert!(fixture.timetable().tick(&nightly(), at, &[]).await.unwrap());
+    let expected =
+        [ScheduleRow { name: hourly, last: first_read.last }, ScheduleRow { name: nightly(), last: at }];
+    assert_eq!(inspect.schedules().await.unwrap(), expected);
 }
 
 /// A tick with an invalid message is rejected completely, and can be retried.

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use postrider_core::{
-    Backend, ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Message, PauseRecord, PruneReport,
-    PruneRequest, QueueName, ScheduleName, Store,
+    Backend, ClaimRequest, ClaimedMessage, Error, Lease, LeaseSettlement, Message, MessageId, PauseRecord,
+    PruneReport, PruneRequest, QueueName, ScheduleName, Store,
     notifier::{IdleWorker, Listener, Notifier},
     timetable::ScheduleReading,
 };
@@ -36,6 +36,10 @@ pub(crate) struct StoreProbe {
     pub(crate) failing_settles: AtomicUsize,
     pub(crate) failing_renewals: AtomicUsize,
     pub(crate) failing_listens: AtomicUsize,
+    pub(crate) failing_prunes: AtomicUsize,
+    pub(crate) prunes: AtomicUsize,
+    /// The store refuses this number of next settlements of this message, and whole batches with it.
+    pub(crate) refused: Mutex<Option<(MessageId, usize)>>,
     pub(crate) is_unavailable: AtomicBool,
     /// Every settlement takes a permit; there are plenty, unless a case removes them.
     pub(crate) settle_gate: Semaphore,
@@ -62,6 +66,9 @@ impl Default for StoreProbe {
             failing_settles: AtomicUsize::default(),
             failing_renewals: AtomicUsize::default(),
             failing_listens: AtomicUsize::default(),
+            failing_prunes: AtomicUsize::default(),
+            prunes: AtomicUsize::default(),
+            refused: Mutex::default(),
             is_unavailable: AtomicBool::default(),
             settle_gate: Semaphore::new(Semaphore::MAX_PERMITS),
             thief: Mutex::default(),
@@ -82,6 +89,16 @@ impl StoreProbe {
             return Err(Error::Unavailable("outage injected by the test".into()));
         }
         Ok(())
+    }
+
+    fn refuse(&self, settlements: &[LeaseSettlement]) -> Result<(), Error> {
+        match &mut *self.refused.lock().unwrap() {
+            Some((id, left)) if *left > 0 && settlements.iter().any(|each| each.lease.id() == *id) => {
+                *left -= 1;
+                Err(Error::Other("refused by the test".into()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -122,6 +139,7 @@ impl Store for InstrumentedStore {
 
     async fn settle(&self, settlements: &[LeaseSettlement]) -> Result<Vec<Lease>, Error> {
         self.probe.check(&self.probe.failing_settles)?;
+        self.probe.refuse(settlements)?;
         self.probe.settle_gate.acquire().await.unwrap().forget();
         let lost = self.store.settle(settlements).await?;
         self.probe.settles.fetch_add(1, SeqCst);
@@ -134,6 +152,8 @@ impl Store for InstrumentedStore {
     }
 
     async fn prune(&self, request: &PruneRequest) -> Result<PruneReport, Error> {
+        self.probe.prunes.fetch_add(1, SeqCst);
+        self.probe.check(&self.probe.failing_prunes)?;
         self.store.prune(request).await
     }
 

@@ -2,6 +2,7 @@
 
 use super::helpers::*;
 use crate::Fixture;
+use postrider_core::{OnFailure, QueuePolicy};
 use postrider_engine::{Context, Failure, Queue};
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
@@ -54,6 +55,23 @@ pub async fn a_message_not_settled_in_time_is_redelivered<F: Fixture>(fixture: F
     eventually(async || running.report().delivered == 1).await;
     assert!(seen.len() >= 2);
     assert_accounted_for(&running.stop(minutes(1)).await.report);
+    assert_empty(&fixture, "orders").await;
+}
+
+/// The store refuses the settlement of one message of a turn: later messages of the turn are not settled before it, since the last
+/// one ends the turn, and the refused one would be delivered after it.
+pub async fn messages_behind_a_refused_settlement_of_their_turn_wait<F: Fixture>(fixture: F) {
+    declare(&fixture, "orders", QueuePolicy::by_key(OnFailure::Block)).await;
+    let staged = stage(&fixture, &orders_of("k", 5)).await;
+    stage(&fixture, &orders_of("other", 5)).await;
+    let (builder, probe) = instrumented_worker(&fixture);
+    *probe.refused.lock().unwrap() = Some((staged[2], 4));
+    let seen = Seen::default();
+    // One flush for all messages of both turns.
+    let worker = builder.queue(noting(&seen)).settle_batch(100, minutes(1)).build().unwrap();
+    let report = worker.run_until_idle().await.unwrap();
+    assert_eq!((report.delivered, report.lost), (10, 0), "{report:?}");
+    assert_eq!(seen.sorted(), [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], "each was handled once");
     assert_empty(&fixture, "orders").await;
 }
 

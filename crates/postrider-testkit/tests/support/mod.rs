@@ -86,7 +86,7 @@ pub(crate) async fn dies_with_its_holder() {
     // A killed process cleans up nothing.
     let folder = TempFolder::create(Cleanup::Remove).unwrap();
     let mut holder = tokio::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", HOLDER, "--nocapture"])
+        .args(["--exact", HOLDER, "--ignored", "--nocapture"])
         .env(HOLDS, "")
         .env("TMPDIR", folder.path())
         .stdout(Stdio::piped())

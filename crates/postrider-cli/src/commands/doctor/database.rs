@@ -1,6 +1,6 @@
 //! Checks one database: connection, server, schema and queues.
 
-use super::{Args, drift, locate, queues, report::LocatedFinding};
+use super::{Args, drift, locate, queues, report::LocatedFinding, schedules};
 use crate::{
     config::RouteSection,
     database::{Database, Way},
@@ -91,6 +91,10 @@ impl DatabaseCheck<'_> {
                     samples = sampled;
                 }
                 Err(error) => findings.push(unchecked("queues", &error)),
+            }
+            match schedules::check_all(self, &*opened.backend()).await {
+                Ok(found) => findings.extend(found),
+                Err(error) => findings.push(unchecked("schedules", &error)),
             }
         }
         opened.close().await;

@@ -7,6 +7,7 @@ mod drift;
 mod failures;
 mod queues;
 mod report;
+mod schedules;
 
 use super::config::print_problems;
 use crate::{

@@ -1,13 +1,13 @@
-//! Checks the queues: lag, dead letters, parked keys, long pauses and repeated failures.
+//! Checks the queues: lag, dead letters, parked keys, long pauses, repeated failures, and queues that no route delivers.
 
 use super::{
     database::{DatabaseCheck, shell_word},
     failures,
 };
-use crate::{format, open_database::OpenDatabase};
+use crate::{config::RouteSection, format, open_database::OpenDatabase};
 use postrider::{
     Error, Finding, Message, Pausable, PauseRecord, QueueName, State,
-    inspect::{Inspect, ListRequest, Selection, StateFilter},
+    inspect::{Counts, Inspect, ListRequest, Selection, StateFilter},
 };
 use std::time::{Duration, SystemTime};
 
@@ -40,6 +40,7 @@ pub(super) async fn check_all(
         if let Some(lag) = inspect.lag(&queue).await?.filter(|lag| *lag > max_lag && !is_paused) {
             findings.push(lag_finding(check, &queue, lag));
         }
+        findings.extend(unrouted(check, &queue, &counts));
         if counts.dead.at_least > 0 {
             findings.extend(dead_letters(check, inspect, &queue).await?);
         }
@@ -133,6 +134,37 @@ fn lag_finding(check: &DatabaseCheck<'_>, queue: &QueueName, lag: Duration) -> F
             format::span(lag)
         ))
         .fixed_by(fix)
+}
+
+/// A per-destination queue, such as `orders>billing`, whose destination is no longer in the route of its queue. Without a
+/// configuration the routes are unknown.
+fn unrouted(check: &DatabaseCheck<'_>, queue: &QueueName, counts: &Counts) -> Option<Finding> {
+    let file = check.config?;
+    let (source, destination) = queue.as_str().split_once('>')?;
+    let is_routed = |route: &&&RouteSection| {
+        *route.queue == queue.as_str()
+            || *route.queue == source && route.to.iter().any(|to| *to.destination == destination)
+    };
+    let states = [counts.pending, counts.leased, counts.scheduled];
+    let messages: u64 = states.iter().map(|state| state.at_least).sum();
+    if messages == 0 || check.routes.iter().any(|route| is_routed(&route)) {
+        return None;
+    }
+    let more = if states.iter().any(|state| state.capped) { "more than " } else { "" };
+    Some(
+        Finding::warning("unrouted_queue", format!("queue {queue}"))
+            .because(format!(
+                "{more}{messages} messages of queue {source} that destination {destination} has not accepted yet, and no route delivers \
+                 them: the destination was removed from the route, or renamed. To drop them instead: postrider messages discard --queue \
+                 {} ID {}",
+                shell_word(queue.as_str()),
+                check.option()
+            ))
+            .fixed_by(format!(
+                "add destination {destination} to the route of queue {source} in {} until queue {queue} is empty",
+                file.display()
+            )),
+    )
 }
 
 /// Parked keys stay blocked until an operator releases them; keys that wait for a retry do not.

@@ -133,6 +133,10 @@ fn build<B: TxBackend>(
     if let Some(max_deliveries) = section.number("max_deliveries") {
         builder = builder.max_deliveries(max_deliveries);
     }
+    if let Some(header) = section.string("deduplicate_by") {
+        let header = header.trim_start_matches("header:").to_owned();
+        builder = builder.deduplicate_by(move |incoming| incoming.header(&header).map(str::to_owned));
+    }
     if let Some(keep) = section.duration("keep_deduplication_records_for") {
         builder = builder.keep_deduplication_records_for(keep);
     }
