@@ -1,6 +1,6 @@
 //! The consumer's side: dead letters of received messages, and delivery counts for brokers that do not count.
 
-use super::{PostgresTransactions, connections::ConnectionMode, error::store_error, settle_batch::text};
+use super::{PostgresTransactions, connections::ConnectionMode, error::store_error, settle_batch};
 use crate::arrivals::Arrivals;
 use postrider_core::{
     Arrival, ConsumerName, DeadLetter, Error, Limits, Message, Outbox, QueueName, StageOutcome, TenantId,
@@ -65,8 +65,12 @@ impl PostgresTransactions {
             let query = query.bind(deliveries.collect::<Vec<_>>());
             let query =
                 query.bind(letters.iter().map(|(_, letter)| letter.reason.as_str()).collect::<Vec<_>>());
-            let query = query
-                .bind(letters.iter().map(|(_, letter)| text(letter.error.as_deref())).collect::<Vec<_>>());
+            let query = query.bind(
+                letters
+                    .iter()
+                    .map(|(_, letter)| settle_batch::text(letter.error.as_deref()))
+                    .collect::<Vec<_>>(),
+            );
             query.execute(&mut **tx).await.map_err(store_error)?;
         }
         Ok(())
