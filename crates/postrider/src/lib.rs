@@ -196,6 +196,7 @@ mod guides {
         feature = "http",
         feature = "kafka",
         feature = "nats",
+        feature = "postgres",
         feature = "rabbitmq",
         feature = "redis",
         feature = "sqs"

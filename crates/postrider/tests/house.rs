@@ -329,6 +329,19 @@ fn files_in(path: std::path::PathBuf) -> Vec<std::path::PathBuf> {
     std::fs::read_dir(&path).unwrap().flat_map(|entry| files_in(entry.unwrap().path())).collect()
 }
 
+/// `Trust::Only` leaves out the system roots, which these features of sqlx would add to every bundle.
+#[test]
+fn sqlx_brings_no_system_roots() {
+    for package in workspace() {
+        let of_sqlx = package.dependencies.iter().filter(|dependency| dependency.name == "sqlx");
+        let direct = of_sqlx.flat_map(|dependency| &dependency.features);
+        for feature in package.features.values().flatten().chain(direct) {
+            let brings = feature.contains("native-roots") || feature.contains("tls-native-tls");
+            assert!(!brings, "{} enables {feature}", package.name);
+        }
+    }
+}
+
 /// Clients are optional, and no transport uses another's.
 #[test]
 fn every_client_is_optional_and_independent() {

@@ -47,7 +47,7 @@ impl PostgresFixture {
 async fn migrated() -> TestDatabase {
     // The SQL is the version of the template database: a changed migration creates a new one.
     let server =
-        PostgresStore::open(PostgresOptions::new(&postrider_testkit::postgres::server_url()).unwrap());
+        PostgresStore::open(PostgresOptions::new(postrider_testkit::postgres::server_url()).unwrap());
     let version = server.await.unwrap().print();
     TestDatabase::filled(&version, |url| async move {
         let store = PostgresStore::connect(&url).await.unwrap();
