@@ -90,10 +90,10 @@ impl Work {
     /// Most messages have the cheapest handler, so that a run has many.
     fn random(random: &mut StdRng) -> Self {
         match random.random_range(0..100) {
-            0..50 => Self::Plain,
-            50..65 => Self::PlainByKey,
-            65..75 => Self::InTransaction,
-            75..80 => Self::InTransactionByKey,
+            0..55 => Self::Plain,
+            55..72 => Self::PlainByKey,
+            72..77 => Self::InTransaction,
+            77..80 => Self::InTransactionByKey,
             _ => Self::Relayed,
         }
     }
