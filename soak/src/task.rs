@@ -45,7 +45,7 @@ pub(crate) struct Task {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Defect {
-    /// A plain handler reports success before its effect: messages are lost.
+    /// A plain handler reports success before its effect, for some messages long before: they are lost.
     EarlySuccess,
     /// Producers stage in another transaction than their own: messages are invented.
     StageOutsideTransaction,
