@@ -34,7 +34,7 @@ struct Shared {
     checked: AtomicU64,
     /// Messages of this round, as last seen.
     current: AtomicU64,
-    phase: Mutex<&'static str>,
+    phase: Mutex<String>,
 }
 
 impl Progress {
@@ -46,15 +46,15 @@ impl Progress {
             kills: kills.into(),
             checked: messages.into(),
             current: 0.into(),
-            phase: Mutex::new("starting"),
+            phase: Mutex::new("starting".into()),
         });
         let task = tokio::spawn(show(database, Arc::clone(&shared)));
         Self { shared, task }
     }
 
     /// Shows what is happening now.
-    pub(crate) fn phase(&self, phase: &'static str) {
-        *self.shared.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+    pub(crate) fn phase(&self, phase: impl Into<String>) {
+        *self.shared.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase.into();
     }
 
     pub(crate) fn add_kill(&self) {
@@ -85,7 +85,7 @@ impl Shared {
         let seconds = self.began_at.elapsed().as_secs_f64();
         let rate = (messages.saturating_sub(self.messages_before)) as f64 / seconds.max(1.0);
         let kills = self.kills.load(Relaxed);
-        let phase = *self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |wanted: Option<u64>| wanted.map(|wanted| format!(" of {wanted}")).unwrap_or_default();
         format!(
             "{kills}{} kills, {messages}{} messages, {rate:.0} messages/s, {:.2} kills/s, 0 violations, {seconds:.0} s: {phase}",

@@ -63,7 +63,7 @@ impl Round<'_> {
             *self.faults.entry(fault).or_default() += 1;
             self.progress.add_kill();
         }
-        self.progress.phase("delivering the rest");
+        self.progress.phase("stopping the producers");
         self.processes.stop_producers().await?;
         self.deliver_rest().await?;
         self.progress.phase("checking");
@@ -165,7 +165,9 @@ impl Round<'_> {
 
     /// The messages that are neither delivered nor dead, in the database and in the stream.
     async fn left(&mut self) -> Result<u64> {
-        let left = self.database.left().await?;
-        Ok(u64::try_from(left).unwrap_or_default() + self.servers.not_acked().await?)
+        let queued = u64::try_from(self.database.left().await?).unwrap_or_default();
+        let not_acked = self.servers.not_acked().await?;
+        self.progress.phase(format!("delivering the rest, {queued} in queues, {not_acked} in the stream"));
+        Ok(queued + not_acked)
     }
 }

@@ -16,7 +16,13 @@ use crate::{
 use anyhow::{Context as _, Result};
 use nix::sys::signal::Signal;
 use rand::{SeedableRng, rngs::StdRng};
-use std::{collections::BTreeMap, fs, io::Write, path::PathBuf, time::Instant};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{ErrorKind, Write, stdout},
+    path::{self, Path, PathBuf},
+    time::Instant,
+};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -46,7 +52,7 @@ pub(crate) struct Args {
 
 /// Runs until the goal is reached, and returns whether there was no violation.
 pub(crate) async fn run(args: &Args) -> Result<bool> {
-    let folder = std::path::absolute(&args.dir)?;
+    let folder = path::absolute(&args.dir)?;
     let _lock = lock(&folder)?;
     if args.fresh {
         clear(&folder)?;
@@ -55,17 +61,19 @@ pub(crate) async fn run(args: &Args) -> Result<bool> {
     let mut state = State::read(&folder)?.unwrap_or_else(|| State::new(seed));
     eprintln!("soak: seed {}, round {}, folder {}", state.seed, state.rounds + 1, folder.display());
     let interrupted = interruptions()?;
+    // With its seed, if the first round is never finished.
+    state.save(&folder)?;
     if !args.goal.is_reached(&state.totals, state.elapsed) {
         rounds(args, &folder, &mut state, &interrupted).await?;
     }
-    writeln!(std::io::stdout(), "{}", state.totals)?;
+    writeln!(stdout(), "{}", state.totals)?;
     Ok(state.totals.violations() == 0)
 }
 
 /// Runs rounds until the goal is reached, a violation was found, or the run was interrupted.
 async fn rounds(
     args: &Args,
-    folder: &std::path::Path,
+    folder: &Path,
     state: &mut State,
     interrupted: &watch::Receiver<Option<Signal>>,
 ) -> Result<()> {
@@ -114,7 +122,7 @@ async fn rounds(
 
 /// Keeps everything that explains a violation, and says where it is.
 async fn report(
-    folder: &std::path::Path,
+    folder: &Path,
     state: &State,
     checked: &Checked,
     database: &Database,
@@ -136,10 +144,10 @@ async fn report(
 }
 
 /// Removes the files of an earlier run, and nothing else: the folder may be the caller's.
-fn clear(folder: &std::path::Path) -> Result<()> {
+fn clear(folder: &Path) -> Result<()> {
     for name in ["state.json", "violations.json", "journal"] {
         match fs::remove_file(folder.join(name)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("cannot remove {name}"));
             }
             _ => {}

@@ -13,8 +13,8 @@ use sqlx::{Postgres, Transaction};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Long enough that a process is killed in the meantime.
-const LATE: Duration = Duration::from_secs(1);
+/// No process lives as long.
+const LATE: Duration = Duration::from_secs(3600);
 
 pub(super) async fn run(database: &Database, args: &ProcessArgs) -> Result<Stopped> {
     Ok(worker(database, args)?.run_until_signal(DRAIN_TIMEOUT).await?)
@@ -43,7 +43,7 @@ fn plain(work: Work, journal: &Journal, args: &ProcessArgs) -> Queue {
         async move {
             task.result(context.attempt())?;
             let id = context.id().as_uuid();
-            if is_early {
+            if is_early && id.as_bytes().last().is_some_and(|last| last % 10 == 0) {
                 tokio::spawn(async move {
                     sleep(LATE).await;
                     journal.append(id)
