@@ -1,6 +1,7 @@
 //! The suite that every source passes against the real server.
 
 pub mod ack;
+pub mod byte_budget;
 pub mod close;
 pub mod competing_consumers;
 mod helpers;
@@ -31,6 +32,12 @@ pub trait SourceFixture: Send + Sync + 'static {
 
     /// A consumer of `place`, with its own connection. All consumers of an address share its messages.
     async fn source(&self, address: &str) -> Arc<dyn Source>;
+
+    /// A consumer of `place` that holds about this many bytes of unacked messages; `None` if the source has no such limit.
+    async fn source_within(&self, address: &str, max_bytes: usize) -> Option<Arc<dyn Source>> {
+        let _ = (address, max_bytes);
+        None
+    }
 
     /// A source at a port on which no server listens; `None` if the source does not connect.
     async fn nobody_there(&self) -> Option<Arc<dyn Source>>;
@@ -87,6 +94,10 @@ macro_rules! source_suite {
                 a_cancelled_receive_loses_nothing
                 a_message_without_metadata_has_the_identity_of_its_wire
                 the_first_delivery_has_count_one
+            }
+            byte_budget {
+                bytes_in_flight_stay_within_the_budget
+                small_messages_are_received_in_large_batches
             }
             ack {
                 an_acked_message_is_not_redelivered

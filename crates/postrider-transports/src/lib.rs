@@ -8,6 +8,8 @@
 
 #[cfg(any(feature = "sqs", feature = "sns"))]
 pub mod aws;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis", feature = "sqs"))]
+mod byte_budget;
 #[cfg(any(feature = "http", feature = "http-source"))]
 pub mod http;
 #[cfg(any(feature = "kafka", feature = "nats", feature = "redis"))]

@@ -14,7 +14,7 @@ mod support;
 use aws_sdk_sqs::types::MessageAttributeValue;
 use postrider_core::{Ack, ReceivedMessage, Source, SourceError};
 use postrider_testkit::{Kind, shared};
-use postrider_transports::sqs::{SqsSource, SqsTransport};
+use postrider_transports::sqs::{SqsSource, SqsSourceBuilder, SqsTransport};
 use queues::builder;
 use receiver::{ReceivedRequest, Receiver, ScriptedResponse};
 use serde_json::{Value, json};
@@ -26,6 +26,7 @@ use std::{
     time::Duration,
 };
 use support::{orders, publish, soon};
+use tokio::time::timeout;
 
 async fn aws() -> Aws {
     Aws::at(&shared::url(Kind::Sqs)).await
@@ -199,12 +200,13 @@ async fn scripted(messages: Vec<Value>, script: fn(&str) -> EntryResult) -> Scri
 
 impl ScriptedServer {
     fn source(&self, ending: &str) -> SqsSource {
+        self.builder(ending).build().unwrap()
+    }
+
+    fn builder(&self, ending: &str) -> SqsSourceBuilder {
         let url = format!("http://{}", self.receiver.address);
         let queue = format!("{url}/1/orders{ending}");
-        SqsSource::builder(options(&url), queue)
-            .with_visibility_timeout(Duration::from_secs(60))
-            .build()
-            .unwrap()
+        SqsSource::builder(options(&url), queue).with_visibility_timeout(Duration::from_secs(60))
     }
 
     /// The receipt handles in the requests of an action, and their visibility timeouts.
@@ -286,6 +288,32 @@ async fn nack_releases_prefetched_messages_of_its_group() {
         ["h-1", "h-3"].map(|handle| (handle.to_owned(), Some(0))),
         "closing gives back the rest"
     );
+}
+
+/// The source requests only as many messages as fit, by their mean size. The case of the suite would take minutes with moto.
+#[tokio::test]
+async fn bytes_in_flight_stay_within_the_budget() {
+    const BUDGET: usize = 1 << 20;
+    let large = |number| {
+        let mut message = message(number, None);
+        message["Body"] = "x".repeat(256 << 10).into();
+        message
+    };
+    let scripted = scripted((0..200).map(large).collect(), |_| EntryResult::Successful).await;
+    let source = scripted.builder("").with_max_bytes_in_flight(BUDGET).build().unwrap();
+    let (mut count, mut largest) = (0, 0);
+    while count < 200 {
+        let mut held = soon(source.receive(100)).await.unwrap();
+        while count + held.len() < 200
+            && let Ok(received) = timeout(Duration::from_millis(50), source.receive(100)).await
+        {
+            held.extend(received.unwrap());
+        }
+        largest = largest.max(held.len());
+        count += held.len();
+        assert!(ack(&source, &held, Ack::Ack).await.iter().all(Result::is_ok));
+    }
+    assert!(largest <= 8, "{largest} messages of 256 KiB in flight");
 }
 
 /// Several requests wait only while they return full batches.

@@ -222,7 +222,7 @@ impl KafkaTransport {
             match &results[*index] {
                 Some(Err(PublishError::Unknown { .. })) => guard.is_complete = false,
                 Some(Err(PublishError::Retry { .. } | PublishError::AddressUnavailable { .. })) => {
-                    connection.forget_topic(&outgoing.destination)
+                    connection.forget_topic(&outgoing.destination);
                 }
                 _ => {}
             }

@@ -131,6 +131,14 @@ impl SourceFixture for KafkaSourceFixture {
         Arc::new(builder(self.url(), address).build().unwrap())
     }
 
+    async fn source_within(&self, address: &str, max_bytes: usize) -> Option<Arc<dyn Source>> {
+        // The mock cluster keeps the last 5 MiB of a partition only.
+        if self.mock.is_some() {
+            return None;
+        }
+        Some(Arc::new(builder(self.url(), address).with_max_bytes_in_flight(max_bytes).build().unwrap()))
+    }
+
     async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
         let url = format!("kafka://127.0.0.1:{}", unused_port());
         Some(Arc::new(builder(&url, "orders").build().unwrap()))

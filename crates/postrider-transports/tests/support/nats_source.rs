@@ -110,6 +110,10 @@ impl SourceFixture for NatsSourceFixture {
         Arc::new(builder(&self.url, address).build().unwrap())
     }
 
+    async fn source_within(&self, address: &str, max_bytes: usize) -> Option<Arc<dyn Source>> {
+        Some(Arc::new(builder(&self.url, address).with_max_bytes_in_flight(max_bytes).build().unwrap()))
+    }
+
     async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
         let unreachable = format!("nats://127.0.0.1:{}", unused_port());
         Some(Arc::new(builder(&unreachable, "ORDERS.placed").build().unwrap()))

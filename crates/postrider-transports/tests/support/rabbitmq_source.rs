@@ -96,6 +96,16 @@ impl SourceFixture for RabbitSourceFixture {
         Arc::new(self.source_at(&self.url, address))
     }
 
+    async fn source_within(&self, address: &str, max_bytes: usize) -> Option<Arc<dyn Source>> {
+        Some(Arc::new(
+            RabbitMqSource::builder(self.url.as_str(), address)
+                .with_quorum(self.is_quorum)
+                .with_max_bytes_in_flight(max_bytes)
+                .build()
+                .unwrap(),
+        ))
+    }
+
     async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
         Some(Arc::new(self.source_at("amqp://guest:guest@127.0.0.1:1/%2f", "orders")))
     }

@@ -94,6 +94,10 @@ impl SourceFixture for RedisSourceFixture {
         Arc::new(builder(&self.url, address).build().unwrap())
     }
 
+    async fn source_within(&self, address: &str, max_bytes: usize) -> Option<Arc<dyn Source>> {
+        Some(Arc::new(builder(&self.url, address).with_max_bytes_in_flight(max_bytes).build().unwrap()))
+    }
+
     async fn nobody_there(&self) -> Option<Arc<dyn Source>> {
         let url = format!("redis://127.0.0.1:{}", unused_port());
         Some(Arc::new(builder(&url, "orders").build().unwrap()))

@@ -1,9 +1,12 @@
 //! The settings of a Kafka source.
 
 use super::KafkaSource;
-use crate::kafka::{
-    cluster::{ClusterOptions, Properties, SaslMechanism, wrong_setting},
-    wire::{check_name, check_topic},
+use crate::{
+    byte_budget::{ByteBudget, MAX_BYTES_IN_FLIGHT},
+    kafka::{
+        cluster::{ClusterOptions, Properties, SaslMechanism, wrong_setting},
+        wire::{check_name, check_topic},
+    },
 };
 use postrider_core::{ClientOptions, Invalid};
 use rdkafka::{ClientConfig, consumer::BaseConsumer};
@@ -20,7 +23,8 @@ const DEFAULTS: Properties = &[
     ("socket.timeout.ms", "10000"),
     // The client's own buffer, in addition to the prefetched messages.
     ("queued.min.messages", "1000"),
-    ("queued.max.messages.kbytes", "16384"),
+    // After the buffer was full, the client waits before it fetches again; its default is a second.
+    ("fetch.queue.backoff.ms", "100"),
 ];
 
 /// Properties that cannot be changed: without them messages could be lost.
@@ -66,6 +70,7 @@ pub(super) struct ConsumerGroup {
     pub(super) name: String,
     pub(super) instance: Option<String>,
     pub(super) prefetch: usize,
+    pub(super) max_bytes: usize,
     session_timeout: Duration,
 }
 
@@ -78,6 +83,7 @@ impl KafkaSourceBuilder {
                 name: "postrider".to_owned(),
                 instance: None,
                 prefetch: PREFETCH,
+                max_bytes: MAX_BYTES_IN_FLIGHT,
                 session_timeout: SESSION_TIMEOUT,
             },
         }
@@ -105,6 +111,13 @@ impl KafkaSourceBuilder {
     /// acked messages behind one that is not acked. A full partition is paused until half of its messages are done.
     pub fn with_prefetch(mut self, messages: usize) -> Self {
         self.group.prefetch = messages;
+        self
+    }
+
+    /// Bytes in flight: the source holds messages of about this many bytes that are not acked yet, and one batch more. Default: 64 MiB.
+    /// A message that is larger is received alone.
+    pub fn with_max_bytes_in_flight(mut self, bytes: usize) -> Self {
+        self.group.max_bytes = bytes;
         self
     }
 
@@ -144,6 +157,7 @@ impl KafkaSourceBuilder {
         if !(1..=1_000_000).contains(&group.prefetch) {
             return Err(Invalid::rule("prefetch", "must be from 1 to 1,000,000"));
         }
+        ByteBudget::check(group.max_bytes)?;
         if !(Duration::from_secs(1)..=Duration::from_secs(60 * 60)).contains(&group.session_timeout) {
             return Err(Invalid::rule("session_timeout", "must be from 1 second to 1 hour"));
         }
@@ -160,6 +174,10 @@ impl ConsumerGroup {
     /// The configuration of the consumer client.
     pub(super) fn config(&self) -> Result<ClientConfig, Invalid> {
         let mut config = self.cluster.config(DEFAULTS, FIXED)?;
+        if config.get("queued.max.messages.kbytes").is_none() {
+            let kbytes = (self.max_bytes / 4 / 1024).clamp(1, 16_384);
+            config.set("queued.max.messages.kbytes", kbytes.to_string());
+        }
         config
             .set("group.id", &self.name)
             .set("session.timeout.ms", self.session_timeout.as_millis().to_string())

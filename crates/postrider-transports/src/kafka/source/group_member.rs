@@ -1,7 +1,8 @@
 //! One consumer client of Kafka, from its creation until it fails or is closed.
 //!
 //! The member has a thread of its own, which does nothing but poll the client: so the group never considers the consumer dead, however long
-//! handlers take. Fetched records go to the [`OffsetTracker`]; a partition that holds enough of them is paused. The thread commits the offsets
+//! handlers take. Fetched records go to the [`OffsetTracker`]; a partition that holds enough of them is paused,
+//! and so are all partitions while the records hold too many bytes. The thread commits the offsets
 //! that the tracker reports as done, at intervals, and once more when a partition is revoked or the source is closed; then it waits until the
 //! cluster has confirmed the commit.
 
@@ -10,6 +11,7 @@ use super::{
     offset_tracker::{ConsumerError, OffsetTracker, Offsets},
 };
 use crate::{
+    byte_budget::ByteBudget,
     kafka::{
         check::TopicMetadata,
         client_events::{ClientEvents, ClientStatus},
@@ -63,7 +65,10 @@ impl GroupMember {
             SourceError::unavailable(format!("cannot create a Kafka client for {servers}: {why}"))
         };
         let config = group.config().map_err(|error| failed(error.to_string()))?;
-        let (events, tracker) = (ClientEvents::default(), Arc::new(OffsetTracker::new(group.prefetch)));
+        let (events, tracker) = (
+            ClientEvents::default(),
+            Arc::new(OffsetTracker::new(group.prefetch, ByteBudget::new(group.max_bytes))),
+        );
         let context =
             Context { events: events.clone(), tracker: Arc::clone(&tracker), topic: group.topic.clone() };
         let consumer: BaseConsumer<Context> =

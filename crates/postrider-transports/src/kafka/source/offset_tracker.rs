@@ -7,6 +7,7 @@
 //! A revoked partition is removed in one step with the offset that is committed for it. From then on its ack handles are stale, so that no
 //! ack is accepted that would never reach the cluster.
 
+use crate::byte_budget::{ByteBudget, BytesInFlight};
 use postrider_core::{Ack, AckHandle, Incoming, LaneId, ReceivedMessage, SourceError};
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -28,6 +29,8 @@ pub(super) struct OffsetTracker {
     pub(super) changed: Notify,
     /// The most records held for a partition.
     limit: usize,
+    /// The bytes of all records that are not done.
+    budget: ByteBudget,
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +66,13 @@ struct Partition {
 
 #[derive(Debug)]
 enum Record {
-    Open { incoming: Box<Incoming>, lane: Option<LaneId>, due_at: Option<Instant>, delivery: u32 },
+    Open {
+        incoming: Box<Incoming>,
+        lane: Option<LaneId>,
+        due_at: Option<Instant>,
+        delivery: u32,
+        _bytes: BytesInFlight,
+    },
     Done,
 }
 
@@ -80,8 +89,8 @@ pub(super) struct RecordHandle {
 pub(super) type Offsets = Vec<(i32, i64)>;
 
 impl OffsetTracker {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { state: Mutex::default(), changed: Notify::new(), limit }
+    pub(super) fn new(limit: usize, budget: ByteBudget) -> Self {
+        Self { state: Mutex::default(), changed: Notify::new(), limit, budget }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -125,11 +134,12 @@ impl OffsetTracker {
         if partition.records.contains_key(&offset) {
             return false;
         }
-        partition
-            .records
-            .insert(offset, Record::Open { incoming: Box::new(incoming), lane, due_at: None, delivery: 0 });
+        let _bytes = self.budget.add(&incoming);
+        let incoming = Box::new(incoming);
+        partition.records.insert(offset, Record::Open { incoming, lane, due_at: None, delivery: 0, _bytes });
         partition.ready.insert(offset);
-        let is_full = partition.records.len() >= self.limit && !partition.is_paused;
+        let is_full =
+            (partition.records.len() >= self.limit || self.budget.free() == 0) && !partition.is_paused;
         partition.is_paused |= is_full;
         drop(state);
         self.changed.notify_one();
@@ -142,7 +152,8 @@ impl OffsetTracker {
         let resumable = state
             .partitions
             .iter_mut()
-            .filter(|(_, partition)| partition.is_paused && partition.records.len() <= self.limit / 2);
+            .filter(|(_, partition)| partition.is_paused && partition.records.len() <= self.limit / 2)
+            .filter(|_| self.budget.free() > self.budget.max() / 2 || self.budget.is_idle());
         let resume = |(number, partition): (&i32, &mut Partition)| {
             partition.is_paused = false;
             *number
@@ -277,7 +288,8 @@ impl Partition {
             if taken.len() >= limit {
                 break;
             }
-            let Some(Record::Open { incoming, lane, due_at, delivery }) = self.records.get_mut(offset) else {
+            let Some(Record::Open { incoming, lane, due_at, delivery, .. }) = self.records.get_mut(offset)
+            else {
                 continue;
             };
             if let Some(at) = due_at.filter(|at| *at > now) {
@@ -332,7 +344,7 @@ mod tests {
     use super::*;
 
     fn tracker(limit: usize, records: i64) -> OffsetTracker {
-        let tracker = OffsetTracker::new(limit);
+        let tracker = OffsetTracker::new(limit, ByteBudget::new(1 << 20));
         tracker.assign([0].into_iter());
         for offset in 0..records {
             tracker.insert(
@@ -448,8 +460,26 @@ mod tests {
     }
 
     #[test]
+    fn full_budget_pauses_every_partition_until_half_is_free() {
+        let tracker = OffsetTracker::new(100, ByteBudget::new(1_000));
+        tracker.assign([0, 1].into_iter());
+        let insert = |partition, offset| {
+            tracker.insert(partition, offset, None, Incoming::new("orders", vec![b'x'; 300]))
+        };
+        assert!((0..3).all(|offset| !insert(0, offset)));
+        assert!(insert(1, 0) && insert(0, 3), "1,000 bytes are full");
+        let taken = take(&tracker);
+        for (_, handle) in &taken[..3] {
+            tracker.ack(*handle, Ack::Ack).unwrap();
+        }
+        assert!(tracker.resume_partitions().is_empty());
+        tracker.ack(taken[3].1, Ack::Ack).unwrap();
+        assert_eq!(tracker.resume_partitions(), [0_i32, 1]);
+    }
+
+    #[test]
     fn take_serves_partitions_in_turn() {
-        let tracker = OffsetTracker::new(100);
+        let tracker = OffsetTracker::new(100, ByteBudget::new(1 << 20));
         tracker.assign([0, 1, 2].into_iter());
         for partition in [0, 1, 2] {
             for offset in 0..2 {

@@ -2,6 +2,7 @@
 
 use super::NatsSource;
 use crate::{
+    byte_budget::{ByteBudget, MAX_BYTES_IN_FLIGHT},
     nats::builder::{NatsBuilder, check_name},
     session::Session,
     timeout::check_timeout,
@@ -21,6 +22,7 @@ pub struct NatsSourceBuilder {
     durable: String,
     consumer_spec: Option<ConsumerSpec>,
     batch_size: usize,
+    max_bytes: usize,
 }
 
 /// How a missing consumer is created.
@@ -32,7 +34,14 @@ pub(super) struct ConsumerSpec {
 
 impl NatsSourceBuilder {
     pub(super) fn new(client: ClientOptions, stream: String, durable: String) -> Self {
-        Self { options: NatsBuilder::new(client), stream, durable, consumer_spec: None, batch_size: 250 }
+        Self {
+            options: NatsBuilder::new(client),
+            stream,
+            durable,
+            consumer_spec: None,
+            batch_size: 250,
+            max_bytes: MAX_BYTES_IN_FLIGHT,
+        }
     }
 
     /// Creates the consumer if it does not exist: for this subject of the stream, which may have wildcards (`>` is all of them), from
@@ -46,6 +55,13 @@ impl NatsSourceBuilder {
     /// Batch size of a pull request. Default: 250.
     pub fn with_batch_size(mut self, messages: usize) -> Self {
         self.batch_size = messages;
+        self
+    }
+
+    /// Bytes in flight: the source holds messages of about this many bytes that are not acked yet, and one batch more. Default: 64 MiB.
+    /// A message that is larger is received alone.
+    pub fn with_max_bytes_in_flight(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
         self
     }
 
@@ -72,6 +88,7 @@ impl NatsSourceBuilder {
         if !(1..=100_000).contains(&self.batch_size) {
             return Err(Invalid::rule("batch_size", "must be between 1 and 100,000"));
         }
+        ByteBudget::check(self.max_bytes)?;
         if let Some(consumer_spec) = &self.consumer_spec {
             check_timeout("ack_wait", consumer_spec.ack_wait)?;
             if consumer_spec.subject.is_empty() || consumer_spec.subject.contains(char::is_whitespace) {
@@ -92,6 +109,7 @@ impl NatsSourceBuilder {
             batch_size: self.batch_size,
             ack_deadline: u64::try_from(ack_wait.as_nanos()).unwrap_or(u64::MAX).into(),
             in_flight: Default::default(),
+            budget: ByteBudget::new(self.max_bytes),
             session,
         })
     }

@@ -1,5 +1,6 @@
 //! Messages in flight: received and not yet acked.
 
+use crate::byte_budget::BytesInFlight;
 use async_nats::Subject;
 use postrider_core::AckHandle;
 use std::{
@@ -17,12 +18,13 @@ pub(super) struct DeliveryRef {
     in_flight: Arc<Mutex<BTreeMap<u64, Subject>>>,
     sequence: u64,
     pub(super) reply: Subject,
+    _bytes: BytesInFlight,
 }
 
 impl InFlight {
-    pub(super) fn add(&self, sequence: u64, reply: Subject) -> DeliveryRef {
+    pub(super) fn add(&self, sequence: u64, reply: Subject, bytes: BytesInFlight) -> DeliveryRef {
         lock(&self.0).insert(sequence, reply.clone());
-        DeliveryRef { in_flight: Arc::clone(&self.0), sequence, reply }
+        DeliveryRef { in_flight: Arc::clone(&self.0), sequence, reply, _bytes: bytes }
     }
 
     /// The delivery of the handle, if it is still in flight here.

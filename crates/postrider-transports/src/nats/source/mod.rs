@@ -16,7 +16,10 @@ mod subscription;
 pub use builder::NatsSourceBuilder;
 
 use super::{builder::NatsBuilder, connection::NatsConnection};
-use crate::session::{Generation, Session};
+use crate::{
+    byte_budget::ByteBudget,
+    session::{Generation, Session},
+};
 use async_nats::{client::Request, jetstream};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -68,6 +71,7 @@ pub struct NatsSource {
     /// Ack deadline in nanoseconds.
     ack_deadline: AtomicU64,
     in_flight: InFlight,
+    budget: ByteBudget,
     session: Session<Subscription>,
 }
 
@@ -110,11 +114,13 @@ impl NatsSource {
 
     async fn receive_batch(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         let subscription = self.subscription().await?;
-        let deliveries = subscription.receive(most.min(self.batch_size), self.options.request_timeout).await;
+        let deliveries =
+            subscription.receive(most.min(self.batch_size), &self.budget, self.options.request_timeout).await;
         let deliveries = deliveries.inspect_err(|_| self.session.suspect(&subscription))?;
         let to_message = |Delivery { message, reply, sequence, deliveries }| {
-            let handle = AckHandle::new(self.in_flight.add(sequence, reply));
-            ReceivedMessage::new(decode::decode(&self.stream, message), handle).delivered(deliveries)
+            let incoming = decode::decode(&self.stream, message);
+            let handle = AckHandle::new(self.in_flight.add(sequence, reply, self.budget.add(&incoming)));
+            ReceivedMessage::new(incoming, handle).delivered(deliveries)
         };
         Ok(deliveries.into_iter().map(to_message).collect())
     }

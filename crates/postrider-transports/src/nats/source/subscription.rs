@@ -1,7 +1,7 @@
 //! A subscription: a connection that pulls from a consumer.
 
 use super::{NatsSource, Request, builder::ConsumerSpec};
-use crate::{nats::connection::NatsConnection, session::ReusableConnection};
+use crate::{byte_budget::ByteBudget, nats::connection::NatsConnection, session::ReusableConnection};
 use async_nats::{
     Message, StatusCode, Subject, Subscriber,
     client::RequestErrorKind,
@@ -48,6 +48,8 @@ struct PullRequests {
     has_replied: bool,
     /// The server must have replied by then.
     reply_deadline: Instant,
+    /// The next message did not fit into the bytes of the last request.
+    is_too_large: bool,
 }
 
 /// A message with its ack subject.
@@ -74,6 +76,7 @@ impl Subscription {
             request_deadline: now,
             has_replied: true,
             reply_deadline: now,
+            is_too_large: false,
         };
         Ok(Self { connection, consumer, pull: Mutex::new(pull) })
     }
@@ -88,6 +91,7 @@ impl Subscription {
     pub(super) async fn receive(
         &self,
         most: usize,
+        budget: &ByteBudget,
         ack_timeout: Duration,
     ) -> Result<Vec<Delivery>, SourceError> {
         let mut pull = self.pull.lock().await;
@@ -111,7 +115,14 @@ impl Subscription {
                 return Ok(received);
             }
             if pull.pending == 0 {
-                self.send_request(&mut pull, most, ack_timeout).await?;
+                if budget.messages(most) == 0 || pull.is_too_large && !budget.is_idle() {
+                    tokio::select! {
+                        () = budget.freed() => pull.is_too_large = false,
+                        () = self.connection.lost() => return Err(SourceError::unavailable("the connection was lost")),
+                    }
+                    continue;
+                }
+                self.send_request(&mut pull, most, budget, ack_timeout).await?;
             }
             let (request_deadline, reply_deadline) = (pull.request_deadline, pull.reply_deadline);
             let next = tokio::select! {
@@ -132,6 +143,7 @@ impl Subscription {
         &self,
         pull: &mut PullRequests,
         most: usize,
+        budget: &ByteBudget,
         ack_timeout: Duration,
     ) -> Result<(), SourceError> {
         let config = &self.consumer.cached_info().config;
@@ -140,7 +152,17 @@ impl Subscription {
         let longest = if config.max_expires.is_zero() { PULL_EXPIRY } else { config.max_expires };
         // Chosen so that no multiple of it equals the ack deadline.
         let expires = PULL_EXPIRY.min(longest).min(self.ack_deadline() * 2 / 5);
-        let request = pull::BatchConfig { batch, expires: Some(expires), ..pull::BatchConfig::default() };
+        // A message that is larger than the whole budget is received alone. A consumer's own limit comes first.
+        let is_too_large = mem::take(&mut pull.is_too_large);
+        let batch = if is_too_large { 1 } else { batch };
+        let max_bytes = if is_too_large { 0 } else { budget.free() };
+        let max_bytes = match usize::try_from(config.max_bytes).ok().filter(|limit| *limit > 0) {
+            Some(limit) if max_bytes == 0 => limit,
+            Some(limit) => limit.min(max_bytes),
+            None => max_bytes,
+        };
+        let request =
+            pull::BatchConfig { batch, expires: Some(expires), max_bytes, ..pull::BatchConfig::default() };
         pull.request += 1;
         let sent = self.consumer.request_batch(request, Subject::from(pull.reply_subject())).await;
         sent.map_err(SourceError::unavailable)?;
@@ -224,6 +246,15 @@ impl PullRequests {
                 Ok(None)
             }
             Some(StatusCode::IDLE_HEARTBEAT) => Ok(None),
+            Some(StatusCode::REQUEST_TERMINATED)
+                if message.description.as_deref() == Some("Message Size Exceeds MaxBytes") =>
+            {
+                if message.subject.as_str() == self.reply_subject() {
+                    self.pending = 0;
+                    self.is_too_large = true;
+                }
+                Ok(None)
+            }
             Some(StatusCode::NO_RESPONDERS) => {
                 ended("no responders: the consumer does not exist, or JetStream is disabled")
             }

@@ -2,6 +2,7 @@
 
 use super::{RabbitMqSource, decode::Decoder};
 use crate::{
+    byte_budget::{ByteBudget, MAX_BYTES_IN_FLIGHT},
     rabbitmq::{broker::Broker, connection::ConnectionManager},
     session::Session,
 };
@@ -18,16 +19,25 @@ pub struct RabbitMqSourceBuilder {
     prefetch: u16,
     is_quorum: bool,
     prefix: Option<String>,
+    max_bytes: usize,
 }
 
 impl RabbitMqSourceBuilder {
     pub(super) fn new(client: ClientOptions, queue: String) -> Self {
-        Self { client, queue, prefetch: 250, is_quorum: false, prefix: None }
+        Self { client, queue, prefetch: 250, is_quorum: false, prefix: None, max_bytes: MAX_BYTES_IN_FLIGHT }
     }
 
     /// Prefetch: the broker delivers at most this many messages that are not yet acked. Default: 250.
     pub fn with_prefetch(mut self, messages: u16) -> Self {
         self.prefetch = messages;
+        self
+    }
+
+    /// Bytes in flight: the source holds messages of about this many bytes that are not acked yet, and one batch more. Default: 64 MiB.
+    /// AMQP counts messages, so the source lowers the prefetch while messages are large, and raises it again.
+    /// A message that is larger is received alone.
+    pub fn with_max_bytes_in_flight(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
         self
     }
 
@@ -57,6 +67,7 @@ impl RabbitMqSourceBuilder {
         if self.prefetch == 0 {
             return Err(Invalid::rule("prefetch", "is zero, which means unlimited in AMQP; give at least 1"));
         }
+        ByteBudget::check(self.max_bytes)?;
         if self.prefix.as_ref().is_some_and(String::is_empty) {
             return Err(Invalid::rule(
                 "prefix",
@@ -72,6 +83,7 @@ impl RabbitMqSourceBuilder {
             queue,
             prefetch: self.prefetch,
             is_quorum: self.is_quorum,
+            budget: ByteBudget::new(self.max_bytes),
             session: Session::new(subscribe_timeout),
         })
     }

@@ -19,7 +19,10 @@ use super::{
     connection::{BrokerConnection, ConnectionManager},
     probe::{self, ProbeResult},
 };
-use crate::session::{Generation, Session};
+use crate::{
+    byte_budget::ByteBudget,
+    session::{Generation, Session},
+};
 use async_trait::async_trait;
 use decode::Decoder;
 use lapin::types::ShortString;
@@ -64,6 +67,7 @@ pub struct RabbitMqSource {
     prefetch: u16,
     is_quorum: bool,
     request_timeout: Duration,
+    budget: ByteBudget,
     session: Session<Subscription>,
 }
 
@@ -99,7 +103,7 @@ impl RabbitMqSource {
         &self,
         connection: &Generation<BrokerConnection>,
     ) -> Result<Subscription, SourceError> {
-        let opening = Subscription::open(connection.clone(), &self.queue, self.prefetch);
+        let opening = Subscription::open(connection.clone(), &self.queue, self.prefetch_in_budget());
         let subscription = timeout(self.request_timeout, opening).await.map_err(|_| {
             self.manager.discard(connection);
             self.timed_out()
@@ -108,14 +112,23 @@ impl RabbitMqSource {
         Ok(subscription)
     }
 
+    /// The number of messages that the budget of bytes permits, up to the prefetch.
+    fn prefetch_in_budget(&self) -> u16 {
+        u16::try_from(self.budget.prefetch(self.prefetch.into())).unwrap_or(self.prefetch)
+    }
+
     async fn receive_batch(&self, most: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
         let subscription = self.session.connection(self.subscribe()).await?;
-        let deliveries =
-            subscription.receive(most).await.inspect_err(|_| self.session.suspect(&subscription))?;
+        let deliveries = subscription
+            .receive(most, self.prefetch_in_budget())
+            .await
+            .inspect_err(|_| self.session.suspect(&subscription))?;
         let messages = deliveries.into_iter().map(|delivery| {
-            let handle = AckHandle::new(DeliveryRef::new(&subscription, delivery.delivery_tag));
+            let tag = delivery.delivery_tag;
             let deliveries = if self.is_quorum { decode::deliveries(&delivery) } else { None };
-            let message = ReceivedMessage::new(self.decoder.decode(delivery), handle);
+            let incoming = self.decoder.decode(delivery);
+            let delivery = DeliveryRef::new(&subscription, tag, self.budget.add(&incoming));
+            let message = ReceivedMessage::new(incoming, AckHandle::new(delivery));
             match deliveries {
                 Some(count) => message.delivered(count),
                 None => message,

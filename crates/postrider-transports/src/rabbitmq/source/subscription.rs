@@ -2,6 +2,7 @@
 
 use super::in_flight::{AckFrame, InFlight};
 use crate::{
+    byte_budget::BytesInFlight,
     rabbitmq::{
         connection::{BrokerConnection, lock},
         error::soft_error,
@@ -12,36 +13,49 @@ use futures_util::{FutureExt, StreamExt};
 use lapin::{
     Channel, Consumer,
     message::Delivery,
-    options::{BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions},
+    options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions},
     protocol::AMQPSoftError,
     types::{DeliveryTag, FieldTable, ShortString},
 };
 use postrider_core::{Ack, AckHandle, SourceError};
 use std::sync::{
     Arc, Mutex, Weak,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU16, Ordering},
 };
+use tokio::task::JoinHandle;
 
 /// A channel with a consumer, from its opening to its end. A channel that has ended is not reopened.
 pub(super) struct Subscription {
     connection: Generation<BrokerConnection>,
     channel: Channel,
-    prefetch: u16,
-    consumer: tokio::sync::Mutex<Consumer>,
+    queue: ShortString,
+    /// The prefetch of the next consumer.
+    prefetch: AtomicU16,
+    consumer: tokio::sync::Mutex<CurrentConsumer>,
     in_flight: Mutex<InFlight>,
     /// The broker has cancelled the consumer: no more deliveries.
     is_cancelled: AtomicBool,
+}
+
+/// The consumer of the channel. The prefetch of a consumer never changes, so another prefetch needs another consumer.
+struct CurrentConsumer {
+    consumer: Consumer,
+    /// The next consumer, whose task cancels this one. Its deliveries come after those of this one, and acks are those of the channel.
+    next: Option<JoinHandle<lapin::Result<Consumer>>>,
+    /// All deliveries of this consumer were received.
+    is_over: bool,
 }
 
 /// The content of an ack handle: a delivery of a subscription.
 pub(super) struct DeliveryRef {
     subscription: Weak<Subscription>,
     tag: DeliveryTag,
+    _bytes: BytesInFlight,
 }
 
 impl DeliveryRef {
-    pub(super) fn new(subscription: &Arc<Subscription>, tag: DeliveryTag) -> Self {
-        Self { subscription: Arc::downgrade(subscription), tag }
+    pub(super) fn new(subscription: &Arc<Subscription>, tag: DeliveryTag, bytes: BytesInFlight) -> Self {
+        Self { subscription: Arc::downgrade(subscription), tag, _bytes: bytes }
     }
 }
 
@@ -53,15 +67,19 @@ impl Subscription {
     ) -> Result<Self, SourceError> {
         let opening = async {
             let channel = connection.open_channel().await?;
-            channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
-            let options = BasicConsumeOptions::default();
-            let consumer =
-                channel.basic_consume(queue.clone(), "".into(), options, FieldTable::default()).await?;
+            let consumer = consume(&channel, queue, prefetch).await?;
             Ok((channel, consumer))
         };
         let (channel, consumer) = opening.await.map_err(|error| consume_error(queue, error))?;
-        let (consumer, in_flight) = (tokio::sync::Mutex::new(consumer), Mutex::default());
-        Ok(Self { connection, channel, prefetch, consumer, in_flight, is_cancelled: AtomicBool::new(false) })
+        Ok(Self {
+            connection,
+            channel,
+            queue: queue.clone(),
+            prefetch: prefetch.into(),
+            consumer: tokio::sync::Mutex::new(CurrentConsumer { consumer, next: None, is_over: false }),
+            in_flight: Mutex::default(),
+            is_cancelled: AtomicBool::new(false),
+        })
     }
 
     pub(super) fn connection(&self) -> &Generation<BrokerConnection> {
@@ -69,12 +87,35 @@ impl Subscription {
     }
 
     /// Waits for the first delivery and returns up to `most` that are available. Safe to drop: it waits only before the first one.
-    pub(super) async fn receive(&self, most: usize) -> Result<Vec<Delivery>, SourceError> {
-        let mut consumer = self.consumer.lock().await;
+    /// Replaces the consumer when the prefetch should be half or twice as large.
+    pub(super) async fn receive(&self, most: usize, prefetch: u16) -> Result<Vec<Delivery>, SourceError> {
+        let mut current = self.consumer.lock().await;
         if self.is_cancelled.load(Ordering::Relaxed) {
             return Err(cancelled());
         }
-        let (mut next, mut received) = (Some(consumer.next().await), Vec::new());
+        let last = self.prefetch.load(Ordering::Relaxed);
+        if current.next.is_none() && (prefetch <= last / 2 || prefetch / 2 >= last) {
+            self.prefetch.store(prefetch, Ordering::Relaxed);
+            let (channel, queue, tag) = (self.channel.clone(), self.queue.clone(), current.consumer.tag());
+            current.next = Some(tokio::spawn(async move {
+                channel.basic_cancel(tag, BasicCancelOptions::default()).await?;
+                consume(&channel, &queue, prefetch).await
+            }));
+        }
+        let current = &mut *current;
+        let mut first = if current.is_over { None } else { current.consumer.next().await };
+        if first.is_none()
+            && let Some(next) = &mut current.next
+        {
+            current.is_over = true;
+            let next = next.await;
+            current.next = None;
+            let next = next.map_err(SourceError::unavailable)?;
+            current.consumer = next.map_err(|error| consume_error(&self.queue, error))?;
+            current.is_over = false;
+            first = current.consumer.next().await;
+        }
+        let (mut next, mut received) = (Some(first), Vec::new());
         while let Some(item) = next {
             match item {
                 Some(Ok(delivery)) if self.is_usable() => received.push(delivery),
@@ -82,12 +123,17 @@ impl Subscription {
                 Some(Ok(_)) => {}
                 Some(Err(error)) if received.is_empty() => return Err(SourceError::unavailable(error)),
                 Some(Err(_)) => break,
+                // The next call gets the deliveries of the next consumer.
+                None if current.next.is_some() => {
+                    current.is_over = true;
+                    break;
+                }
                 None => {
                     self.is_cancelled.store(true, Ordering::Relaxed);
                     break;
                 }
             }
-            next = if received.len() < most { consumer.next().now_or_never() } else { None };
+            next = if received.len() < most { current.consumer.next().now_or_never() } else { None };
         }
         if received.is_empty() {
             return Err(cancelled());
@@ -137,9 +183,18 @@ impl Subscription {
     /// Returns when the broker has read all acks sent so far: it replies in the order in which it reads. Setting the same prefetch again
     /// is the cheapest method that has a reply.
     pub(super) async fn flush_acks(&self) -> Result<(), String> {
-        let reply = self.channel.basic_qos(self.prefetch, BasicQosOptions::default()).await;
+        let prefetch = self.prefetch.load(Ordering::Relaxed);
+        let reply = self.channel.basic_qos(prefetch, BasicQosOptions::default()).await;
         reply.map_err(|error| error.to_string())
     }
+}
+
+/// A new consumer with this prefetch.
+async fn consume(channel: &Channel, queue: &ShortString, prefetch: u16) -> lapin::Result<Consumer> {
+    channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+    channel
+        .basic_consume(queue.clone(), "".into(), BasicConsumeOptions::default(), FieldTable::default())
+        .await
 }
 
 impl ReusableConnection for Subscription {

@@ -5,7 +5,10 @@ use super::{
     group::{ConsumerGroup, GENERATED_PREFIX, NACKED_CONSUMER, Start},
     receive::BLOCK,
 };
-use crate::redis::server::Server;
+use crate::{
+    byte_budget::{ByteBudget, MAX_BYTES_IN_FLIGHT},
+    redis::server::Server,
+};
 use postrider_core::{ClientOptions, Invalid, MessageId};
 use std::{
     fmt,
@@ -29,6 +32,7 @@ pub struct RedisSourceBuilder {
     ack_deadline: Duration,
     reject_to: Option<String>,
     delete_when_done: bool,
+    max_bytes: usize,
 }
 
 impl RedisSourceBuilder {
@@ -42,6 +46,7 @@ impl RedisSourceBuilder {
             ack_deadline: ACK_DEADLINE,
             reject_to: None,
             delete_when_done: false,
+            max_bytes: MAX_BYTES_IN_FLIGHT,
         }
     }
 
@@ -92,6 +97,13 @@ impl RedisSourceBuilder {
         self
     }
 
+    /// Bytes in flight: the source holds messages of about this many bytes that are not acked yet, and one batch more. Default: 64 MiB.
+    /// A message that is larger is received alone.
+    pub fn with_max_bytes_in_flight(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
     /// Checks the settings and creates the source. It connects with the first receive.
     ///
     /// # Errors
@@ -117,6 +129,7 @@ impl RedisSourceBuilder {
                 "is the source stream itself, so that rejected entries would be delivered again; choose another stream",
             ));
         }
+        ByteBudget::check(self.max_bytes)?;
         if !(MIN_ACK_DEADLINE..=MAX_ACK_DEADLINE).contains(&self.ack_deadline) {
             return Err(Invalid::rule("ack_deadline", "must be between a second and a day"));
         }
@@ -135,7 +148,7 @@ impl RedisSourceBuilder {
             delete_when_done: self.delete_when_done,
             due: Mutex::default(),
         };
-        Ok(RedisSource::with(server, group))
+        Ok(RedisSource::with(server, group, self.max_bytes))
     }
 }
 

@@ -26,19 +26,22 @@ mod script;
 pub use builder::RedisSourceBuilder;
 
 use super::{connection::RedisConnection, server::Server, wire};
-use crate::session::{Generation, Session, SessionError};
+use crate::{
+    byte_budget::{ByteBudget, BytesInFlight},
+    session::{Generation, Session, SessionError},
+};
 use async_trait::async_trait;
 use entry_id::EntryId;
 use group::ConsumerGroup;
 use postrider_core::{
-    Ack, AckHandle, Capabilities, ClientOptions, Finding, Invalid, PublishError, ReceivedMessage,
+    Ack, AckHandle, Capabilities, ClientOptions, Finding, Incoming, Invalid, PublishError, ReceivedMessage,
     RedeliveryWindow, Source, SourceError,
 };
 use receive::{EntryReader, PollResult, ReceivedEntry};
 use redis::{Pipeline, Value};
 use script::DeliveryStep;
 use std::{collections::VecDeque, fmt, sync::Arc};
-use tokio::{sync::Mutex, task::JoinHandle};
+use tokio::{sync::Mutex, task::JoinHandle, time::Instant};
 
 /// More acks in one call cost as much as two calls.
 const MAX_ACKS: usize = 1_000;
@@ -65,6 +68,7 @@ pub struct RedisSource {
     server: Arc<Server>,
     group: Arc<ConsumerGroup>,
     receiving: Mutex<ReceiveState>,
+    budget: ByteBudget,
     /// The connection that reads. A read blocks every other command on it.
     read_session: Arc<Session<RedisConnection>>,
     /// The connection for acks and everything else.
@@ -77,8 +81,17 @@ struct ReceiveState {
     reader: Option<EntryReader>,
     poll: Option<JoinHandle<PollResult>>,
     /// Entries that were read for a call that was dropped, or beyond the number that the call wanted.
-    buffered: VecDeque<ReceivedEntry>,
+    buffered: VecDeque<BufferedEntry>,
     has_begun: bool,
+}
+
+/// A decoded entry that no call has received yet.
+struct BufferedEntry {
+    id: EntryId,
+    incoming: Incoming,
+    deliveries: u32,
+    at: Instant,
+    bytes: BytesInFlight,
 }
 
 /// The content of an ack handle: one delivery of an entry.
@@ -87,6 +100,7 @@ struct DeliveryRef {
     consumer: Arc<str>,
     id: EntryId,
     deliveries: u32,
+    _bytes: BytesInFlight,
 }
 
 impl RedisSource {
@@ -104,13 +118,14 @@ impl RedisSource {
         RedisSourceBuilder::new(client.into(), stream.into())
     }
 
-    fn with(server: Server, group: ConsumerGroup) -> Self {
+    fn with(server: Server, group: ConsumerGroup, max_bytes: usize) -> Self {
         Self {
             read_session: Arc::new(Session::new(server.open_timeout())),
             ack_session: Session::new(server.open_timeout()),
             server: Arc::new(server),
             group: Arc::new(group),
             receiving: Mutex::default(),
+            budget: ByteBudget::new(max_bytes),
         }
     }
 
@@ -122,15 +137,21 @@ impl RedisSource {
 
     /// Takes up to `most` buffered entries. Entries that were buffered for too long may belong to another consumer by now, and are dropped:
     /// they are redelivered.
-    fn take(&self, buffered: &mut VecDeque<ReceivedEntry>, most: usize) -> Vec<ReceivedMessage> {
+    fn take(&self, buffered: &mut VecDeque<BufferedEntry>, most: usize) -> Vec<ReceivedMessage> {
         buffered.retain(|entry| entry.at.elapsed() < self.group.ack_deadline / 2);
         let most = most.min(buffered.len());
-        let to_message = |ReceivedEntry { id, fields, deliveries, .. }| {
-            let delivery = DeliveryRef { consumer: Arc::clone(&self.group.consumer), id, deliveries };
-            ReceivedMessage::new(wire::decode(&self.group.stream, fields), AckHandle::new(delivery))
-                .delivered(deliveries)
+        let to_message = |BufferedEntry { id, incoming, deliveries, bytes, .. }| {
+            let consumer = Arc::clone(&self.group.consumer);
+            let delivery = DeliveryRef { consumer, id, deliveries, _bytes: bytes };
+            ReceivedMessage::new(incoming, AckHandle::new(delivery)).delivered(deliveries)
         };
         buffered.drain(..most).map(to_message).collect()
+    }
+
+    fn buffer(&self, entry: ReceivedEntry) -> BufferedEntry {
+        let ReceivedEntry { id, fields, deliveries, at } = entry;
+        let incoming = wire::decode(&self.group.stream, fields);
+        BufferedEntry { id, deliveries, at, bytes: self.budget.add(&incoming), incoming }
     }
 
     /// The delivery of a handle, if this source received it.
@@ -259,6 +280,8 @@ impl Source for RedisSource {
                     return Ok(messages);
                 }
                 state.has_begun = true;
+                // A poll that a dropped call left has its own number.
+                let most = if state.poll.is_some() { most } else { self.budget.reserve(most.max(1)).await };
                 let poll = state.poll.get_or_insert_with(|| {
                     let reader = state.reader.take().unwrap_or_else(|| EntryReader::new(&self.group));
                     let session = Arc::clone(&self.read_session);
@@ -268,7 +291,7 @@ impl Source for RedisSource {
                 state.poll = None;
                 let (reader, entries) = ended.map_err(SourceError::unavailable)?;
                 state.reader = Some(reader);
-                state.buffered.extend(entries?);
+                state.buffered.extend(entries?.into_iter().map(|entry| self.buffer(entry)));
             }
         };
         self.read_session.unless_closed(receiving).await

@@ -3,6 +3,7 @@
 use super::{MAX_VISIBILITY_TIMEOUT, SqsSource, connection::QueueConnection};
 use crate::{
     aws::AwsOptions,
+    byte_budget::{ByteBudget, MAX_BYTES_IN_FLIGHT},
     sqs::client::{is_name, is_url, name_error},
 };
 use postrider_core::Invalid;
@@ -27,6 +28,7 @@ pub(super) struct Settings {
     pub(super) prefetch: usize,
     pub(super) concurrency: usize,
     pub(super) reject_to: Option<String>,
+    pub(super) max_bytes: usize,
 }
 
 impl SqsSourceBuilder {
@@ -38,6 +40,7 @@ impl SqsSourceBuilder {
             prefetch: 100,
             concurrency: 8,
             reject_to: None,
+            max_bytes: MAX_BYTES_IN_FLIGHT,
         };
         Self { options, settings }
     }
@@ -65,6 +68,13 @@ impl SqsSourceBuilder {
     /// Concurrency: the most requests in flight that ack messages. Default: 8.
     pub fn with_concurrency(mut self, concurrency: usize) -> Self {
         self.settings.concurrency = concurrency;
+        self
+    }
+
+    /// Bytes in flight: the source holds messages of about this many bytes that are not acked yet, and one batch more. Default: 64 MiB.
+    /// A message that is larger is received alone.
+    pub fn with_max_bytes_in_flight(mut self, bytes: usize) -> Self {
+        self.settings.max_bytes = bytes;
         self
     }
 
@@ -98,6 +108,7 @@ impl SqsSourceBuilder {
         {
             return Err(Invalid::rule("visibility_timeout", "must be from 1 second to 12 hours"));
         }
+        ByteBudget::check(settings.max_bytes)?;
         if settings.wait > MAX_WAIT {
             return Err(Invalid::rule("wait", "must be at most 20 seconds"));
         }

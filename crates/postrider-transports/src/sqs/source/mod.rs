@@ -8,7 +8,10 @@ mod wire;
 
 pub use builder::SqsSourceBuilder;
 
-use crate::aws::{AwsOptions, ServiceError, batch::ENTRIES};
+use crate::{
+    aws::{AwsOptions, ServiceError, batch::ENTRIES},
+    byte_budget::{ByteBudget, BytesInFlight},
+};
 use async_trait::async_trait;
 use aws_sdk_sqs::types::Message;
 use connection::QueueConnection;
@@ -68,13 +71,18 @@ pub struct SqsSource(Arc<Inner>);
 struct Inner {
     connection: QueueConnection,
     state: Mutex<SourceState>,
+    budget: ByteBudget,
     /// How many receive requests may run at the same time. One, while they do not return full batches.
     max_fetches: AtomicUsize,
     changed: Notify,
 }
 
 /// The content of an ack handle: the message, and the source that received it.
-struct MessageHandle(Weak<Inner>, Arc<InFlightMessage>);
+struct MessageHandle {
+    source: Weak<Inner>,
+    message: Arc<InFlightMessage>,
+    _bytes: BytesInFlight,
+}
 
 impl SqsSource {
     /// Receives from a queue, by its name in the account and region of the options or by its URL.
@@ -92,12 +100,15 @@ impl SqsSource {
 
     fn new(connection: QueueConnection) -> Self {
         let (state, changed) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Inner { connection, state, max_fetches: AtomicUsize::new(1), changed }))
+        let budget = ByteBudget::new(connection.settings.max_bytes);
+        Self(Arc::new(Inner { connection, state, budget, max_fetches: AtomicUsize::new(1), changed }))
     }
 
     fn message<'h>(&self, handle: &'h AckHandle) -> Result<&'h Arc<InFlightMessage>, SourceError> {
         match handle.downcast::<MessageHandle>() {
-            Some(MessageHandle(source, message)) if source.as_ptr() == Arc::as_ptr(&self.0) => Ok(message),
+            Some(MessageHandle { source, message, .. }) if source.as_ptr() == Arc::as_ptr(&self.0) => {
+                Ok(message)
+            }
             _ => Err(SourceError::stale("the message came from another source")),
         }
     }
@@ -122,7 +133,7 @@ impl Inner {
         if let Some(error) = state.error.take() {
             return Err(error.into());
         }
-        let wanted = most.min(settings.prefetch);
+        let wanted = self.budget.messages(most.min(settings.prefetch));
         while state.fetching < wanted.div_ceil(ENTRIES).min(self.max_fetches.load(Relaxed)) {
             state.fetching += 1;
             // In a task of its own: a caller may be cancelled, and the messages of its request would be invisible to everybody.
@@ -183,10 +194,12 @@ impl Inner {
             original: settings.reject_to.is_some().then_some(message),
             is_acked: AtomicBool::new(false),
         });
-        let mut received = ReceivedMessage::new(
-            incoming,
-            AckHandle::new(MessageHandle(Arc::downgrade(self), Arc::clone(&message))),
-        );
+        let handle = MessageHandle {
+            source: Arc::downgrade(self),
+            message: Arc::clone(&message),
+            _bytes: self.budget.add(&incoming),
+        };
+        let mut received = ReceivedMessage::new(incoming, AckHandle::new(handle));
         received.deliveries = deliveries;
         received.lane = lane;
         Some(PrefetchedMessage { received, message })
@@ -247,7 +260,10 @@ impl Source for SqsSource {
             if !taken.is_empty() || most == 0 {
                 return Ok(taken);
             }
-            changed.await;
+            tokio::select! {
+                () = changed => {}
+                () = self.0.budget.freed() => {}
+            }
         }
     }
 
