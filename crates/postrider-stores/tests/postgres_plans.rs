@@ -4,6 +4,7 @@
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "not every test program needs all of it")]
 #[path = "support/plan.rs"]
 mod plan;
 #[path = "support/postgres.rs"]
