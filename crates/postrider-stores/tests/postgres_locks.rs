@@ -7,7 +7,7 @@
 mod support;
 
 use postrider_core::{
-    Error, Message, MessageId, OnFailure, Outbox, OutboxExt, PruneRequest, QueueName, QueuePolicy, Store,
+    Error, Message, MessageId, OnFailure, OutboxExt, PruneRequest, QueueName, QueuePolicy, Store,
     schema::Schema,
 };
 use postrider_testkit::Fixture;

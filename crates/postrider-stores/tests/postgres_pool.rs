@@ -46,13 +46,13 @@ async fn lost_writes<T>(pool: PgPoolOptions, begin: impl AsyncFn(PgPool, &Postgr
 
 /// The bug that the guard is for. When this test fails, sqlx has fixed the bug, and the guard can be removed.
 #[tokio::test]
-async fn control_unguarded_pool_loses_write_after_cancelled_begin_of_the_application() {
+async fn control_unguarded_pool_loses_writes_after_cancelled_begin() {
     let begin = async |pool: PgPool, _: &PostgresStore| pool.begin().await.unwrap();
     assert_eq!(lost_writes(PgPoolOptions::new(), begin).await, 1);
 }
 
 #[tokio::test]
-async fn guarded_pool_loses_no_write_after_cancelled_begin_of_the_application() {
+async fn guarded_pool_loses_no_write_after_cancelled_begin() {
     let begin = async |pool: PgPool, _: &PostgresStore| pool.begin().await.unwrap();
     assert_eq!(lost_writes(guard(PgPoolOptions::new()), begin).await, 0);
 }

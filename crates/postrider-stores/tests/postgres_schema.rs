@@ -115,7 +115,7 @@ const ALTERATIONS: [(&str, &str, Reported); 23] = [
         Reported::Altered,
     ),
     (
-        "alter table postrider.ready drop constraint ready_message; create index ready_message on postrider.ready (message_id, queue)",
+        "drop index postrider.ready_message; create index ready_message on postrider.ready (message_id, queue)",
         "index ready_message",
         Reported::Altered,
     ),

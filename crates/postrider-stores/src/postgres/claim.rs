@@ -48,9 +48,10 @@ const QUEUE_ROWS: &str = "select r.ctid from {ready} r \
 /// The free rows of several queues. Each row passes through a join, which a claim from one queue avoids.
 const QUEUES: &str = "select s.ctid from unnest($3::smallint[], $4::bigint[]) q(queue, start), lateral ({rows}) s limit {limit}";
 
-/// Retries that wait in place, by their positions.
-const POSITIONS: &str = "select r.ctid from {ready} r where r.queue = $3::smallint and r.id = any($4::bigint[]) \
-    and r.lease_until <= (select clock_timestamp()) and {not_in_a_lane} for update skip locked";
+/// Retries that wait in place, by their positions. A probe for each: `id = any(…)` might be a filter on the whole queue.
+const POSITIONS: &str = "select l.ctid from unnest($4::bigint[]) u(id), lateral ( \
+      select r.ctid from {ready} r where r.queue = $3::smallint and r.id = u.id \
+        and r.lease_until <= (select clock_timestamp()) for update skip locked) l";
 
 /// The columns that every claim returns.
 const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated, m.lease_until, \
@@ -78,7 +79,7 @@ const LOOK_BACK: &str = "with look as materialized ( \
       select c.staged_at, c.due_at, clock_timestamp() + $2::float8 * interval '1 s', c.message_id, $1, c.attempts, \
         c.deliveries + 1, c.queue, c.ordered, c.first_failed_at, c.payload, c.event_type, c.content_type, c.key, c.tenant, c.subject, \
         c.timer, c.headers, c.last_error \
-      from come c order by c.due_at, c.id on conflict (message_id, queue) do nothing returning {returned}), \
+      from come c order by c.due_at, c.id on conflict (message_id, (queue::integer)) do nothing returning {returned}), \
     taken as ({take}) \
     select l.low, null::smallint, null::timestamptz, null::timestamptz, null::integer, null::integer, null::smallint, \
       null::timestamptz, null::timestamptz, null::uuid, \

@@ -11,7 +11,7 @@ use sqlx::{Row, postgres::PgRow};
 const AHEAD: &str = "select (select count(*) from (select from {ready} r \
         where r.queue = m.queue and (r.key, r.id) > (m.key, 0) and r.key <= m.key and r.ordered and r.id < m.id \
         order by r.key, r.id limit $3) r) \
-    from {ready} m where m.message_id = $2 and m.queue = $1 and m.ordered";
+    from {ready} m where m.message_id = $2 and m.queue + 0 = $1 and m.ordered";
 
 /// Consumers are found one by one, each with an index probe.
 const DEDUPLICATION_RECORDS: &str = "with recursive consumers as ( \
@@ -28,13 +28,13 @@ const TIMERS: &str = "select q.name, t.name, t.message_id, m.due_at, m.event_typ
     from (select q.id, q.name from {queue} q where $1::text is null or q.name = $1 order by q.name) q, lateral ( \
       select t.name, t.message_id from {timer} t where t.queue = q.id order by t.queue, t.name limit $2) t, lateral ( \
       select l.due_at, l.event_type, case when l.due_at > clock_timestamp() then 'scheduled' else 'pending' end as state \
-      from {scheduled} l where l.message_id = t.message_id and l.queue = q.id \
+      from {scheduled} l where l.message_id = t.message_id and l.queue + 0 = q.id \
       union all \
       select r.due_at, r.event_type, case when r.lease_until > clock_timestamp() then \
           case when r.token is null then 'scheduled' else 'leased' end \
         when exists (select from {lane} a where a.queue = r.queue and a.key = r.key and r.ordered \
           and a.lease_until > clock_timestamp()) then 'leased' else 'pending' end \
-      from {ready} r where r.message_id = t.message_id and r.queue = q.id) m limit $2";
+      from {ready} r where r.message_id = t.message_id and r.queue + 0 = q.id) m limit $2";
 
 impl PostgresStore {
     pub(super) async fn count_ahead(

@@ -286,10 +286,12 @@ fn find_template(by: &FindBy) -> Template {
 /// A page of a state, in the order of the table's index.
 fn page_template(state_filter: StateFilter, scope: PageScope) -> Template {
     let (table, time, reason, columns) = listing(state_filter);
-    let select = sql!("select {columns} from {table} m where m.queue = $1", columns, table);
     if scope == PageScope::One {
-        return sql!("{select} and m.message_id = $2 limit 1", select);
+        const ONE: &str =
+            "select {columns} from {table} m where m.message_id = $2 and m.queue + 0 = $1 limit 1";
+        return sql!(ONE, columns, table);
     }
+    let select = sql!("select {columns} from {table} m where m.queue = $1", columns, table);
     let (after, order) = if state_filter == StateFilter::Ready {
         // $2 is the time by which other states are paged.
         (sql!("($2::timestamptz is null or true) and m.id > coalesce($3, 0)"), sql!("m.queue, m.id"))

@@ -52,7 +52,6 @@ create table {ready} (
   headers jsonb,
   last_error text,
   constraint {#ready_pkey} primary key (queue, id),
-  constraint {#ready_message} unique (message_id, queue),
   -- With a token: leased until lease_until. Without: free to claim from lease_until on.
   constraint {#ready_lease} check (token is null or lease_until > '-infinity'::timestamptz),
   constraint {#ready_ordered_key} check (not ordered or key is not null)
@@ -63,6 +62,12 @@ create table {ready} (
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,
   autovacuum_vacuum_cost_delay = 0
 );
+
+-- A message is in a queue once. The queue is an expression, so that no look-up fits both this index and the primary key: with the
+-- statistics of an empty table every index costs the same, and the planner might read a whole queue through the wrong one.
+-- Positions are found by `queue = …`, which fits the primary key, and messages by `message_id = … and queue + 0 = …`.
+create unique index {#ready_message} on {ready} (message_id, (queue::integer));
+
 create index {#ready_key} on {ready} (queue, key, id) where ordered;
 
 -- The index of queues whose tenants take turns: each tenant's rows in order, those without a tenant under the empty name. Other

@@ -56,14 +56,14 @@ begin
       deliveries = case when p_due > l.due_at then 0 else l.deliveries end,
       first_failed_at = case when p_due <= l.due_at then l.first_failed_at end,
       last_error = case when p_due > l.due_at then null else l.last_error end
-    where l.message_id = v_holder and l.queue = p_queue;
+    where l.message_id = v_holder and l.queue + 0 = p_queue;
     if found then
       return;
     end if;
     -- A timer that is due and free is scheduled anew: it was released, or waits for a retry that is due soon. In an ordered queue it
     -- may be delivered at any moment, since the lease is that of its key.
     with freed as (
-      delete from {ready} r where r.message_id = v_holder and r.queue = p_queue and r.due_at < p_due and not r.ordered
+      delete from {ready} r where r.message_id = v_holder and r.queue + 0 = p_queue and r.due_at < p_due and not r.ordered
         and {is_free}(r.queue, r.key, r.ordered, r.token, r.lease_until)
       returning r.staged_at, r.message_id, r.queue, r.ordered)
     insert into {scheduled} (staged_at, due_at, message_id, queue, ordered, payload, event_type, content_type, key, tenant,
@@ -76,7 +76,7 @@ begin
     end if;
     select case when not r.ordered and {is_free}(r.queue, r.key, r.ordered, r.token, r.lease_until)
                 then 'extended' else 'ignored' end
-    into outcome from {ready} r where r.message_id = v_holder and r.queue = p_queue;
+    into outcome from {ready} r where r.message_id = v_holder and r.queue + 0 = p_queue;
     if found then
       id := case outcome when 'extended' then v_holder else p_id end;
       return;
@@ -120,10 +120,10 @@ begin
   if true = any(p_given) then
     v_known := array(
       select u.given and (
-        exists (select from {ready} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
-        or exists (select from {scheduled} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
-        or exists (select from {dead} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0)
-        or exists (select from {archive} r where r.message_id = u.id and r.queue = v_queue[u.queue] offset 0))
+        exists (select from {ready} r where r.message_id = u.id and r.queue + 0 = v_queue[u.queue] offset 0)
+        or exists (select from {scheduled} r where r.message_id = u.id and r.queue + 0 = v_queue[u.queue] offset 0)
+        or exists (select from {dead} r where r.message_id = u.id and r.queue + 0 = v_queue[u.queue] offset 0)
+        or exists (select from {archive} r where r.message_id = u.id and r.queue + 0 = v_queue[u.queue] offset 0))
       from unnest(p_id, p_given, p_queue) u(id, given, queue));
   else
     v_known := array(select false from unnest(p_id));
@@ -142,7 +142,7 @@ begin
            case when v_ordered[i.queue] then coalesce(i.key, i.id::text) else i.key end,
            i.tenant, i.subject, i.headers::jsonb
     from input i where not i.known and not i.late and i.timer is null
-    on conflict (message_id, queue) do nothing returning message_id, {ready}.queue
+    on conflict (message_id, (queue::integer)) do nothing returning message_id, {ready}.queue
   ), ready_later as (
     insert into {scheduled} (message_id, queue, ordered, due_at, payload, event_type, content_type, key, tenant, subject,
                          headers)

@@ -20,6 +20,7 @@ returns table (
   first_failed_at timestamptz, timer text)
 language plpgsql volatile
 set enable_hashjoin = off set enable_mergejoin = off as $$
+#variable_conflict use_column
 declare
   v_from bigint;
   v_new text[];
@@ -43,7 +44,7 @@ begin
                        content_type, key, tenant, subject, timer, headers, last_error, first_failed_at)
   select c.staged_at, c.due_at, c.message_id, c.attempts, c.deliveries, c.queue, c.ordered, c.payload, c.event_type,
          c.content_type, c.key, c.tenant, c.subject, c.timer, c.headers, c.last_error, c.first_failed_at
-  from due_rows c order by c.due_at, c.id on conflict on constraint {#ready_message} do nothing;
+  from due_rows c order by c.due_at, c.id on conflict (message_id, (queue::integer)) do nothing;
 
   -- Discovery comes first, because it alone may wait (for a transaction that is deleting a lane) and must hold no lock then.
   last_position := coalesce(pg_sequence_last_value('{message_position}'), 0);
@@ -200,7 +201,9 @@ begin
       with gone as (
         delete from {ready} r where r.queue = p_queue[v_lane] and r.id = p_failed[v_lane] returning r.*),
       freed as (
-        delete from {timer} t where (t.queue, t.name) in (select g.queue, g.timer from gone g where g.timer is not null))
+        delete from {timer} t where t.ctid = any(array(
+          select (select m.ctid from {timer} m where m.queue = g.queue and m.name = g.timer)
+          from gone g where g.timer is not null)))
       insert into {dead} (id, staged_at, due_at, message_id, attempts, deliveries, queue, ordered, payload, reason,
                           event_type, content_type, key, tenant, subject, timer, headers, last_error)
       select g.id, g.staged_at, g.due_at, g.message_id, g.attempts + 1, g.deliveries + 1 + v_expired_leases, g.queue, g.ordered,
@@ -255,7 +258,8 @@ begin
     and exists (
       select from {ready} r
       where r.queue = u.queue and (r.key, r.id) > (u.key, u.after) and r.key <= u.key and r.ordered
-      order by r.key, r.id limit 1)
+      -- OFFSET keeps this a probe for each key: a join would read the whole index.
+      order by r.key, r.id limit 1 offset 0)
   on conflict do nothing;
 
   return array(select u.lane::integer from unnest(v_after) with ordinality u(after, lane) where u.after is null);

@@ -38,7 +38,7 @@ begin
                        content_type, key, tenant, subject, timer, headers, last_error, first_failed_at)
   select c.staged_at, c.due_at, c.message_id, c.attempts, c.deliveries, c.queue, c.ordered, true, c.payload, c.event_type,
          c.content_type, c.key, c.tenant, c.subject, c.timer, c.headers, c.last_error, c.first_failed_at
-  from due_rows c order by c.due_at, c.id on conflict (message_id, queue) do nothing;
+  from due_rows c order by c.due_at, c.id on conflict (message_id, (queue::integer)) do nothing;
 
   last_position := coalesce(pg_sequence_last_value('{message_position}'), 0);
   next_age := age('3'::xid);

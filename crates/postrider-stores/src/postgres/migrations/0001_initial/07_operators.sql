@@ -13,7 +13,7 @@ begin
   with gone as (
     delete from {dead} d where d.ctid = any(array(
       select s.ctid from unnest(p_ids) u(id), lateral (
-        select m.ctid from {dead} m where m.message_id = u.id and m.queue = p_queue offset 0) s))
+        select m.ctid from {dead} m where m.message_id = u.id and m.queue + 0 = p_queue offset 0) s))
     returning d.*),
   returned as materialized (select g.* from gone g order by g.id),
   back as (
@@ -22,7 +22,7 @@ begin
     select case when v_ordered then l.id when pg_current_xact_id() is not null then nextval('{message_position}') end,
            l.staged_at, l.message_id, l.queue, v_ordered, v_fair, l.payload, l.event_type, l.content_type,
            case when v_ordered then coalesce(l.key, l.message_id::text) else l.key end, l.tenant, l.subject, l.headers
-    from returned l on conflict (message_id, queue) do nothing returning id, message_id, key),
+    from returned l on conflict (message_id, (queue::integer)) do nothing returning id, message_id, key),
   -- In the order of keys, so that two transactions that requeue the same keys wait for each other and do not deadlock.
   lanes as (
     insert into {lane} as l (queue, key, after)
@@ -48,7 +48,7 @@ begin
   -- Messages of leased keys stay: the lock on a lane keeps its key from being claimed meanwhile.
   perform 1 from (
     select distinct r.key from unnest(p_ids) u(id), lateral (
-      select m.key from {ready} m where m.message_id = u.id and m.queue = p_queue and m.ordered offset 0) r
+      select m.key from {ready} m where m.message_id = u.id and m.queue + 0 = p_queue and m.ordered offset 0) r
     order by r.key) k, lateral (
     select l.key from {lane} l where l.queue = p_queue and l.key = k.key for update) l;
   with ready as (
@@ -110,7 +110,7 @@ begin
     select case when v_ordered then l.id when pg_current_xact_id() is not null then nextval('{message_position}') end,
            l.staged_at, l.message_id, l.queue, v_ordered, v_fair, l.payload, l.event_type, l.content_type,
            case when v_ordered then coalesce(l.key, l.message_id::text) else l.key end, l.tenant, l.subject, l.headers
-    from returned l on conflict (message_id, queue) do nothing returning id, message_id, key),
+    from returned l on conflict (message_id, (queue::integer)) do nothing returning id, message_id, key),
   lanes as (
     insert into {lane} as l (queue, key, after)
     select p_queue, b.key, min(b.id) - 1 from back b where v_ordered group by b.key order by b.key

@@ -232,9 +232,9 @@ begin
   if not found then
     return false;
   end if;
-  delete from {scheduled} l where l.message_id = v_id and l.queue = v_queue;
+  delete from {scheduled} l where l.message_id = v_id and l.queue + 0 = v_queue;
   if not found then
-    delete from {ready} r where r.message_id = v_id and r.queue = v_queue
+    delete from {ready} r where r.message_id = v_id and r.queue + 0 = v_queue
       and {is_free}(r.queue, r.key, r.ordered, r.token, r.lease_until);
     if not found then
       return false;
