@@ -51,7 +51,7 @@ const QUEUES: &str = "select s.ctid from unnest($3::smallint[], $4::bigint[]) q(
 /// Retries that wait in place, by their positions. A probe for each: `id = any(…)` might be a filter on the whole queue.
 const POSITIONS: &str = "select l.ctid from unnest($4::bigint[]) u(id), lateral ( \
       select r.ctid from {ready} r where r.queue = $3::smallint and r.id = u.id \
-        and r.lease_until <= (select clock_timestamp()) for update skip locked) l";
+        and r.lease_until <= (select clock_timestamp()) and {not_in_a_lane} for update skip locked) l";
 
 /// The columns that every claim returns.
 const RETURNED: &str = "m.id, m.queue, m.staged_at, m.due_at, m.attempts, m.deliveries, m.isolated, m.lease_until, \
