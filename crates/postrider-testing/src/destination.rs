@@ -3,7 +3,9 @@
 #![expect(clippy::panic, reason = "an assertion fails by panicking")]
 
 use async_trait::async_trait;
-use postrider_core::{Capacity, Codec, Event, Finding, Outgoing, PublishError, Receipt, Transport};
+use postrider_core::{
+    Capacity, Codec, Event, EventType, Finding, Outgoing, PublishError, Receipt, Transport,
+};
 use std::{
     collections::VecDeque,
     fmt,
@@ -94,8 +96,7 @@ impl TestDestination {
         let events: Vec<E> = published.iter().filter(of_type).map(decode).collect();
         if events.len() != times {
             let list = published.iter().map(|outgoing| {
-                let event_type =
-                    outgoing.event_type.as_ref().map_or("(no type)", |event_type| event_type.as_str());
+                let event_type = outgoing.event_type.as_ref().map_or("(no type)", EventType::as_str);
                 format!("\n  {}: {event_type}", outgoing.destination)
             });
             panic!(

@@ -196,6 +196,7 @@ impl fmt::Debug for Context {
 #[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
+    use postrider_core::TenantId;
     use std::time::Duration;
 
     fn follow(context: &Context, effect: MessageBuilder) -> Message {
@@ -207,12 +208,12 @@ mod tests {
         let cause = HybridClock::resume(None).tick(SystemTime::now() + Duration::from_secs(60));
         let context = Context::builder(Message::builder("orders").tenant("acme").hlc(cause)).build().unwrap();
         let effect = follow(&context, Message::builder("invoices"));
-        assert_eq!(effect.tenant().map(|tenant| tenant.as_str()), Some("acme"));
+        assert_eq!(effect.tenant().map(TenantId::as_str), Some("acme"));
         assert!(effect.trail().hlc > Some(cause), "{:?}", effect.trail().hlc);
 
         let own = HybridClock::resume(None).tick(SystemTime::now());
         let effect = follow(&context, Message::builder("invoices").tenant("own").hlc(own));
-        assert_eq!(effect.tenant().map(|tenant| tenant.as_str()), Some("own"));
+        assert_eq!(effect.tenant().map(TenantId::as_str), Some("own"));
         assert_eq!(effect.trail().hlc, Some(own));
     }
 

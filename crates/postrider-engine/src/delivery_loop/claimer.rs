@@ -366,9 +366,9 @@ mod tests {
         let mut payloads = PayloadSize::default();
         assert_eq!(
             (payloads.that_fit(64 * MIB), payloads.that_fit(8 * MIB), payloads.that_fit(1)),
-            (16, 8, 1)
+            (20, 8, 1)
         );
-        payloads.on_claimed(16, 16 * 4 * MIB);
+        payloads.on_claimed(20, 20 * 4 * MIB);
         assert_eq!((payloads.that_fit(64 * MIB), payloads.that_fit(MIB)), (16, 1));
         payloads.on_claimed(1_000, 100_000);
         assert_eq!(payloads.that_fit(64 * MIB), 32, "large payloads are remembered for a while");

@@ -230,8 +230,7 @@ impl ResolvedTarget {
     pub(super) fn encode(&self, delivery: &Delivery, source: &Arc<str>) -> Result<Option<Outgoing>, Failure> {
         let claimed = &delivery.claimed;
         // A copy is the message of the route's queue: it has the same address, and the same function filters it.
-        let message = match claimed.lease.queue() == &self.queue && std::env::var_os("OLD_ADDRESS").is_none()
-        {
+        let message = match claimed.lease.queue() == &self.queue {
             true => &claimed.message.redirected(self.route_queue.clone()),
             false => &claimed.message,
         };

@@ -49,17 +49,9 @@ impl DrainGate {
         if state == DRAINED || delivery.claimed.lease.turn().is_none() {
             return None;
         }
-        if state == UNKNOWN {
-            match self.check().await {
-                Ok(true) => return None,
-                Ok(false) => tracing::warn!(
-                    name: "postrider.draining", queue = %delivery.claimed.lease.queue(),
-                    "queue {} waits until queue {} is delivered, which holds earlier messages of its keys",
-                    delivery.claimed.lease.queue(), self.queue
-                ),
-                // The next delivery checks again.
-                Err(_) => {}
-            }
+        // An error of the store: the next delivery checks again.
+        if state == UNKNOWN && self.check().await.unwrap_or(false) {
+            return None;
         }
         Some(Settlement::Snooze { after: CHECK_INTERVAL })
     }
@@ -68,7 +60,13 @@ impl DrainGate {
     async fn check(&self) -> Result<bool, Error> {
         let first = ListRequest::new(self.queue.clone(), StateFilter::Ready).with_limit(1);
         let is_drained = self.backend.list(&first).await?.entries.is_empty();
-        self.state.store(if is_drained { DRAINED } else { WAITING }, SeqCst);
+        let before = self.state.swap(if is_drained { DRAINED } else { WAITING }, SeqCst);
+        if before == UNKNOWN && !is_drained {
+            tracing::warn!(
+                name: "postrider.draining", queue = %self.queue,
+                "ordered route waits until queue {} is delivered, which holds earlier messages of its keys", self.queue
+            );
+        }
         Ok(is_drained)
     }
 }

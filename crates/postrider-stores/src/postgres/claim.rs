@@ -92,8 +92,8 @@ const LOOK_BACK: &str = "with look as materialized ( \
 const OLDEST: &str = "select (select r.id from {ready} r where r.queue = q.queue and r.id > q.floor \
     order by r.queue, r.id limit 1) from unnest($1::smallint[], $2::bigint[]) q(queue, floor)";
 
-fn not_in_a_lane(number: Template) -> Template {
-    sql!(NOT_IN_A_LANE, number)
+fn not_in_a_lane(number: &Template) -> Template {
+    sql!(NOT_IN_A_LANE, number = number.clone())
 }
 
 /// The lease of these rows.
@@ -108,7 +108,7 @@ fn returned() -> Template {
 impl ClaimSql {
     pub(super) fn new(names: &PostgresNames) -> Self {
         let rows = |number: Template, start: Template, limit: Template| {
-            sql!(QUEUE_ROWS, not_in_a_lane = not_in_a_lane(number.clone()), number, start, limit)
+            sql!(QUEUE_ROWS, not_in_a_lane = not_in_a_lane(&number), number, start, limit)
         };
         let of_one = rows(sql!("$3::smallint"), sql!("$4::bigint"), sql!("$5"));
         let of_many = |start: Template, limit: Template| {
@@ -123,7 +123,7 @@ impl ClaimSql {
             one: names.sql(&take(&of_one)),
             many: names.sql(&of_many(sql!("q.start"), sql!("$5"))),
             by_position: names
-                .sql(&take(&sql!(POSITIONS, not_in_a_lane = not_in_a_lane(sql!("$3::smallint"))))),
+                .sql(&take(&sql!(POSITIONS, not_in_a_lane = not_in_a_lane(&sql!("$3::smallint"))))),
             look_back: names.sql(&sql!(LOOK_BACK, take = look, returned = returned())),
             oldest: names.sql(&sql!(OLDEST)),
         }

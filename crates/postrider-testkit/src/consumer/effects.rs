@@ -2,7 +2,8 @@
 
 use super::{ConsumerFixture, FaultySource, helpers::*};
 use postrider_core::{
-    Admission, Arrival, Format, Hlc, Message, OutboxExt, TxBackend, hlc::HybridClock, inspect::StateFilter,
+    Admission, Arrival, Format, Hlc, Message, OutboxExt, TenantId, TxBackend, hlc::HybridClock,
+    inspect::StateFilter,
 };
 use postrider_engine::{Context, Failure};
 use std::{
@@ -111,7 +112,7 @@ pub async fn staged_messages_inherit_the_tenant_and_a_later_time<F: ConsumerFixt
     run_until::<F>(&consumer, |report| report.delivered == 1).await;
     let effects = list(&fixture, "effects", StateFilter::Ready).await;
     let effect = &effects[0].message;
-    assert_eq!(effect.tenant().map(|tenant| tenant.as_str()), Some("acme"));
+    assert_eq!(effect.tenant().map(TenantId::as_str), Some("acme"));
     assert!(effect.trail().hlc > Some(cause), "{:?}", effect.trail().hlc);
 }
 

@@ -89,12 +89,13 @@ impl DatabaseCheck<'_> {
                 Ok((found, sampled)) => {
                     findings.extend(found);
                     samples = sampled;
+                    // A role that may not read the queues may not read the schedules either.
+                    match schedules::check_all(self, &*opened.backend()).await {
+                        Ok(found) => findings.extend(found),
+                        Err(error) => findings.push(unchecked("schedules", &error)),
+                    }
                 }
                 Err(error) => findings.push(unchecked("queues", &error)),
-            }
-            match schedules::check_all(self, &*opened.backend()).await {
-                Ok(found) => findings.extend(found),
-                Err(error) => findings.push(unchecked("schedules", &error)),
             }
         }
         opened.close().await;
