@@ -97,8 +97,7 @@ impl Schema for PostgresStore {
         });
         let sql = self.inner.names.sql(&sql!("select {declare_queue}($1, $2, $3, $4, $5, $6)"));
         let query = || {
-            let query =
-                sql.query().bind(queue.as_str()).bind(ordered).bind(on_failure).bind(keep_for.clone());
+            let query = sql.query().bind(queue.as_str()).bind(ordered).bind(on_failure).bind(keep_for);
             query.bind(policy.dead_letters).bind(policy.fair_by_tenant)
         };
         let mut attempt = 1;
@@ -106,7 +105,7 @@ impl Schema for PostgresStore {
             match self.inner.connections.run_for_one(query()).await {
                 Err(error) if error.is_contention() => {
                     if attempt == DECLARE_ATTEMPTS {
-                        return Err(declare_contention(queue, error));
+                        return Err(declare_contention(queue, &error));
                     }
                     tokio::time::sleep(DECLARE_PAUSE).await;
                 }
@@ -206,7 +205,7 @@ impl PostgresStore {
 const DECLARE_ATTEMPTS: usize = 20;
 const DECLARE_PAUSE: Duration = Duration::from_millis(150);
 
-fn declare_contention(queue: &QueueName, error: Error) -> Error {
+fn declare_contention(queue: &QueueName, error: &Error) -> Error {
     let text = format!(
         "queue {:?} was not declared, because other transactions that stage messages are open ({error}); declare it again when \
          they have ended",
