@@ -69,7 +69,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route(Route::new("orders").to("broker", address))
         .build()?;
     let report = relay.run_until_idle().await?; // in a service: `start` or `run_until_signal`
-    println!("{} published, {} to be retried, {} dead", report.delivered, report.retried, report.dead);
+    let retried = report.retried + report.released; // failed, or released because the broker is unavailable
+    println!("{} published, {retried} to be retried, {} dead", report.delivered, report.dead);
     broker.close().await;
     Ok(())
 }

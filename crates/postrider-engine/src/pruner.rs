@@ -1,7 +1,7 @@
 //! Pruning: every runner that is started removes expired rows from time to time, in small steps.
 //!
 //! No process leads: each prunes at times of its own, and finds little to do when another one has just done it. A prune that
-//! fails delays nothing; it is tried again at the next time.
+//! fails delays nothing; it is retried at the next time.
 
 use crate::delivery_loop::store_outage::StoreOutage;
 use postrider_core::{Invalid, PruneRequest, Store};

@@ -144,7 +144,7 @@ async fn first_message_creates_the_stream_unless_it_must_exist() {
 }
 
 #[tokio::test]
-async fn full_server_is_retried() {
+async fn full_server_is_unavailable() {
     let server = Redis::start_with(&["--maxmemory-policy", "noeviction"]).await;
     let (transport, batch) = (transport(server.url()), orders(3, "orders"));
     run::<()>(server.url(), "CONFIG SET maxmemory 1").await;

@@ -8,7 +8,7 @@ use super::{
     error::store_error,
     repair::{KINDS, SchemaRepair},
 };
-use crate::{object_script::creation_order, template::Template};
+use crate::object_script::creation_order;
 use postrider_core::{Error, schema::Drift};
 use sqlx::{Executor, PgConnection, Row};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,10 +61,8 @@ async fn position_drift(
     let row = positions.query().persistent(false).fetch_one(&mut *connection).await.map_err(store_error)?;
     let (last, greatest): (i64, i64) =
         (row.try_get(0).map_err(store_error)?, row.try_get(1).map_err(store_error)?);
-    let setval = sql!(
-        "select setval('{message_position}', {greatest});",
-        greatest = Template::of_schema(greatest.to_string())
-    );
+    let setval =
+        sql!("select setval('{message_position}', {greatest});", greatest = greatest.unsigned_abs());
     Ok((last < greatest).then(|| Drift {
         object: "sequence message_position".to_owned(),
         expected: format!("a last value of at least {greatest}, the greatest position of a message"),

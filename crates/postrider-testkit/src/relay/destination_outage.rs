@@ -21,7 +21,7 @@ pub async fn an_outage_counts_no_attempts<F: Fixture>(fixture: F) {
     }
 }
 
-/// A missing exchange, stream, topic or queue is an outage as well: the messages wait for whoever creates it, however long that takes.
+/// A missing exchange, stream, topic or queue is an outage as well: the messages wait until an operator creates it.
 pub async fn a_missing_address_counts_no_attempts<F: Fixture>(fixture: F) {
     let transport = ScriptedTransport::default();
     transport.fail_with(|| PublishError::address_unavailable("exchange \"shop\" does not exist: declare it"));

@@ -51,7 +51,7 @@ pub async fn bytes_in_flight_stay_within_the_budget<F: SourceFixture>(fixture: F
         for message in &held {
             missing.remove(&id(message));
         }
-        // A slow machine may miss an ack deadline: then the message comes again.
+        // A slow machine may miss an ack deadline: then the message is redelivered.
         let acks: Vec<_> = held.into_iter().map(|message| (message.ack_handle, Ack::Ack)).collect();
         within_patience("acking", source.ack(&acks)).await;
     }

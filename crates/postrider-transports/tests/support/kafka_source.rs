@@ -132,7 +132,7 @@ impl SourceFixture for KafkaSourceFixture {
     }
 
     async fn source_within(&self, address: &str, max_bytes: usize) -> Option<Arc<dyn Source>> {
-        // The mock cluster keeps the last 5 MiB of a partition only, and the shared server gets slow with so many bytes.
+        // The mock cluster keeps the last 5 MiB of a partition only, and this many bytes slow the shared server down.
         self.own.as_ref()?;
         Some(Arc::new(builder(self.url(), address).with_max_bytes_in_flight(max_bytes).build().unwrap()))
     }
