@@ -61,8 +61,7 @@ async fn position_drift(
     let row = positions.query().persistent(false).fetch_one(&mut *connection).await.map_err(store_error)?;
     let (last, greatest): (i64, i64) =
         (row.try_get(0).map_err(store_error)?, row.try_get(1).map_err(store_error)?);
-    let setval =
-        sql!("select setval('{message_position}', {greatest});", greatest = greatest.unsigned_abs());
+    let setval = sql!("select setval('{message_position}', {greatest});", greatest = greatest.unsigned_abs());
     Ok((last < greatest).then(|| Drift {
         object: "sequence message_position".to_owned(),
         expected: format!("a last value of at least {greatest}, the greatest position of a message"),
