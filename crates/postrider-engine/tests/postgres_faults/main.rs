@@ -18,6 +18,7 @@ mod running_shop;
 #[path = "../support/shop.rs"]
 mod shop;
 mod stopped;
+mod switch_over;
 
 #[path = "../support/kill_test.rs"]
 mod kill_test;

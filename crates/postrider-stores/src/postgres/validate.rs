@@ -1,14 +1,15 @@
 //! Validation: compares the tables with the schema of this version.
 //!
 //! `catalog.sql` describes the existing objects, one line each; `expected.txt` is that description after a fresh migration, and a
-//! test keeps it up to date. The last position is compared with the tables. An expected object that is missing or different has drifted; other objects are ignored.
+//! test keeps it up to date. An expected object that is missing or different has drifted; other objects are ignored. Where nothing has
+//! drifted, the sequences are compared with the rows that have their values.
 
 use super::{
     PostgresNames, applied_migrations,
     error::store_error,
     repair::{KINDS, SchemaRepair},
 };
-use crate::object_script::creation_order;
+use crate::{object_script::creation_order, template::Template};
 use postrider_core::{Error, schema::Drift};
 use sqlx::{Executor, PgConnection, Row};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,14 +32,14 @@ pub(super) async fn drift(connection: &mut PgConnection, names: &PostgresNames) 
     });
     let mut drift: Vec<_> = drift.collect();
     if drift.is_empty() {
-        drift.extend(position_drift(connection, names).await?);
+        drift.extend(sequence_drifts(connection, names).await?);
     }
     drift.sort_by_key(|drift| creation_order(&KINDS, &drift.object));
     Ok(drift)
 }
 
 /// Whether the role may read what the next statement reads.
-const IS_READABLE: &str = "select has_table_privilege('{ready}', 'select') and has_table_privilege('{dead}', 'select') \
+const POSITIONS_ARE_READABLE: &str = "select has_table_privilege('{ready}', 'select') and has_table_privilege('{dead}', 'select') \
     and has_table_privilege('{queue}', 'select') and has_sequence_privilege('{message_position}', 'select')";
 
 /// The last position drawn, and the greatest one in a table whose rows keep theirs: one probe of an index for each queue.
@@ -46,25 +47,69 @@ const POSITIONS: &str = "select coalesce(pg_sequence_last_value('{message_positi
       (select r.id from {ready} r where r.queue = q.id order by r.queue desc, r.id desc limit 1), \
       (select d.id from {dead} d where d.queue = q.id order by d.queue desc, d.id desc limit 1))), 0) from {queue} q";
 
-/// The sequence of positions, if it is behind the tables, as after a restore or a switch-over that does not carry sequences: staging
-/// then fails, because the positions are taken.
-async fn position_drift(
+const AUDIT_IS_READABLE: &str = "select has_table_privilege('{audit}', 'select') \
+    and has_sequence_privilege(pg_get_serial_sequence('{audit}', 'id'), 'select')";
+
+/// The last number of an audit row drawn, and the greatest one in the table.
+const AUDIT: &str = "select coalesce(pg_sequence_last_value(pg_get_serial_sequence('{audit}', 'id')::regclass), 0), \
+    coalesce((select a.id from {audit} a order by a.id desc limit 1), 0)";
+
+/// A sequence and the rows that have its values.
+struct NumberedRows {
+    object: &'static str,
+    is_readable: Template,
+    /// The last value drawn and the greatest one in use.
+    values: Template,
+    /// The name of the sequence, as an SQL expression.
+    sequence: Template,
+}
+
+/// The sequences that are behind their tables, as after a restore or a switch-over that does not carry sequences: staging, or an
+/// operator's action, then fails, because the next values are in use.
+async fn sequence_drifts(connection: &mut PgConnection, names: &PostgresNames) -> Result<Vec<Drift>, Error> {
+    let rows = [
+        NumberedRows {
+            object: "sequence message_position",
+            is_readable: sql!(POSITIONS_ARE_READABLE),
+            values: sql!(POSITIONS),
+            sequence: sql!("'{message_position}'"),
+        },
+        NumberedRows {
+            object: "sequence of audit.id",
+            is_readable: sql!(AUDIT_IS_READABLE),
+            values: sql!(AUDIT),
+            sequence: sql!("pg_get_serial_sequence('{audit}', 'id')"),
+        },
+    ];
+    let mut drifts = Vec::new();
+    for rows in rows {
+        drifts.extend(sequence_drift(connection, names, rows).await?);
+    }
+    Ok(drifts)
+}
+
+async fn sequence_drift(
     connection: &mut PgConnection,
     names: &PostgresNames,
+    rows: NumberedRows,
 ) -> Result<Option<Drift>, Error> {
-    let is_readable = names.sql(&sql!(IS_READABLE));
+    let is_readable = names.sql(&rows.is_readable);
     let row = is_readable.query().persistent(false).fetch_one(&mut *connection).await.map_err(store_error)?;
     if !row.try_get::<bool, _>(0).map_err(store_error)? {
         return Ok(None);
     }
-    let positions = names.sql(&sql!(POSITIONS));
-    let row = positions.query().persistent(false).fetch_one(&mut *connection).await.map_err(store_error)?;
+    let values = names.sql(&rows.values);
+    let row = values.query().persistent(false).fetch_one(&mut *connection).await.map_err(store_error)?;
     let (last, greatest): (i64, i64) =
         (row.try_get(0).map_err(store_error)?, row.try_get(1).map_err(store_error)?);
-    let setval = sql!("select setval('{message_position}', {greatest});", greatest = greatest.unsigned_abs());
+    let setval = sql!(
+        "select setval({sequence}, {greatest});",
+        sequence = rows.sequence,
+        greatest = greatest.unsigned_abs()
+    );
     Ok((last < greatest).then(|| Drift {
-        object: "sequence message_position".to_owned(),
-        expected: format!("a last value of at least {greatest}, the greatest position of a message"),
+        object: rows.object.to_owned(),
+        expected: format!("a last value of at least {greatest}, the greatest in use"),
         found: Some(format!("{last}")),
         fix: Some(names.render(setval.as_str())),
     }))

@@ -1,0 +1,100 @@
+//! A switch-over by logical replication, as for an upgrade to another major version. It carries rows, and no sequences.
+
+use crate::{
+    orders::{Booking, batch},
+    postgres_shop::PostgresShop,
+    running_shop::{RunningShop, TIMEOUT},
+    shop::{Ending, Shop, until},
+};
+use postrider_core::{
+    Event, Message, MessageId, Outbox,
+    inspect::{Action, Operate, Pausable},
+    schema::Schema,
+};
+use postrider_testkit::server::{PrivatePostgres, Stop};
+use rand::{SeedableRng, rngs::StdRng};
+use sqlx::{AssertSqlSafe, Executor, PgPool};
+use std::time::SystemTime;
+
+/// A server that can publish its changes.
+async fn publisher() -> PrivatePostgres {
+    let mut server = PrivatePostgres::start().await;
+    let admin = PgPool::connect(&server.url()).await.unwrap();
+    admin.execute("alter system set wal_level = logical").await.unwrap();
+    admin.close().await;
+    server.stop(Stop::Fast);
+    server.resume().await;
+    server
+}
+
+/// Copies all rows of one server to another, with the changes up to this moment.
+async fn replicate(from: &PrivatePostgres, old: &PgPool, new: &PgPool) {
+    let subscribe = format!(
+        "create subscription switch_over connection 'host=127.0.0.1 port={} user=postgres dbname=postgres' publication shop",
+        from.port()
+    );
+    new.execute(AssertSqlSafe(subscribe)).await.unwrap();
+    let end: String = sqlx::query_scalar("select pg_current_wal_lsn()::text").fetch_one(old).await.unwrap();
+    let is_copied = "select coalesce(bool_and(srsubstate = 'r'), false) from pg_subscription_rel";
+    let is_sent =
+        "select coalesce(bool_and(confirmed_flush_lsn >= $1::pg_lsn), false) from pg_replication_slots";
+    until("the rows are not copied", TIMEOUT, async || {
+        sqlx::query_scalar::<_, bool>(is_copied).fetch_one(new).await.unwrap()
+            && sqlx::query_scalar::<_, bool>(is_sent).bind(&end).fetch_one(old).await.unwrap()
+    })
+    .await;
+    new.execute("drop subscription switch_over").await.unwrap();
+}
+
+/// Staging and an operator's action fail loudly; after the printed fixes everything that was committed is delivered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logical_switch_over_is_reported_and_loses_nothing() {
+    let (old_server, new_server) = (publisher().await, PrivatePostgres::start().await);
+    let old = PostgresShop::open(&old_server.url()).await;
+    old.build().await;
+    // The new server has the tables, and none of the rows that a migration writes.
+    let new = PostgresShop::open(&new_server.url()).await;
+    new.app.execute(AssertSqlSafe(new.store.print())).await.unwrap();
+    new.create_tables().await;
+
+    // The old server works on while its changes are published.
+    let publication = "create publication shop for all tables with (publish_via_partition_root = true)";
+    old.app.execute(publication).await.unwrap();
+    let action = Action::new("nell", "a test");
+    let bookings = Pausable::Queue(Booking::QUEUE.parse().unwrap());
+    old.store.pause(&bookings, &action).await.unwrap();
+    old.store.resume(&bookings, &action).await.unwrap();
+    let running_shop = RunningShop::open(&old, 59);
+    running_shop.until_committed(300).await;
+    let before = running_shop.finish(&old).await;
+    let delivered = before.check("before the switch-over");
+    let (messages, doomed) = batch(&mut StdRng::seed_from_u64(61), 200);
+    old.produce(&messages, &doomed, Ending::Commit).await.unwrap();
+    replicate(&old_server, &old.app, &new.app).await;
+    old.store.close().await;
+
+    let message = || Message::builder(Booking::QUEUE).payload("{}");
+    for message in [message(), message().id(MessageId::at(SystemTime::now()))] {
+        let mut tx = new.app.begin().await.unwrap();
+        let staged = new.store.outbox().stage_all(&mut tx, &[message.build().unwrap()]).await;
+        assert!(staged.is_err(), "a taken position is no success: {staged:?}");
+    }
+    assert!(new.store.pause(&bookings, &action).await.is_err(), "an action without an audit row");
+    let drifts = new.store.validate().await.unwrap();
+    let objects: Vec<_> = drifts.iter().map(|drift| drift.object.as_str()).collect();
+    assert_eq!(objects, ["sequence message_position", "sequence of audit.id"]);
+    for drift in drifts {
+        new.app.execute(AssertSqlSafe(drift.fix.unwrap())).await.unwrap();
+    }
+    assert_eq!(new.store.validate().await.unwrap(), []);
+
+    new.store.pause(&bookings, &action).await.unwrap();
+    new.store.resume(&bookings, &action).await.unwrap();
+    let running_shop = RunningShop::open(&new, 67);
+    running_shop.until_committed(100).await;
+    let mut after = running_shop.finish(&new).await;
+    // Plain handlers ran on both sides.
+    after.history.runs.extend(before.history.runs);
+    let staged = after.check("after the switch-over");
+    assert!(staged >= delivered + 300, "{staged} messages, {delivered} of them before the switch-over");
+}
