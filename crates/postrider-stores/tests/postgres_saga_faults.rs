@@ -101,8 +101,7 @@ async fn hundred_killed_runners_leave_every_follow_up_audited_and_finished() {
         counts.repeated > 0 && counts.expired > 0 && counts.audited_again > 0,
         "no runner died in the middle"
     );
-    // Whether the other runner had settled by then is a matter of milliseconds; the suite's `lease_fencing` has both cases.
-    assert!(counts.too_late.iter().sum::<usize>() > 0, "no runner settled too late");
+    // Whether a runner settles too late is a matter of milliseconds, so none need have; the suite's `lease_fencing` has both cases.
     for sort in ["away", "reply lost"] {
         for kind in ["succeeded", "completed"] {
             let struck = mishaps.iter().any(|(one, other, _)| (one.as_str(), other.as_str()) == (sort, kind));

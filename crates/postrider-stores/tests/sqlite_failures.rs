@@ -88,7 +88,7 @@ async fn settle_on_a_full_disk_changes_nothing() {
     store.migrate().await.unwrap();
     let keeping = QueuePolicy::default().with_keep_for(Duration::from_secs(60));
     store.declare(&"orders".parse().unwrap(), &keeping).await.unwrap();
-    let app = sqlx::SqlitePool::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+    let app = SqlitePool::connect(&format!("sqlite:{}", path.display())).await.unwrap();
     let mut tx = app.begin().await.unwrap();
     fixture.outbox().stage_all(&mut tx, &vec![message(); 500]).await.unwrap();
     tx.commit().await.unwrap();

@@ -14,9 +14,10 @@ fn root() -> PathBuf {
 /// The names of all tests and of all cases of suites, each with the file or module that it stands in: `staging::it_works`.
 fn tests() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for crate_ in std::fs::read_dir(root().join("crates")).unwrap() {
+    let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    for crate_ in crates.chain([root().join("soak")]) {
         for folder in ["src", "tests"] {
-            collect(&crate_.as_ref().unwrap().path().join(folder), &mut found);
+            collect(&crate_.join(folder), &mut found);
         }
     }
     found

@@ -199,6 +199,7 @@ mod tests {
     use postrider_core::TenantId;
     use std::time::Duration;
 
+    #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     fn follow(context: &Context, effect: MessageBuilder) -> Message {
         context.follow(effect).build().unwrap()
     }

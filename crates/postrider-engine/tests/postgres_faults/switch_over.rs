@@ -7,14 +7,22 @@ use crate::{
     shop::{Ending, Shop, until},
 };
 use postrider_core::{
-    Event, Message, MessageId, Outbox,
-    inspect::{Action, Operate, Pausable},
+    ClaimRequest, Event, Message, MessageId, Outbox, Pausable, Settlement, Store,
+    inspect::{Action, Operate},
     schema::Schema,
 };
 use postrider_testkit::server::{PrivatePostgres, Stop};
 use rand::{SeedableRng, rngs::StdRng};
 use sqlx::{AssertSqlSafe, Executor, PgPool};
 use std::time::SystemTime;
+
+/// Removes the rows that a migration writes, because they are replicated, too. The ledger refuses that otherwise.
+const EMPTY: &str = "alter table postrider.ledger_head disable trigger all; \
+    truncate postrider.migration, postrider.ledger_head; \
+    do $$ declare v_trigger name; begin \
+      for v_trigger in select tgname from pg_trigger where tgrelid = 'postrider.ledger_head'::regclass loop \
+        execute format('alter table postrider.ledger_head enable always trigger %I', v_trigger); \
+      end loop; end $$";
 
 /// A server that can publish its changes.
 async fn publisher() -> PrivatePostgres {
@@ -52,10 +60,9 @@ async fn logical_switch_over_is_reported_and_loses_nothing() {
     let (old_server, new_server) = (publisher().await, PrivatePostgres::start().await);
     let old = PostgresShop::open(&old_server.url()).await;
     old.build().await;
-    // The new server has the tables, and none of the rows that a migration writes.
     let new = PostgresShop::open(&new_server.url()).await;
-    new.app.execute(AssertSqlSafe(new.store.print())).await.unwrap();
-    new.create_tables().await;
+    new.build().await;
+    new.app.execute(EMPTY).await.unwrap();
 
     // The old server works on while its changes are published.
     let publication = "create publication shop for all tables with (publish_via_partition_root = true)";
@@ -64,19 +71,21 @@ async fn logical_switch_over_is_reported_and_loses_nothing() {
     let bookings = Pausable::Queue(Booking::QUEUE.parse().unwrap());
     old.store.pause(&bookings, &action).await.unwrap();
     old.store.resume(&bookings, &action).await.unwrap();
-    let running_shop = RunningShop::open(&old, 59);
-    running_shop.until_committed(300).await;
-    let before = running_shop.finish(&old).await;
-    let delivered = before.check("before the switch-over");
     let (messages, doomed) = batch(&mut StdRng::seed_from_u64(61), 200);
     old.produce(&messages, &doomed, Ending::Commit).await.unwrap();
+    let claimed = old.store.claim(&ClaimRequest::new(Booking::QUEUE.parse().unwrap(), 20)).await.unwrap();
+    let released: Vec<_> = claimed.iter().map(|claimed| claimed.lease.settle(Settlement::Release)).collect();
+    assert_eq!(old.store.settle(&released).await.unwrap(), []);
     replicate(&old_server, &old.app, &new.app).await;
     old.store.close().await;
 
-    let message = || Message::builder(Booking::QUEUE).payload("{}");
-    for message in [message(), message().id(MessageId::at(SystemTime::now()))] {
+    // Among twenty positions is one that a message of the queue has.
+    let message = |_| Message::builder(Booking::QUEUE).payload("{}").build().unwrap();
+    let plain: Vec<Message> = (0..20).map(message).collect();
+    let given = plain.iter().map(|message| message.clone().identified(MessageId::at(SystemTime::now())));
+    for messages in [plain.clone(), given.collect()] {
         let mut tx = new.app.begin().await.unwrap();
-        let staged = new.store.outbox().stage_all(&mut tx, &[message.build().unwrap()]).await;
+        let staged = new.store.outbox().stage_all(&mut tx, &messages).await;
         assert!(staged.is_err(), "a taken position is no success: {staged:?}");
     }
     assert!(new.store.pause(&bookings, &action).await.is_err(), "an action without an audit row");
@@ -92,9 +101,6 @@ async fn logical_switch_over_is_reported_and_loses_nothing() {
     new.store.resume(&bookings, &action).await.unwrap();
     let running_shop = RunningShop::open(&new, 67);
     running_shop.until_committed(100).await;
-    let mut after = running_shop.finish(&new).await;
-    // Plain handlers ran on both sides.
-    after.history.runs.extend(before.history.runs);
-    let staged = after.check("after the switch-over");
-    assert!(staged >= delivered + 300, "{staged} messages, {delivered} of them before the switch-over");
+    let staged = running_shop.finish(&new).await.check("after the switch-over");
+    assert!(staged >= 300, "only {staged} messages were staged");
 }

@@ -32,13 +32,6 @@ impl PostgresShop {
         Self { store: PostgresStore::open(options.with_connections(3)).await.unwrap(), app }
     }
 
-    /// Creates the application's own tables. No constraint: violations must be visible.
-    pub(crate) async fn create_tables(&self) {
-        let tables = "create table witness (id uuid, doomed bool); create table effect (id uuid); \
-                      create table report (lost bigint)";
-        self.app.execute(tables).await.unwrap();
-    }
-
     /// How many messages have a lease that has not expired.
     pub(crate) async fn leased(&self) -> i64 {
         // A row that waits for a retry has a time, and no token.
@@ -63,7 +56,10 @@ impl Shop for PostgresShop {
 
     async fn build(&self) {
         self.store.migrate().await.unwrap();
-        self.create_tables().await;
+        // No constraint: violations must be visible.
+        let tables = "create table witness (id uuid, doomed bool); create table effect (id uuid); \
+                      create table report (lost bigint)";
+        self.app.execute(tables).await.unwrap();
         // A process that freezes in a transaction locks its message until the server ends the session.
         let patience = "do $$ begin execute format('alter database %I set idle_in_transaction_session_timeout = 3000', \
                         current_database()); end $$";
