@@ -1,8 +1,9 @@
-"""Runs moto with one request to its queues at a time.
+"""Runs moto with one request to its queues and topics at a time.
 
 moto handles every request on its own thread without locks. A message sent during a delete is lost, two receivers get the same
 message, and a waiting receive keeps the set of locked groups from its beginning: it returns a message before an earlier one of the
-same group. SQS does none of this.
+same group. A batch that is published while another topic gets a subscription lacks the results of some messages, because the
+failed walk over the subscriptions is ignored. SQS and SNS do none of this.
 """
 
 import functools
@@ -10,6 +11,7 @@ import threading
 import time
 
 from moto.server import main
+from moto.sns.models import SNSBackend
 from moto.sqs.models import SQSBackend
 
 # A message becomes visible again without a notification.
@@ -59,6 +61,16 @@ for name in [
     "set_queue_attributes",
 ]:
     setattr(SQSBackend, name, serialized(getattr(SQSBackend, name)))
+for name in [
+    "create_topic",
+    "delete_topic",
+    "publish",
+    "publish_batch",
+    "set_subscription_attributes",
+    "subscribe",
+    "unsubscribe",
+]:
+    setattr(SNSBackend, name, serialized(getattr(SNSBackend, name)))
 SQSBackend.receive_message = serialized_receive(SQSBackend.receive_message)
 
 main()
