@@ -12,7 +12,11 @@ use postrider_testkit::{
     tls::{Certificates, Signer},
 };
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool, raw_sql};
-use std::fs;
+use std::{
+    fs,
+    io::Write,
+    process::{Command, Stdio},
+};
 use support::program::{postrider, run};
 use tempfile::tempdir;
 
@@ -29,13 +33,25 @@ fn blocks(language: &str) -> Vec<(String, Block)> {
     blocks.filter(|(_, block)| block.language == language).collect()
 }
 
+/// Runs statements as a reader does, one after the other: some cannot run within a transaction.
+fn psql(url: &str, sql: &str) -> Result<(), String> {
+    // psql does not accept the parameters of our driver.
+    let url = url.split('?').next().unwrap();
+    let mut psql = Command::new("psql");
+    psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", url]);
+    psql.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = psql.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(sql.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
 /// Each block runs on a new database. What it stages is counted: a statement may succeed and do nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sql_blocks_run_as_printed() {
     let (mut postgres, mut sqlite) = (0, 0);
     for (page, Block { text, .. }) in blocks("sql") {
         let stages = text.contains("postrider.stage(") || text.contains("outbox (");
-        let statement = || raw_sql(AssertSqlSafe(text.clone()));
         let count = "select count(*) from";
         let staged: i64 = if text.contains("postrider_") {
             sqlite += 1;
@@ -45,7 +61,8 @@ async fn sql_blocks_run_as_printed() {
             store.migrate().await.unwrap();
             let pool = SqlitePool::connect(&format!("sqlite:{}", file.display())).await.unwrap();
             raw_sql(ORDERS).execute(&pool).await.unwrap();
-            statement().execute(&pool).await.unwrap_or_else(|error| panic!("{page}: {error}\n{text}"));
+            let statements = raw_sql(AssertSqlSafe(text.clone()));
+            statements.execute(&pool).await.unwrap_or_else(|error| panic!("{page}: {error}\n{text}"));
             let table = AssertSqlSafe(format!("{count} postrider_ready"));
             sqlx::query_scalar(table).fetch_one(&pool).await.unwrap()
         } else {
@@ -55,7 +72,7 @@ async fn sql_blocks_run_as_printed() {
             store.migrate().await.unwrap();
             let pool = PgPool::connect(database.url()).await.unwrap();
             raw_sql(ORDERS).execute(&pool).await.unwrap();
-            statement().execute(&pool).await.unwrap_or_else(|error| panic!("{page}: {error}\n{text}"));
+            psql(database.url(), &text).unwrap_or_else(|error| panic!("{page}: {error}\n{text}"));
             let table = AssertSqlSafe(format!("{count} postrider.ready"));
             let staged = sqlx::query_scalar(table).fetch_one(&pool).await.unwrap();
             store.close().await;
